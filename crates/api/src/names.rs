@@ -1,0 +1,125 @@
+//! The names that other programs, people and both halves of Evenkeel rely on. They are written here
+//! and nowhere else, so that a rename is one line and a typo is impossible.
+
+/// Annotations on Nodes.
+pub mod annotation {
+    /// The version that a Windows node runs. Written by the agent.
+    pub const WINDOWS_VERSION: &str = "windowsmachineconfig.openshift.io/version";
+    /// The version that a Windows node was granted. Written by the operator.
+    pub const WINDOWS_DESIRED_VERSION: &str = "windowsmachineconfig.openshift.io/desired-version";
+    /// SHA-256 of the services ConfigMap that a node is to run. Written by the operator.
+    pub const DESIRED_SERVICES: &str = "evenkeel.dev/desired-services";
+    /// SHA-256 of the services ConfigMap that a node runs. Written by the agent.
+    pub const CURRENT_SERVICES: &str = "evenkeel.dev/current-services";
+    /// Payload files that the agent could not restore by itself.
+    pub const MISSING_FILES: &str = "evenkeel.dev/missing-files";
+    /// Name of the rendered configuration that a Linux node is to run. Written by the operator.
+    pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+    /// Name of the rendered configuration that a Linux node runs. Written by the agent.
+    pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+    /// `Done`, `Working` or `Degraded`. Written by the agent.
+    pub const STATE: &str = "machineconfiguration.openshift.io/state";
+    /// Why the state is what it is, for people. Written by the agent.
+    pub const REASON: &str = "machineconfiguration.openshift.io/reason";
+    /// `drain-<target>` or `uncordon-<target>`: what the agent asks for.
+    pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+    /// The same value back from the operator: equality is the permission.
+    pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+    /// `accessed` once somebody logged in over SSH.
+    pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
+    /// `degrade` or `heal`: what happens on drift. On pools, and from there on Nodes.
+    pub const DRIFT: &str = "evenkeel.dev/drift";
+    /// Who of us cordoned the node; a cordon without it is a person's.
+    pub const CORDONED_BY: &str = "evenkeel.dev/cordoned-by";
+    /// Extensions that this very node must have, as a JSON list.
+    pub const SYSTEM_EXTENSIONS: &str = "evenkeel.dev/system-extensions";
+    /// The readiness rules that hold the taint.
+    pub const READINESS_OWNERS: &str = "evenkeel.dev/readiness-owners";
+    /// On a pool: how long a drain may take before it is reported.
+    pub const DRAIN_TIMEOUT: &str = "evenkeel.dev/drain-timeout";
+    /// On a pool: `proceed` goes ahead when a drain has taken too long.
+    pub const DRAIN_ON_TIMEOUT: &str = "evenkeel.dev/drain-on-timeout";
+    /// On a `MachineSet`: how many of its nodes may be unavailable under Recreate.
+    pub const MAX_UNHEALTHY: &str = "evenkeel.dev/max-unhealthy";
+    /// On an agent's Lease: boot id, kubelet start, state and probes as JSON.
+    pub const REPORT: &str = "evenkeel.dev/report";
+}
+
+/// Taints that are ours.
+pub mod taint {
+    /// A node whose extensions are not all well.
+    pub const META_READINESS: &str = "kubernetes.io/MetaReadiness";
+    /// The same for the Cluster Autoscaler, by option.
+    pub const AUTOSCALER_STARTUP: &str =
+        "startup-taint.cluster-autoscaler.kubernetes.io/meta-readiness";
+}
+
+/// Labels.
+pub mod label {
+    /// Marks the services ConfigMaps of ours.
+    pub const SERVICES: &str = "evenkeel.dev/services";
+    /// Marks Machines that run Windows.
+    pub const MACHINE_OS_ID: &str = "machine.openshift.io/os-id";
+    /// Asks the cluster to fill a ConfigMap with its trust bundle.
+    pub const INJECT_TRUSTED_CA: &str = "config.openshift.io/inject-trusted-cabundle";
+}
+
+/// Objects and keys in the operator's namespace.
+pub mod object {
+    /// Beginning of the name of every services ConfigMap.
+    pub const SERVICES_PREFIX: &str = "services-";
+    /// ConfigMap: address → `username=<user>`.
+    pub const WINDOWS_INSTANCES: &str = "windows-instances";
+    /// Secret with the SSH key of the instances.
+    pub const CLOUD_PRIVATE_KEY: &str = "cloud-private-key";
+    /// Key in that Secret.
+    pub const CLOUD_PRIVATE_KEY_FILE: &str = "private-key.pem";
+    /// ConfigMap with the trust bundle.
+    pub const TRUSTED_CA: &str = "trusted-ca";
+    /// Key in that ConfigMap.
+    pub const TRUSTED_CA_FILE: &str = "ca-bundle.crt";
+    /// The only object of kind `WindowsPool`.
+    pub const WINDOWS_POOL: &str = "windows";
+    /// Namespace of the Leases of extensions and agents.
+    pub const EXTENSIONS_NAMESPACE: &str = "node-extensions";
+}
+
+/// API groups.
+pub mod group {
+    /// Our own objects.
+    pub const EVENKEEL: &str = "evenkeel.dev";
+    /// `MachineConfig` and `MachineConfigPool`.
+    pub const MACHINE_CONFIGURATION: &str = "machineconfiguration.openshift.io";
+    /// Machines and `MachineSets`.
+    pub const MACHINE: &str = "machine.openshift.io";
+}
+
+/// Who an agent is.
+pub mod identity {
+    /// Beginning of an agent's user name; its node's name follows.
+    pub const AGENT_USER_PREFIX: &str = "evenkeel:agent:";
+    /// The group of all agents.
+    pub const AGENT_GROUP: &str = "evenkeel:agents";
+}
+
+/// Places on a Linux node.
+pub mod linux {
+    /// Folder of our state.
+    pub const STATE: &str = "/etc/machine-config-daemon";
+    /// A file that makes the agent re-apply everything.
+    pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+}
+
+/// Places and tags on a Windows node.
+pub mod windows {
+    /// The payload.
+    pub const PAYLOAD: &str = r"C:\k\";
+    /// Second copies of the payload, by checksum.
+    pub const STORE: &str = r"C:\k\store\";
+    /// Logs, where the kubelet serves them.
+    pub const LOGS: &str = r"C:\var\log\evenkeel\";
+    /// The agent's service.
+    pub const AGENT_SERVICE: &str = "evenkeel-agent";
+    /// Tag of what is ours: a service's description, a certificate's friendly name.
+    pub const MANAGED_TAG: &str = "OpenShift managed";
+}

@@ -1,0 +1,4 @@
+//! What a machine can do, and the only place that touches an operating system.
+//!
+//! Nothing here decides: a plan from `evenkeel-plan` comes in, and what happened goes out. The
+//! other crates make no system call, start no program and open no file of the managed machine.

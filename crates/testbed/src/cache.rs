@@ -1,0 +1,99 @@
+//! What is slow to make is made once per machine and kept: control-plane programs, a Debian tree.
+//!
+//! An entry appears under its name only when it is whole: it is made under another name and renamed.
+//! Who finds it half made, because its maker was killed, makes it anew.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::process::tell;
+use crate::{Doing, Error, Result};
+
+/// The folder of all entries: `$XDG_CACHE_HOME/evenkeel`, else `~/.cache/evenkeel`.
+pub fn folder() -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
+    base.map(|base| base.join("evenkeel")).ok_or_else(|| {
+        Error::Missing(
+            "there is no cache folder: set HOME or XDG_CACHE_HOME to an absolute path".to_owned(),
+        )
+    })
+}
+
+/// The entry `name`, made by `make` if it is not there. `make` gets the path under which to put it
+/// (nothing is there yet) and `megabytes` is what it will need on disk.
+///
+/// Two processes that want the same entry make it once: the second waits for the first.
+pub fn entry(
+    name: &str,
+    megabytes: u64,
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let place = folder()?.join(name);
+    if place.exists() {
+        return Ok(place);
+    }
+    let above = place.parent().unwrap_or(&place);
+    std::fs::create_dir_all(above)
+        .doing(|| format!("cannot make the cache folder {}", above.display()))?;
+    let lock_path = beside(&place, "lock");
+    let lock = File::create(&lock_path).doing(|| format!("cannot make {}", lock_path.display()))?;
+    if lock.try_lock().is_err() {
+        tell(&format!("another process is making {name}; waiting for it"));
+        lock.lock()
+            .doing(|| format!("cannot lock {}", lock_path.display()))?;
+    }
+    if place.exists() {
+        return Ok(place);
+    }
+    has_space(above, megabytes)?;
+    let partial = beside(&place, "partial");
+    remove(&partial)?;
+    make(&partial)?;
+    std::fs::rename(&partial, &place)
+        .doing(|| format!("cannot put {} in its place", place.display()))?;
+    Ok(place)
+}
+
+fn beside(place: &Path, suffix: &str) -> PathBuf {
+    let mut name = place.file_name().unwrap_or_default().to_os_string();
+    name.push(".");
+    name.push(suffix);
+    place.with_file_name(name)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let Ok(found) = path.symlink_metadata() else {
+        return Ok(());
+    };
+    tell(&format!(
+        "{} was left half made; it is made anew",
+        path.display()
+    ));
+    let removed = if found.is_dir() {
+        std::fs::remove_dir_all(path)
+    } else {
+        std::fs::remove_file(path)
+    };
+    removed.doing(|| {
+        format!(
+            "cannot remove the half-made {}; remove it by hand",
+            path.display()
+        )
+    })
+}
+
+fn has_space(folder: &Path, megabytes: u64) -> Result<()> {
+    let disk = rustix::fs::statvfs(folder)
+        .doing(|| format!("cannot ask for the free space of {}", folder.display()))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize) / (1 << 20);
+    if free < megabytes {
+        return Err(Error::Missing(format!(
+            "{} needs {megabytes} MB and has {free} MB free: free some, or set XDG_CACHE_HOME to a larger disk",
+            folder.display()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! Real things to test on: a control plane, Windows instances, systemd nodes, a machine whose power
+//! can be cut.
+//!
+//! Nothing of this is shipped, and nothing that is shipped depends on it. Whatever is started here
+//! is torn down by its owner's `Drop`; what a panic, Ctrl-C or a kill leaves behind is cleared away
+//! by the [`warden`]. Nothing sleeps to wait: [`wait`] polls a condition and says what it last saw.
+
+mod error;
+pub mod wait;
+
+#[cfg(target_os = "linux")]
+pub mod cache;
+#[cfg(target_os = "linux")]
+pub mod need;
+#[cfg(target_os = "linux")]
+pub mod network;
+#[cfg(target_os = "linux")]
+pub mod process;
+#[cfg(target_os = "linux")]
+pub mod scratch;
+#[cfg(target_os = "linux")]
+pub mod warden;
+
+pub use error::{Doing, Error, Result};

@@ -1,0 +1,85 @@
+//! What a test needs of the machine it runs on, and the sentence that says how to get it.
+//!
+//! In continuous integration (`CI` is set) a missing thing fails the test; on a person's machine the
+//! test is skipped with the same sentence.
+
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// Something of the machine that a test cannot do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Name spaces, mounts and nspawn are root's.
+    Root,
+    /// A program on the path, and the Debian package that brings it.
+    Program(&'static str, &'static str),
+}
+
+impl Need {
+    /// Whether it is there; if not, the sentence that says how to get it.
+    pub fn check(self) -> Result<()> {
+        match self {
+            Self::Root if rustix::process::geteuid().is_root() => Ok(()),
+            Self::Root => Err(Error::Missing(
+                "this needs root (name spaces and mounts): run it as root, for example with sudo"
+                    .to_owned(),
+            )),
+            Self::Program(program, package) => find(program).map(|_| ()).ok_or_else(|| {
+                Error::Missing(format!(
+                    "`{program}` is not installed: apt-get install {package}"
+                ))
+            }),
+        }
+    }
+}
+
+/// Whether the calling test must be skipped because `needs` are not met.
+///
+/// `Ok(true)`: skip it, the reason was printed. In continuous integration that is an error instead.
+pub fn skip(needs: &[Need]) -> Result<bool> {
+    for need in needs {
+        if let Err(missing) = need.check() {
+            if std::env::var_os("CI").is_some() {
+                return Err(missing);
+            }
+            crate::process::tell(&format!("skipped: {missing}"));
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Where `program` is on the path, or in the folders of system administration.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let administration =
+        ["/usr/sbin", "/sbin", "/usr/lib/wine", "/usr/lib/openssh"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(administration)
+        .map(|folder| folder.join(program))
+        .find(|candidate| is_program(candidate))
+}
+
+fn is_program(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_is_one_sentence_with_the_command_that_brings_it() {
+        let error = Need::Program("no-such-program", "no-such-package")
+            .check()
+            .unwrap_err();
+        assert_eq!(
+            error,
+            Error::Missing(
+                "`no-such-program` is not installed: apt-get install no-such-package".to_owned()
+            )
+        );
+        assert_eq!(Need::Program("sh", "dash").check(), Ok(()));
+    }
+}

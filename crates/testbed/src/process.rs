@@ -1,0 +1,179 @@
+//! Programs that the test bed starts: run to the end with their output, or owned while they run.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal};
+
+use crate::{Doing, Error, Result, warden};
+
+/// Says something to the person at the terminal, also while the test harness captures output.
+pub fn tell(sentence: &str) {
+    let _ = writeln!(std::io::stderr(), "testbed: {sentence}");
+}
+
+/// Runs `command` to its end and returns what it printed. The error has its last words.
+pub fn run(command: &mut Command) -> Result<String> {
+    let line = line_of(command);
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .doing(|| format!("cannot run `{line}`"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    let error = String::from_utf8_lossy(&output.stderr);
+    let words = if error.trim().is_empty() {
+        text.trim()
+    } else {
+        error.trim()
+    };
+    Err(Error::failed(format!(
+        "`{line}` ended with {}: {words}",
+        output.status
+    )))
+}
+
+/// The command as a person would type it.
+pub fn line_of(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(std::ffi::OsStr::to_string_lossy)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// A program that runs until its owner drops it. It leads its own process group, which is killed
+/// whole; its output goes to a file.
+#[derive(Debug)]
+pub struct Running {
+    name: String,
+    log: PathBuf,
+    child: Child,
+    identity: String,
+}
+
+impl Running {
+    /// Starts `command` under `name`, with both its outputs appended to `log`.
+    pub fn start(name: &str, command: &mut Command, log: &Path) -> Result<Self> {
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .doing(|| format!("cannot write the log {}", log.display()))?;
+        let errors = output
+            .try_clone()
+            .doing(|| format!("cannot write the log {}", log.display()))?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .doing(|| format!("cannot start {name}"))?;
+        Self::adopt(name, child, log)
+    }
+
+    /// Owns a child that was started elsewhere as the leader of its process group.
+    pub fn adopt(name: &str, mut child: Child, log: &Path) -> Result<Self> {
+        let identity = match warden::identity(child.id())
+            .and_then(|it| warden::process(child.id()).map(|()| it))
+        {
+            Ok(identity) => identity,
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            log: log.to_owned(),
+            child,
+            identity,
+        })
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An error with its last words, if it has ended.
+    pub fn still_runs(&mut self) -> Result<()> {
+        match self.ended()? {
+            None => Ok(()),
+            Some(status) => Err(Error::failed(format!(
+                "{} ended with {status}: {}",
+                self.name,
+                self.last_words()
+            ))),
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child
+            .try_wait()
+            .doing(|| format!("cannot ask after {}", self.name))
+    }
+
+    /// The last lines it printed.
+    pub fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.trim_end().lines().rev().take(8).collect();
+        if lines.is_empty() {
+            return "it printed nothing".to_owned();
+        }
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Sends `signal` to the process alone, not to its group.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        rustix::process::kill_process(self.pid()?, signal)
+            .doing(|| format!("cannot signal {} ({})", self.name, self.id()))
+    }
+
+    /// Kills it and all of its group, and waits until it is gone.
+    pub fn kill(&mut self) -> Result<ExitStatus> {
+        if let Some(status) = self.ended()? {
+            return Ok(status);
+        }
+        let _ = rustix::process::kill_process_group(self.pid()?, Signal::KILL);
+        let status = self
+            .child
+            .wait()
+            .doing(|| format!("cannot wait for {}", self.name))?;
+        warden::ended(&self.identity);
+        Ok(status)
+    }
+
+    fn pid(&self) -> Result<Pid> {
+        i32::try_from(self.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| Error::failed(format!("{} has no valid process id", self.name)))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.kill().is_err() {
+            tell(&format!(
+                "{} ({}) could not be killed",
+                self.name,
+                self.id()
+            ));
+        }
+    }
+}
+
+/// Whether `status` says that a signal ended the program.
+pub fn was_killed(status: ExitStatus) -> bool {
+    status.signal().is_some()
+}
