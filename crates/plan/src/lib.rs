@@ -3,6 +3,18 @@
 //! Everything here is a pure function of its arguments. There is no I/O, no runtime, no client, and
 //! time is an argument. Whoever carries a plan out has no choices left.
 
-mod disruption;
+pub mod desired;
+pub mod diff;
+pub mod disruption;
+pub mod entry;
+pub mod journal;
+pub mod machine;
+pub mod problem;
+pub mod record;
+pub mod resource;
+pub mod secret;
+pub mod step;
+pub mod targets;
+pub mod units;
 
 pub use disruption::Disruption;

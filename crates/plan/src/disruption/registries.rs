@@ -1,0 +1,400 @@
+//! Whether a change of `registries.conf` can take an image source away from pods that run.
+//!
+//! Three changes cannot: a registry added with `mirror-by-digest-only`, a mirror added below such a
+//! registry, and entries appended to `unqualified-search-registries`. The files are compared as the
+//! settings they parse to, so comments, order of tables and spelling do not matter.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+/// What a change of the file means for pods that run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing, or one of the three safe changes.
+    Safe,
+    /// Anything else.
+    Unsafe,
+    /// One side cannot be read; the sentence says which.
+    Unreadable(String),
+}
+
+const SEARCH: &str = "unqualified-search-registries";
+const DIGEST_ONLY: &str = "mirror-by-digest-only";
+
+/// Compares two contents of the file; a file that is not there is empty.
+pub(crate) fn judge(old: &[u8], new: &[u8]) -> Verdict {
+    match (Settings::read(old, "old"), Settings::read(new, "new")) {
+        (Ok(old), Ok(new)) if old.grows_safely_to(&new) => Verdict::Safe,
+        (Ok(_), Ok(_)) => Verdict::Unsafe,
+        (Err(why), _) | (_, Err(why)) => Verdict::Unreadable(why),
+    }
+}
+
+struct Settings {
+    /// By prefix, or location where there is none.
+    registries: BTreeMap<String, Registry>,
+    search: Vec<Value>,
+    /// Every other setting of the file.
+    rest: Table,
+}
+
+struct Registry {
+    digest_only: bool,
+    mirrors: Vec<Value>,
+    /// Every other setting of the registry.
+    rest: Table,
+}
+
+impl Settings {
+    fn read(bytes: &[u8], which: &str) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| format!("the {which} contents are not UTF-8"))?;
+        let mut rest: Table = text.parse().map_err(|error: toml::de::Error| {
+            let line = error.span().map_or(0, |span| {
+                text[..span.start.min(text.len())].matches('\n').count() + 1
+            });
+            format!(
+                "the {which} contents are not TOML (line {line}: {})",
+                error.message()
+            )
+        })?;
+        let search = list(rest.remove(SEARCH), || {
+            format!("{SEARCH} of the {which} contents is not a list")
+        })?;
+        let tables = list(rest.remove("registry"), || {
+            format!("registry of the {which} contents is not a list of tables")
+        })?;
+        let mut registries = BTreeMap::new();
+        for table in tables {
+            let (name, registry) = Registry::read(table, which)?;
+            if registries.insert(name.clone(), registry).is_some() {
+                return Err(format!("the {which} contents have registry {name} twice"));
+            }
+        }
+        Ok(Self {
+            registries,
+            search,
+            rest,
+        })
+    }
+
+    fn grows_safely_to(&self, new: &Self) -> bool {
+        let kept = self.registries.iter().all(|(name, old)| {
+            new.registries
+                .get(name)
+                .is_some_and(|new| old.grows_safely_to(new))
+        });
+        let added = new
+            .registries
+            .iter()
+            .all(|(name, registry)| registry.digest_only || self.registries.contains_key(name));
+        self.rest == new.rest && new.search.starts_with(&self.search) && kept && added
+    }
+}
+
+impl Registry {
+    fn read(value: Value, which: &str) -> Result<(String, Self), String> {
+        let Value::Table(mut rest) = value else {
+            return Err(format!(
+                "registry of the {which} contents is not a list of tables"
+            ));
+        };
+        let text = |key: &str| {
+            rest.get(key)
+                .and_then(Value::as_str)
+                .filter(|text| !text.is_empty())
+        };
+        let name = text("prefix")
+            .or_else(|| text("location"))
+            .ok_or_else(|| {
+                format!("a registry of the {which} contents has neither prefix nor location")
+            })?
+            .to_owned();
+        // A prefix that repeats the location says nothing more.
+        if text("prefix") == text("location") {
+            rest.remove("prefix");
+        }
+        rest.retain(|key, value| !is_default(key, value));
+        let mirrors = list(rest.remove("mirror"), || {
+            format!("mirror of registry {name} in the {which} contents is not a list")
+        })?;
+        let mirrors = mirrors.into_iter().map(without_defaults).collect();
+        let digest_only = rest.remove(DIGEST_ONLY).is_some();
+        Ok((
+            name,
+            Self {
+                digest_only,
+                mirrors,
+                rest,
+            },
+        ))
+    }
+
+    fn grows_safely_to(&self, new: &Self) -> bool {
+        if self.rest != new.rest || self.digest_only != new.digest_only {
+            return false;
+        }
+        // The old mirrors in their old order; between them others may have come.
+        let mut later = new.mirrors.iter();
+        let kept = self.mirrors.iter().all(|old| later.any(|new| new == old));
+        kept && (self.digest_only || self.mirrors.len() == new.mirrors.len())
+    }
+}
+
+fn is_default(key: &str, value: &Value) -> bool {
+    matches!(key, "blocked" | "insecure" | DIGEST_ONLY) && value.as_bool() == Some(false)
+}
+
+fn without_defaults(mirror: Value) -> Value {
+    match mirror {
+        Value::Table(mut table) => {
+            table.retain(|key, value| !is_default(key, value));
+            Value::Table(table)
+        }
+        other => other,
+    }
+}
+
+fn list(value: Option<Value>, wrong: impl FnOnce() -> String) -> Result<Vec<Value>, String> {
+    match value {
+        None => Ok(Vec::new()),
+        Some(Value::Array(values)) => Ok(values),
+        Some(_) => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = r#"
+unqualified-search-registries = ["a.io"]
+[[registry]]
+prefix = "q.io"
+location = "q.io"
+mirror-by-digest-only = true
+[[registry.mirror]]
+location = "m1.io"
+[[registry]]
+location = "tags.io"
+[[registry.mirror]]
+location = "m2.io"
+"#;
+
+    /// Covers M14.
+    #[test]
+    fn only_the_three_safe_changes_and_no_change_spare_the_drain() {
+        let with = |from: &str, to: &str| {
+            assert!(
+                BASE.contains(from),
+                "the case replaces {from:?}, which is not there"
+            );
+            BASE.replacen(from, to, 1)
+        };
+        let and = |more: &str| format!("{BASE}{more}");
+        let mirror = "[[registry.mirror]]\nlocation = \"m1.io\"\n";
+        let cases: Vec<(String, bool, &str)> = vec![
+            (BASE.to_owned(), true, "nothing changed"),
+            (and("# a comment\n\n"), true, "a comment parses the same"),
+            (with("\"a.io\"", "'a.io'"), true, "another way to quote"),
+            (
+                with("prefix = \"q.io\"\n", ""),
+                true,
+                "a prefix that repeats the location says nothing",
+            ),
+            (
+                with(
+                    "location = \"tags.io\"\n",
+                    "location = \"tags.io\"\nblocked = false\n",
+                ),
+                true,
+                "a default written out",
+            ),
+            (
+                with(
+                    "location = \"m2.io\"",
+                    "location = \"m2.io\"\ninsecure = false",
+                ),
+                true,
+                "a mirror's default written out",
+            ),
+            (
+                and("[[registry]]\nprefix = \"n.io\"\nmirror-by-digest-only = true\n"),
+                true,
+                "a registry added, by digest only",
+            ),
+            (
+                and(
+                    "[[registry]]\nprefix = \"n.io\"\nmirror-by-digest-only = true\n[[registry.mirror]]\nlocation = \"m.io\"\n",
+                ),
+                true,
+                "the same with a mirror",
+            ),
+            (
+                with(
+                    mirror,
+                    &format!("{mirror}[[registry.mirror]]\nlocation = \"m9.io\"\n"),
+                ),
+                true,
+                "a mirror added behind, by digest only",
+            ),
+            (
+                with(
+                    mirror,
+                    &format!("[[registry.mirror]]\nlocation = \"m9.io\"\n{mirror}"),
+                ),
+                true,
+                "a mirror added in front, by digest only",
+            ),
+            (
+                with("[\"a.io\"]", "[\"a.io\", \"b.io\"]"),
+                true,
+                "a search registry appended",
+            ),
+            (
+                with("[\"a.io\"]", "[\"b.io\", \"a.io\"]"),
+                false,
+                "a search registry put in front changes what short names mean",
+            ),
+            (
+                with("[\"a.io\"]", "[]"),
+                false,
+                "a search registry taken away",
+            ),
+            (
+                with("[\"a.io\"]", "[\"b.io\"]"),
+                false,
+                "a search registry replaced",
+            ),
+            (
+                and("[[registry]]\nprefix = \"n.io\"\n"),
+                false,
+                "a registry added, also by tag",
+            ),
+            (
+                and("[[registry]]\nprefix = \"n.io\"\nmirror-by-digest-only = false\n"),
+                false,
+                "the same said outright",
+            ),
+            (
+                and("[[registry.mirror]]\nlocation = \"m9.io\"\n"),
+                false,
+                "a mirror added to a registry that is used by tag",
+            ),
+            (with(mirror, ""), false, "a mirror taken away"),
+            (with("\"m1.io\"", "\"m7.io\""), false, "a mirror replaced"),
+            (
+                with(mirror, &format!("{mirror}insecure = true\n")),
+                false,
+                "a mirror's setting changed",
+            ),
+            (
+                with("mirror-by-digest-only = true\n", ""),
+                false,
+                "no longer by digest only",
+            ),
+            (
+                with(
+                    "location = \"tags.io\"\n",
+                    "location = \"tags.io\"\nmirror-by-digest-only = true\n",
+                ),
+                false,
+                "by digest only from now on",
+            ),
+            (
+                with(
+                    "location = \"tags.io\"\n",
+                    "location = \"tags.io\"\nblocked = true\n",
+                ),
+                false,
+                "a registry blocked",
+            ),
+            (
+                with(
+                    "location = \"tags.io\"\n",
+                    "location = \"tags.io\"\ninsecure = true\n",
+                ),
+                false,
+                "a registry made insecure",
+            ),
+            (
+                with("location = \"q.io\"", "location = \"elsewhere.io\""),
+                false,
+                "a registry moved",
+            ),
+            (
+                with(
+                    "[[registry]]\nlocation = \"tags.io\"\n[[registry.mirror]]\nlocation = \"m2.io\"\n",
+                    "",
+                ),
+                false,
+                "a registry taken away",
+            ),
+            (
+                format!("short-name-mode = \"enforcing\"\n{BASE}"),
+                false,
+                "another setting of the file",
+            ),
+            (and("[aliases]\nx = \"q.io/x\"\n"), false, "an alias added"),
+            (String::new(), false, "the file emptied"),
+        ];
+        for (new, safe, because) in &cases {
+            let expected = if *safe {
+                Verdict::Safe
+            } else {
+                Verdict::Unsafe
+            };
+            assert_eq!(
+                judge(BASE.as_bytes(), new.as_bytes()),
+                expected,
+                "{because}:\n{new}"
+            );
+        }
+        assert!(cases.len() >= 20);
+    }
+
+    #[test]
+    fn order_of_registries_does_not_matter_and_order_of_mirrors_does() {
+        let registry = |name: &str| format!("[[registry]]\nlocation = \"{name}\"\n");
+        let (ab, ba) = (
+            registry("a") + &registry("b"),
+            registry("b") + &registry("a"),
+        );
+        assert_eq!(judge(ab.as_bytes(), ba.as_bytes()), Verdict::Safe);
+        let mirrors = |names: [&str; 2]| {
+            let list = names
+                .map(|name| format!("[[registry.mirror]]\nlocation = \"{name}\"\n"))
+                .concat();
+            format!("[[registry]]\nlocation = \"r\"\nmirror-by-digest-only = true\n{list}")
+        };
+        assert_eq!(
+            judge(
+                mirrors(["a", "b"]).as_bytes(),
+                mirrors(["b", "a"]).as_bytes()
+            ),
+            Verdict::Unsafe
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_which_side_and_why() {
+        let cases: [(&[u8], &[u8], &str); 5] = [
+            (b"a = [", b"", "the old contents are not TOML (line 1"),
+            (b"", b"x\ny = ", "the new contents are not TOML (line 1"),
+            (b"", b"\xff", "the new contents are not UTF-8"),
+            (
+                b"",
+                b"[[registry]]\nblocked = true",
+                "has neither prefix nor location",
+            ),
+            (b"", b"registry = 3", "not a list of tables"),
+        ];
+        for (old, new, expected) in cases {
+            match judge(old, new) {
+                Verdict::Unreadable(why) => assert!(why.contains(expected), "{why}"),
+                other => panic!("{other:?} for {expected}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The journal's format, and what a start does with one that it finds.
+//!
+//! A plan is written down before its first step. While the journal is there, the machine is on its
+//! way: forward until the last step and action are done, or back to where it was. Steps are
+//! idempotent, so whoever finds a journal does all of it again in its direction.
+
+use serde::{Deserialize, Serialize};
+
+use crate::disruption::Action;
+use crate::entry::{Entry, Hash};
+use crate::machine::Plan;
+use crate::record::Record;
+use crate::step::Step;
+
+const VERSION: u32 = 1;
+
+/// A plan on its way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    version: u32,
+    direction: Direction,
+    steps: Vec<Step>,
+    actions: Vec<Action>,
+    record: Record,
+}
+
+/// Which way the machine is going.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// To the new configuration.
+    Forward,
+    /// A step failed: back to the old one.
+    Back,
+}
+
+/// The text is no journal of ours.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It does not parse.
+    #[error("the journal cannot be read: {0}")]
+    Broken(String),
+    /// A newer program wrote it.
+    #[error(
+        "the journal is of version {0}, this program knows {VERSION}: finish with the program that wrote it"
+    )]
+    Newer(u32),
+}
+
+impl Journal {
+    /// Writes `plan` down, to be carried out.
+    pub fn open(plan: &Plan) -> Self {
+        Self {
+            version: VERSION,
+            direction: Direction::Forward,
+            steps: plan.steps.clone(),
+            actions: plan.actions.clone(),
+            record: plan.record.clone(),
+        }
+    }
+
+    /// Reads what [`Journal::text`] wrote.
+    pub fn read(text: &[u8]) -> Result<Self, Unreadable> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let broken = |error: serde_json::Error| Unreadable::Broken(error.to_string());
+        match serde_json::from_slice::<Versioned>(text)
+            .map_err(broken)?
+            .version
+        {
+            VERSION => serde_json::from_slice(text).map_err(broken),
+            newer => Err(Unreadable::Newer(newer)),
+        }
+    }
+
+    /// The journal as it stands on disk.
+    pub fn text(&self) -> Result<Vec<u8>, Unreadable> {
+        serde_json::to_vec(self).map_err(|error| Unreadable::Broken(error.to_string()))
+    }
+
+    /// Which way it goes.
+    pub const fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// A step failed: from here on, back.
+    pub fn turn_back(&mut self) {
+        self.direction = Direction::Back;
+    }
+
+    /// What is still to be done, in order: each path with what shall stand there.
+    pub fn moves(&self) -> Vec<(&Step, &Entry)> {
+        match self.direction {
+            Direction::Forward => self.steps.iter().map(|step| (step, &step.after)).collect(),
+            Direction::Back => self
+                .steps
+                .iter()
+                .rev()
+                .map(|step| (step, &step.before))
+                .collect(),
+        }
+    }
+
+    /// The steps as they were planned.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// What happens around the steps.
+    pub fn actions(&self) -> &[Action] {
+        &self.actions
+    }
+
+    /// What is to be remembered when the way forward is done; the way back leaves what was.
+    pub const fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Contents that must be at hand to go either way.
+    pub fn contents(&self) -> impl Iterator<Item = Hash> {
+        self.steps
+            .iter()
+            .flat_map(|step| [&step.before, &step.after])
+            .filter_map(Entry::hash)
+    }
+
+    /// Whether units must be read again by systemd afterwards.
+    pub fn touches_units(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| step.path.starts_with(crate::units::UNIT_FOLDER))
+    }
+}

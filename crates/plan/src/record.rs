@@ -1,0 +1,108 @@
+//! What the journal remembers once a plan is done: which paths are ours, and what stood there before
+//! we came.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::machine_config::Section;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::desired::Desired;
+use crate::entry::{Entry, Hash};
+use crate::resource::Resource;
+use crate::targets::{Part, Targets};
+
+/// The configuration a machine was brought to, and what is ours on it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// The configuration's name, where it has one.
+    pub config: Option<String>,
+    /// Our paths.
+    pub owned: BTreeMap<String, Owned>,
+    /// The operating system's image; empty for none.
+    pub os_image_url: String,
+    /// The kernel's arguments.
+    pub kernel_arguments: Vec<String>,
+    /// What stands in the configuration and may not change.
+    pub unsupported: Vec<Standing>,
+}
+
+/// A path of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owned {
+    /// The resource it belongs to.
+    pub resource: Resource,
+    /// What it is for that resource.
+    pub part: Part,
+    /// What we keep there.
+    pub entry: Entry,
+    /// What stood there before us, and comes back when the path is no longer ours.
+    pub before: Entry,
+}
+
+/// A section that may not change, with what it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    section: String,
+    identity: String,
+    value: Value,
+}
+
+impl Record {
+    /// Everything of `desired` but the paths.
+    pub(crate) fn about(desired: &Desired) -> Self {
+        Self {
+            config: desired.name.clone(),
+            owned: BTreeMap::new(),
+            os_image_url: desired.os_image_url.clone(),
+            kernel_arguments: desired.kernel_arguments.clone(),
+            unsupported: desired
+                .unsupported
+                .iter()
+                .map(|(section, value)| Standing {
+                    section: section.name.clone(),
+                    identity: section.identity.clone(),
+                    value: value.clone(),
+                })
+                .collect(),
+        }
+    }
+
+    /// The record of a machine that is exactly at `desired`, which we brought there from nothing.
+    pub fn imagined(desired: &Desired, targets: &Targets) -> Self {
+        let owned = targets.iter().map(|(path, target)| {
+            let owned = Owned {
+                resource: target.resource.clone(),
+                part: target.part.clone(),
+                entry: target.entry.clone(),
+                before: Entry::Absent,
+            };
+            (path.clone(), owned)
+        });
+        Self {
+            owned: owned.collect(),
+            ..Self::about(desired)
+        }
+    }
+
+    /// The sections that may not change.
+    pub(crate) fn standing(&self) -> BTreeMap<Section, Value> {
+        let section = |standing: &Standing| Section {
+            name: standing.section.clone(),
+            identity: standing.identity.clone(),
+        };
+        self.unsupported
+            .iter()
+            .map(|standing| (section(standing), standing.value.clone()))
+            .collect()
+    }
+
+    /// The contents that must be kept: what we put there, and what comes back one day.
+    pub fn contents(&self) -> impl Iterator<Item = Hash> {
+        self.owned
+            .values()
+            .flat_map(|owned| [&owned.entry, &owned.before])
+            .filter_map(Entry::hash)
+    }
+}

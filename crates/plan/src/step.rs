@@ -1,0 +1,39 @@
+//! The smallest thing that is done to a machine: one path goes from one state to another.
+
+use serde::{Deserialize, Serialize};
+
+use crate::entry::Entry;
+use crate::resource::Resource;
+use crate::targets::Part;
+
+/// Brings one path from `before` to `after`. Undoing it is the same with the two exchanged, and
+/// doing it twice is doing it once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// The resource it is done for.
+    pub resource: Resource,
+    /// What the path is for that resource.
+    pub part: Part,
+    /// The path.
+    pub path: String,
+    /// What stood there.
+    pub before: Entry,
+    /// What shall stand there.
+    pub after: Entry,
+}
+
+impl Step {
+    /// The kind of step, for counting: `write file`, `remove link`.
+    pub fn kind(&self) -> &'static str {
+        match (&self.before, &self.after) {
+            (Entry::Absent, Entry::File { .. }) => "create file",
+            (_, Entry::File { .. }) => "replace with file",
+            (_, Entry::Link { .. }) => "make link",
+            (_, Entry::Directory { .. }) => "make directory",
+            (Entry::Directory { .. }, Entry::Absent) => "remove directory",
+            (Entry::Link { .. }, Entry::Absent) => "remove link",
+            (_, Entry::Absent) => "remove file",
+            (_, Entry::Other) => "leave alone",
+        }
+    }
+}
