@@ -2,3 +2,15 @@
 //!
 //! Nothing here decides: a plan from `evenkeel-plan` comes in, and what happened goes out. The
 //! other crates make no system call, start no program and open no file of the managed machine.
+
+pub mod disk;
+mod error;
+pub mod execute;
+pub mod observe;
+mod place;
+mod store;
+
+#[cfg(target_os = "linux")]
+pub mod linux;
+
+pub use error::{Error, Result};

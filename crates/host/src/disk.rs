@@ -1,0 +1,86 @@
+//! What every host can do with paths, one system call's worth at a time.
+//!
+//! Paths are absolute and in the machine's own terms; where its root is, only the host knows. The
+//! pieces are small on purpose: how they make a write atomic and durable is written once, above
+//! them, and the simulated host can stop or forget between any two of them.
+
+use evenkeel_plan::entry::{Entry, Ids};
+
+use crate::Result;
+
+/// Whether a path can hold others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Folder {
+    /// It is a folder, perhaps behind links that stay inside the root.
+    There,
+    /// Nothing is there; it can be made.
+    Missing,
+    /// It can never be one, with the reason: `is a file`.
+    Blocked(String),
+}
+
+/// A machine's paths. Nothing is durable before it is synced.
+pub trait Disk {
+    /// Released on drop: only one program of ours is at work on a machine.
+    type Lock;
+
+    /// What stands at `path`, not following it if it is a link.
+    fn look(&self, path: &str) -> Result<Entry>;
+
+    /// Whether `path` is a folder, following links inside the root.
+    fn folder(&self, path: &str) -> Result<Folder>;
+
+    /// The contents of a file, not following links; `None` if there is no file.
+    fn read(&self, path: &str) -> Result<Option<Vec<u8>>>;
+
+    /// The names in a folder, sorted; empty if there is none.
+    fn list(&self, path: &str) -> Result<Vec<String>>;
+
+    /// Makes a new file. If something stands at `like`, it gets that one's security label.
+    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids, like: &str) -> Result<()>;
+
+    /// Makes a symbolic link.
+    fn link(&self, path: &str, target: &str) -> Result<()>;
+
+    /// Makes a folder.
+    fn make_folder(&self, path: &str, mode: u32, owner: Ids) -> Result<()>;
+
+    /// Puts `from` in the place of whatever is at `to`, in one instant.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Removes a file or a link; nothing there is fine.
+    fn remove(&self, path: &str) -> Result<()>;
+
+    /// Removes a folder if it is empty; `false` if it is not.
+    fn remove_folder(&self, path: &str) -> Result<bool>;
+
+    /// Makes the contents of these files durable.
+    fn sync_files(&self, paths: &[String]) -> Result<()>;
+
+    /// Makes the names in a folder durable.
+    fn sync_folder(&self, path: &str) -> Result<()>;
+
+    /// Claims the machine, or says that another program has it.
+    fn lock(&self, path: &str) -> Result<Self::Lock>;
+
+    /// The number that stands for the user of the keys where the machine knows no such user.
+    fn stand_in(&self) -> Option<u32>;
+}
+
+/// A machine: its paths, and its service manager.
+pub trait Host {
+    /// How its paths are reached.
+    type Disk: Disk;
+
+    /// Its paths.
+    fn disk(&self) -> &Self::Disk;
+
+    /// Makes the service manager read its units again.
+    fn reload_units(&self) -> Result<()>;
+
+    /// Makes a running unit read its configuration again; one that does not run is left alone.
+    fn reload(&self, unit: &str) -> Result<()>;
+
+    /// Stops and starts a running unit; one that does not run is left alone.
+    fn restart(&self, unit: &str) -> Result<()>;
+}

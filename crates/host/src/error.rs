@@ -1,0 +1,106 @@
+//! What can go wrong on a machine: what failed, and on what.
+
+use std::io;
+
+use evenkeel_plan::journal::Unreadable;
+use evenkeel_plan::problem::Refused;
+
+/// An error of a host. Its source is not in its text; whoever prints it prints the chain.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system said no.
+    #[error("cannot {doing} {path}")]
+    Path {
+        /// What was tried: `write`, `rename`.
+        doing: &'static str,
+        /// On what.
+        path: String,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The service manager said no.
+    #[error("cannot {doing}")]
+    Services {
+        /// What was tried: `reload crio.service`.
+        doing: String,
+        /// What it said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The configuration is not one this machine can go to.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The journal is not readable.
+    #[error("{path}")]
+    Journal {
+        /// Where it is.
+        path: String,
+        /// Why not.
+        source: Unreadable,
+    },
+    /// Contents that should be in the store are not there, or not the right ones.
+    #[error(
+        "the contents {hash} are not in the store {path}: apply the configuration again from its file"
+    )]
+    Lost {
+        /// The store.
+        path: String,
+        /// Which contents.
+        hash: String,
+    },
+    /// Another program of ours is at work on this machine.
+    #[error("another evenkeel is at work on this machine (it holds {path}): wait for it to end")]
+    Busy {
+        /// The lock.
+        path: String,
+    },
+    /// A step failed, and everything before it was undone.
+    #[error("{step} failed; everything was put back as it was")]
+    Undone {
+        /// What failed.
+        step: String,
+        /// Why.
+        source: Box<Error>,
+    },
+    /// A step failed, and so did undoing it; the journal is kept and the next start goes on.
+    #[error(
+        "{step} failed, and undoing it failed too: mend the cause below and run it again, it will go on undoing"
+    )]
+    Stuck {
+        /// What failed to be undone.
+        step: String,
+        /// Why.
+        source: Box<Error>,
+    },
+}
+
+/// What a host returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The Event reason and metric label of this error.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Path { .. } => "PathFailed",
+            Self::Services { .. } => "ServiceManagerFailed",
+            Self::Refused(refused) => refused.category(),
+            Self::Journal { .. } => "JournalUnreadable",
+            Self::Lost { .. } => "ContentsLost",
+            Self::Busy { .. } => "Busy",
+            Self::Undone { .. } => "UpdateUndone",
+            Self::Stuck { .. } => "UndoFailed",
+        }
+    }
+
+    /// An error of the operating system on a path.
+    pub fn path(
+        doing: &'static str,
+        path: impl Into<String>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Path {
+            doing,
+            path: path.into(),
+            source: source.into(),
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Carries a plan out: journal first, then the steps, then what they need, then the record.
+//!
+//! Whatever happens in between, the next [`Claim::take`] finds the journal and goes on: forward to
+//! the new configuration, or back to the old one if a step had failed.
+
+use std::collections::BTreeSet;
+
+use evenkeel_plan::desired::Contents;
+use evenkeel_plan::disruption::Action;
+use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::journal::{Direction, Journal};
+use evenkeel_plan::machine::{Plan, above};
+use evenkeel_plan::record::Record;
+
+use crate::disk::{Disk, Host};
+use crate::place::{Placer, write_durably};
+use crate::store::Store;
+use crate::{Error, Result};
+
+/// Where the journal and all it remembers is kept on a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    folder: String,
+    store: String,
+}
+
+impl State {
+    /// State below `folder`.
+    pub fn at(folder: &str) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            store: format!("{folder}/store"),
+        }
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder)
+    }
+
+    /// What the journal remembers of this machine, without claiming it.
+    pub fn record<H: Host>(&self, host: &H) -> Result<Record> {
+        let path = self.path("record");
+        match host.disk().read(&path)? {
+            None => Ok(Record::default()),
+            Some(text) => serde_json::from_slice(&text).map_err(|error| Error::Journal {
+                path,
+                source: evenkeel_plan::journal::Unreadable::Broken(error.to_string()),
+            }),
+        }
+    }
+
+    /// The journal of a run that did not come to its end, if there is one.
+    pub fn unfinished<H: Host>(&self, host: &H) -> Result<Option<Journal>> {
+        let path = self.path("journal");
+        let Some(text) = host.disk().read(&path)? else {
+            return Ok(None);
+        };
+        Journal::read(&text)
+            .map(Some)
+            .map_err(|source| Error::Journal { path, source })
+    }
+
+    /// The contents with this hash, if the store has them.
+    pub fn contents<H: Host>(&self, host: &H, hash: Hash) -> Result<Vec<u8>> {
+        Store::new(host.disk(), &self.store).get(hash)
+    }
+}
+
+/// How far a run is, for whoever watches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Steps that are done.
+    pub done: usize,
+    /// Steps in all.
+    pub steps: usize,
+}
+
+/// The machine is ours to change until this is dropped.
+pub struct Claim<'a, H: Host> {
+    host: &'a H,
+    state: &'a State,
+    resumed: Option<Direction>,
+    _lock: <H::Disk as Disk>::Lock,
+}
+
+impl<'a, H: Host> Claim<'a, H> {
+    /// Claims the machine, and finishes or undoes what an earlier run left in the middle.
+    pub fn take(host: &'a H, state: &'a State) -> Result<Self> {
+        make_folders(host.disk(), state)?;
+        let lock = host.disk().lock(&state.path("lock"))?;
+        let mut claim = Self {
+            host,
+            state,
+            resumed: None,
+            _lock: lock,
+        };
+        if let Some(journal) = state.unfinished(host)? {
+            claim.resumed = Some(journal.direction());
+            claim.run(journal, true, &mut |_| {})?;
+        }
+        Ok(claim)
+    }
+
+    /// Which way an unfinished run was brought to its end, if there was one.
+    pub const fn resumed(&self) -> Option<Direction> {
+        self.resumed
+    }
+
+    /// What the journal remembers of this machine.
+    pub fn record(&self) -> Result<Record> {
+        self.state.record(self.host)
+    }
+
+    /// Carries `plan` out. `contents` has the bytes of what is new.
+    ///
+    /// On failure everything is as it was, unless the error says that undoing failed too.
+    pub fn apply(
+        &self,
+        plan: &Plan,
+        contents: &Contents,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        let journal = Journal::open(plan);
+        if plan.steps.is_empty() && self.record()? == plan.record {
+            return Ok(());
+        }
+        let wanted: BTreeSet<Hash> = journal.contents().chain(plan.record.contents()).collect();
+        self.store()
+            .keep(&wanted, |hash| match contents.get(hash) {
+                Some(bytes) => Ok(Some(bytes.to_vec())),
+                None => self.fetch(plan, hash),
+            })?;
+        if plan.steps.is_empty() {
+            return self.remember(&plan.record);
+        }
+        self.write_journal(&journal)?;
+        self.run(journal, false, progress)
+    }
+
+    /// Contents that nobody brought: they stand somewhere on the machine now.
+    fn fetch(&self, plan: &Plan, hash: Hash) -> Result<Option<Vec<u8>>> {
+        let step = plan
+            .steps
+            .iter()
+            .find(|step| step.before.hash() == Some(hash))
+            .map(|step| &step.path);
+        let owned = || {
+            plan.record
+                .owned
+                .iter()
+                .find(|(_, owned)| {
+                    [&owned.entry, &owned.before]
+                        .iter()
+                        .any(|entry| entry.hash() == Some(hash))
+                })
+                .map(|(path, _)| path)
+        };
+        match step.or_else(owned) {
+            Some(path) => self.host.disk().read(path),
+            None => Ok(None),
+        }
+    }
+
+    fn run(
+        &self,
+        mut journal: Journal,
+        again: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<()> {
+        if journal.direction() == Direction::Forward {
+            match self.go(&journal, again, progress) {
+                Ok(()) => {
+                    self.remember(journal.record())?;
+                    return self.close();
+                }
+                Err((step, source)) => {
+                    journal.turn_back();
+                    self.write_journal(&journal)?;
+                    self.go_back(&journal)?;
+                    return Err(Error::Undone {
+                        step,
+                        source: Box::new(source),
+                    });
+                }
+            }
+        }
+        self.go_back(&journal)
+    }
+
+    fn go_back(&self, journal: &Journal) -> Result<()> {
+        self.go(journal, true, &mut |_| {})
+            .map_err(|(step, source)| Error::Stuck {
+                step,
+                source: Box::new(source),
+            })?;
+        self.close()
+    }
+
+    /// All moves of the journal in its direction, made durable, and then what they need.
+    fn go(
+        &self,
+        journal: &Journal,
+        again: bool,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), (String, Error)> {
+        let mut placer = Placer::new(self.host.disk(), self.store());
+        let moves = journal.moves();
+        let steps = moves.len();
+        for (done, (step, entry)) in moves.into_iter().enumerate() {
+            let moved = placer.put(&step.path, entry).and_then(|()| {
+                if again {
+                    placer.sweep(&step.path)
+                } else {
+                    Ok(())
+                }
+            });
+            moved.map_err(|error| (format!("{} ({})", step.resource, step.path), error))?;
+            progress(Progress {
+                done: done + 1,
+                steps,
+            });
+        }
+        placer
+            .sync()
+            .map_err(|error| ("making the changes durable".to_owned(), error))?;
+        if journal.touches_units() {
+            self.host
+                .reload_units()
+                .map_err(|error| ("reading the units again".to_owned(), error))?;
+        }
+        for action in journal.actions() {
+            let done = match action {
+                Action::Reload(unit) => self.host.reload(unit),
+                Action::Restart(unit) => self.host.restart(unit),
+                Action::Drain | Action::Reboot => Ok(()),
+            };
+            // On the way back a service that would not read the new configuration may not read the
+            // old one either; the files are what counts, and they are back.
+            if journal.direction() == Direction::Forward {
+                done.map_err(|error| (action.to_string(), error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one path of ours back as the record says.
+    pub fn heal(&self, path: &str, entry: &Entry) -> Result<()> {
+        let mut placer = Placer::new(self.host.disk(), self.store());
+        let missing: Vec<&str> = above(path)
+            .filter(|folder| {
+                self.host
+                    .disk()
+                    .look(folder)
+                    .is_ok_and(|entry| entry == Entry::Absent)
+            })
+            .collect();
+        let record = if missing.is_empty() {
+            Record::default()
+        } else {
+            self.record()?
+        };
+        for folder in missing {
+            let made = record.owned.get(folder).map(|owned| owned.entry.clone());
+            placer.put(
+                folder,
+                &made.unwrap_or(Entry::Directory {
+                    mode: 0o755,
+                    owner: Ids::default(),
+                }),
+            )?;
+        }
+        placer.put(path, entry)?;
+        placer.sync()
+    }
+
+    fn remember(&self, record: &Record) -> Result<()> {
+        let path = self.state.path("record");
+        let text = serde_json::to_vec(record).map_err(|error| Error::Journal {
+            path: path.clone(),
+            source: evenkeel_plan::journal::Unreadable::Broken(error.to_string()),
+        })?;
+        write_durably(self.host.disk(), &path, &text)
+    }
+
+    fn write_journal(&self, journal: &Journal) -> Result<()> {
+        let path = self.state.path("journal");
+        let text = journal.text().map_err(|source| Error::Journal {
+            path: path.clone(),
+            source,
+        })?;
+        write_durably(self.host.disk(), &path, &text)
+    }
+
+    /// The run is over: its journal goes, and with it the contents that nobody needs any more.
+    fn close(&self) -> Result<()> {
+        self.host.disk().remove(&self.state.path("journal"))?;
+        self.host.disk().sync_folder(&self.state.folder)?;
+        self.store()
+            .forget_all_but(&self.record()?.contents().collect())
+    }
+
+    fn store(&self) -> Store<'a, H::Disk> {
+        Store::new(self.host.disk(), &self.state.store)
+    }
+}
+
+fn make_folders<D: Disk>(disk: &D, state: &State) -> Result<()> {
+    for folder in above(&state.store).chain([state.store.as_str()]) {
+        if disk.look(folder)? == Entry::Absent {
+            // Private from our own folder on: what we keep there may be secret.
+            let mode = if folder.len() >= state.folder.len() {
+                0o700
+            } else {
+                0o755
+            };
+            match disk.make_folder(folder, mode, Ids::default()) {
+                Err(Error::Path { source, .. })
+                    if source.kind() == std::io::ErrorKind::AlreadyExists => {}
+                other => other?,
+            }
+            disk.sync_folder(crate::place::folder_of(folder))?;
+        }
+    }
+    Ok(())
+}

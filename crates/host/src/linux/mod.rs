@@ -1,0 +1,68 @@
+//! A Linux machine: its file system, or a tree that is prepared for one, and its systemd.
+
+mod disk;
+mod systemd;
+
+use std::path::Path;
+
+pub use disk::RootedDisk;
+
+use crate::Result;
+use crate::disk::Host;
+
+/// A running Linux machine, or a tree of one that does not run.
+#[derive(Debug)]
+pub struct LinuxHost {
+    disk: RootedDisk,
+    has_systemd: bool,
+}
+
+impl LinuxHost {
+    /// The machine this program runs on.
+    pub fn live() -> Result<Self> {
+        Ok(Self {
+            disk: RootedDisk::open(Path::new("/"))?,
+            has_systemd: systemd::is_running(),
+        })
+    }
+
+    /// A tree that nobody runs: services are not told anything.
+    pub fn offline(root: &Path) -> Result<Self> {
+        Ok(Self {
+            disk: RootedDisk::open(root)?,
+            has_systemd: false,
+        })
+    }
+}
+
+impl Host for LinuxHost {
+    type Disk = RootedDisk;
+
+    fn disk(&self) -> &RootedDisk {
+        &self.disk
+    }
+
+    fn reload_units(&self) -> Result<()> {
+        if self.has_systemd {
+            systemd::reload_units()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn reload(&self, unit: &str) -> Result<()> {
+        if self.has_systemd {
+            systemd::reload(unit)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn restart(&self, unit: &str) -> Result<()> {
+        if self.has_systemd {
+            systemd::restart(unit)
+        } else {
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! systemd over D-Bus: reading units again, and jobs on units that are followed to their end.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::StreamExt;
+use zbus::wire::OwnedObjectPath;
+use zbus::{Connection, Proxy};
+
+use crate::{Error, Result};
+
+const SERVICE: &str = "org.freedesktop.systemd1";
+const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const UNIT: &str = "org.freedesktop.systemd1.Unit";
+const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
+/// systemd itself gives a job 90 seconds; after this long it will not answer any more.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Whether this machine was booted with systemd.
+pub(crate) fn is_running() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// Makes systemd read its units again.
+pub(crate) fn reload_units() -> Result<()> {
+    wait_for("make systemd read its units again", async {
+        let bus = Connection::system().await?;
+        manager(&bus).await?.call::<_, _, ()>("Reload", &()).await?;
+        Ok(())
+    })
+}
+
+/// Makes an active unit read its configuration again.
+pub(crate) fn reload(unit: &str) -> Result<()> {
+    wait_for(&format!("reload {unit}"), job("ReloadUnit", unit))
+}
+
+/// Stops and starts an active unit.
+pub(crate) fn restart(unit: &str) -> Result<()> {
+    wait_for(&format!("restart {unit}"), job("RestartUnit", unit))
+}
+
+/// Talks to systemd from a thread that may wait. The connection lives as long as the talk.
+fn wait_for(doing: &str, talk: impl Future<Output = Result<(), Failure>>) -> Result<()> {
+    let failed = |source: Failure| Error::Services {
+        doing: doing.to_owned(),
+        source,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed(error.into()))?;
+    let late = || {
+        format!(
+            "systemd did not finish it within {} seconds",
+            DEADLINE.as_secs()
+        )
+    };
+    runtime.block_on(async {
+        tokio::time::timeout(DEADLINE, talk)
+            .await
+            .unwrap_or_else(|_| Err(late().into()))
+            .map_err(failed)
+    })
+}
+
+async fn manager(bus: &Connection) -> zbus::Result<Proxy<'static>> {
+    Proxy::new(bus, SERVICE, MANAGER_PATH, MANAGER).await
+}
+
+/// Whether `unit` is loaded and active.
+async fn is_active(bus: &Connection, manager: &Proxy<'_>, unit: &str) -> zbus::Result<bool> {
+    let path: OwnedObjectPath = match manager.call("GetUnit", &(unit,)).await {
+        Ok(path) => path,
+        Err(zbus::Error::MethodError(name, _, _)) if name.as_str() == NO_SUCH_UNIT => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    let state: String = Proxy::new(bus, SERVICE, path, UNIT)
+        .await?
+        .get_property("ActiveState")
+        .await?;
+    Ok(matches!(state.as_str(), "active" | "reloading"))
+}
+
+/// Runs a job on `unit` and waits for its result.
+async fn job(method: &str, unit: &str) -> Result<(), Failure> {
+    let bus = Connection::system().await?;
+    let manager = manager(&bus).await?;
+    if !is_active(&bus, &manager, unit).await? {
+        return Ok(());
+    }
+    manager.call::<_, _, ()>("Subscribe", &()).await?;
+    let mut removed = manager.receive_signal("JobRemoved").await?;
+    let started: OwnedObjectPath = manager.call(method, &(unit, "replace")).await?;
+    while let Some(signal) = removed.next().await {
+        let (_, job, _, result) = signal
+            .body()
+            .deserialize::<(u32, OwnedObjectPath, String, String)>()?;
+        if job == started {
+            return match result.as_str() {
+                "done" | "skipped" => Ok(()),
+                other => {
+                    Err(format!("systemd says: {other}; see `systemctl status {unit}`").into())
+                }
+            };
+        }
+    }
+    Err("the connection to systemd ended before the job did".into())
+}

@@ -1,0 +1,217 @@
+//! Looks at a machine: the facts that name its paths, and what stands at those paths. Read only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_plan::desired::{Contents, Desired};
+use evenkeel_plan::disruption::rules;
+use evenkeel_plan::entry::{Entry, Names};
+use evenkeel_plan::machine::{Seen, above, interest};
+use evenkeel_plan::record::Record;
+use evenkeel_plan::targets::{Facts, KEYS_USER, Targets};
+use evenkeel_plan::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset};
+
+use crate::Result;
+use crate::disk::{Disk, Folder};
+
+/// Contents above this are compared by hash and never shown.
+const LARGEST_SHOWN: usize = 1 << 20;
+
+/// Folders of units that the operating system brings, the strongest first.
+const VENDOR_FOLDERS: &[&str] = &[
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+const PRESET_FOLDERS: &[&str] = &[
+    "/etc/systemd/system-preset",
+    "/run/systemd/system-preset",
+    "/usr/local/lib/systemd/system-preset",
+    "/usr/lib/systemd/system-preset",
+    "/lib/systemd/system-preset",
+];
+/// Where sshd of an image-based system looks for keys that a configuration brings.
+const KEYS_FOLDER: &str = "/home/core/.ssh/authorized_keys.d";
+
+/// What must be known before the paths of `desired` can be named.
+pub fn facts<D: Disk>(disk: &D, desired: &Desired) -> Result<Facts> {
+    let links = if desired.units.is_empty() {
+        BTreeMap::new()
+    } else {
+        enabling_links(disk)?
+    };
+    let presets = if desired.units.is_empty() {
+        Vec::new()
+    } else {
+        preset_files(disk)?
+    };
+    let mut facts = Facts {
+        names: names(disk)?,
+        keys_path: keys_path(disk)?,
+        ..Facts::default()
+    };
+    let mut waiting: Vec<String> = desired.units.keys().cloned().collect();
+    while let Some(name) = waiting.pop() {
+        if facts.units.contains_key(&name) {
+            continue;
+        }
+        let vendor = vendor(disk, &name)?;
+        let ours = desired.units.get(&name).map(|unit| unit.install.also());
+        let also = ours.or_else(|| vendor.as_ref().map(|vendor| vendor.install.also()));
+        waiting.extend(also.unwrap_or_default().iter().cloned());
+        let enabled = preset::enables(presets.iter().map(String::as_str), &name);
+        let unit = UnitFacts {
+            vendor,
+            preset: if enabled {
+                Preset::Enable
+            } else {
+                Preset::Disable
+            },
+            links: links.get(&name).cloned().unwrap_or_default(),
+        };
+        facts.units.insert(name, unit);
+    }
+    Ok(facts)
+}
+
+/// What stands at every path that matters for going from `record` to `targets`.
+pub fn look<D: Disk>(disk: &D, targets: &Targets, record: &Record) -> Result<Seen> {
+    let mut seen = Seen::default();
+    let mut folders: BTreeSet<&str> = BTreeSet::new();
+    for path in interest(targets, record) {
+        let entry = disk.look(path)?;
+        let target = targets.get(path);
+        if target.map(|target| &target.entry) != Some(&entry) {
+            let judged = target.is_some_and(|target| rules::looks_at_contents(&target.resource));
+            keep_contents(disk, path, judged, &mut seen.contents)?;
+        }
+        seen.paths.insert(path.to_owned(), entry);
+        folders.extend(above(path));
+    }
+    for folder in folders {
+        match disk.folder(folder)? {
+            Folder::There => _ = seen.folders.insert(folder.to_owned()),
+            Folder::Blocked(why) => _ = seen.blocked.insert(folder.to_owned(), why),
+            Folder::Missing => {}
+        }
+    }
+    Ok(seen)
+}
+
+fn keep_contents<D: Disk>(
+    disk: &D,
+    path: &str,
+    judged: bool,
+    contents: &mut Contents,
+) -> Result<()> {
+    if let Some(bytes) = disk.read(path)?
+        && (judged || bytes.len() <= LARGEST_SHOWN)
+    {
+        contents.keep(bytes);
+    }
+    Ok(())
+}
+
+fn names<D: Disk>(disk: &D) -> Result<Names> {
+    let mut names = Names {
+        users: numbers(disk, "/etc/passwd")?,
+        groups: numbers(disk, "/etc/group")?,
+    };
+    if let Some(number) = disk.stand_in() {
+        names.users.entry(KEYS_USER.to_owned()).or_insert(number);
+        names.groups.entry(KEYS_USER.to_owned()).or_insert(number);
+    }
+    Ok(names)
+}
+
+/// `name:x:number:…`, as in `/etc/passwd` and `/etc/group`.
+fn numbers<D: Disk>(disk: &D, path: &str) -> Result<BTreeMap<String, u32>> {
+    let text = disk.read(path)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let number = |line: &str| {
+        let mut fields = line.split(':');
+        Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+    };
+    Ok(text.lines().filter_map(number).collect())
+}
+
+fn keys_path<D: Disk>(disk: &D) -> Result<String> {
+    Ok(match disk.folder(KEYS_FOLDER)? {
+        Folder::There => format!("{KEYS_FOLDER}/ignition"),
+        _ => format!("/home/{KEYS_USER}/.ssh/authorized_keys"),
+    })
+}
+
+fn vendor<D: Disk>(disk: &D, name: &str) -> Result<Option<Vendor>> {
+    let names = std::iter::once(name.to_owned()).chain(install::template_of(name));
+    for name in names {
+        for folder in VENDOR_FOLDERS {
+            let path = format!("{folder}/{name}");
+            if let Some(text) = disk.read(&path)? {
+                let install = Install::read([String::from_utf8_lossy(&text).as_ref()]);
+                return Ok(Some(Vendor { path, install }));
+            }
+        }
+        // Also a unit that somebody else put into the administrator's folder.
+        let path = format!("{UNIT_FOLDER}/{name}");
+        if let Some(text) = disk.read(&path)? {
+            let install = Install::read([String::from_utf8_lossy(&text).as_ref()]);
+            return Ok(Some(Vendor { path, install }));
+        }
+    }
+    Ok(None)
+}
+
+/// Links below the administrator's folder by the unit that they enable: path → target.
+fn enabling_links<D: Disk>(disk: &D) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+    let mut links: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let mut note = |unit: &str, path: String, target: String| {
+        links
+            .entry(unit.to_owned())
+            .or_default()
+            .insert(path, target);
+    };
+    for name in disk.list(UNIT_FOLDER)? {
+        let path = format!("{UNIT_FOLDER}/{name}");
+        let is_requirement = [".wants", ".requires", ".upholds"]
+            .iter()
+            .any(|ending| name.ends_with(ending));
+        if is_requirement {
+            for unit in disk.list(&path)? {
+                let link = format!("{path}/{unit}");
+                if let Entry::Link { target } = disk.look(&link)? {
+                    note(&unit, link, target);
+                }
+            }
+        } else if let Entry::Link { target } = disk.look(&path)? {
+            // An alias: a link to a unit of another name. A mask is none.
+            let unit = target.rsplit('/').next().unwrap_or_default().to_owned();
+            if target != "/dev/null" && unit != name {
+                note(&unit, path, target);
+            }
+        }
+    }
+    Ok(links)
+}
+
+/// The preset files in the order in which systemd reads them: by name, the strongest folder's file
+/// standing for all of that name.
+fn preset_files<D: Disk>(disk: &D) -> Result<Vec<String>> {
+    let mut files: BTreeMap<String, String> = BTreeMap::new();
+    for folder in PRESET_FOLDERS {
+        for name in disk.list(folder)? {
+            if name.as_bytes().ends_with(b".preset") {
+                files
+                    .entry(name.clone())
+                    .or_insert_with(|| format!("{folder}/{name}"));
+            }
+        }
+    }
+    let mut texts = Vec::with_capacity(files.len());
+    for path in files.values() {
+        if let Some(text) = disk.read(path)? {
+            texts.push(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    Ok(texts)
+}
