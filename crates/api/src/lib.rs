@@ -3,5 +3,17 @@
 //! This crate does no I/O: it opens no file, no socket and no clock, and builds without an async
 //! runtime. Text comes in, typed values or errors that name the place come out.
 
+pub mod document;
+mod duration;
+mod ignition;
+mod located;
 pub mod machine_config;
 pub mod names;
+mod problem;
+pub mod readiness;
+pub mod services;
+mod shape;
+pub mod version;
+pub mod windows_instances;
+
+pub use problem::{Place, Problem, Problems, Warning};

@@ -106,6 +106,10 @@ pub mod identity {
 pub mod linux {
     /// Folder of our state.
     pub const STATE: &str = "/etc/machine-config-daemon";
+    /// What we remember ourselves: the journal and what files replaced. No configuration may write here.
+    pub const OWN_STATE: &str = "/etc/machine-config-daemon/state";
+    /// Where units of a configuration go.
+    pub const UNITS: &str = "/etc/systemd/system";
     /// A file that makes the agent re-apply everything.
     pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
 }

@@ -1,0 +1,338 @@
+//! The one way in: bytes that somebody wrote become documents. Whether it is YAML or JSON, and
+//! which kind, is told by the contents and never by a file's name.
+
+use crate::ignition;
+use crate::located::{Node, Value};
+use crate::machine_config::{MachineConfig, Section};
+use crate::names::{group, label, object as object_name};
+use crate::problem::{At, Findings, Problems, Warning};
+use crate::readiness::{self, ReadinessRule};
+use crate::services::{self, Services};
+use crate::shape::Shape::{Anything, Flag, Text, Texts};
+use crate::shape::{self, Shape, TEXTS, object, optional, required};
+use crate::version::Version;
+use crate::windows_instances::{self, WindowsInstances};
+
+pub use crate::ignition::data_url::MAX_CONTENTS;
+pub use crate::located::MAX_BYTES;
+
+/// Something that we read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Document {
+    /// A `MachineConfig`, or a bare Ignition config.
+    MachineConfig(MachineConfig),
+    /// A services `ConfigMap`.
+    Services {
+        /// `metadata.name`, where there is one.
+        name: Option<String>,
+        /// What it says.
+        services: Services,
+    },
+    /// The `ConfigMap` `windows-instances`.
+    WindowsInstances(WindowsInstances),
+    /// A `NodeReadinessRule`.
+    ReadinessRule(ReadinessRule),
+}
+
+impl Document {
+    /// What kind it is, for people.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::MachineConfig(_) => "machine configuration",
+            Self::Services { .. } => "services ConfigMap",
+            Self::WindowsInstances(_) => "windows-instances ConfigMap",
+            Self::ReadinessRule(_) => "readiness rule",
+        }
+    }
+}
+
+/// The kinds that we read, for a sentence.
+const READABLE: &str = "a MachineConfig, a bare Ignition config, a services ConfigMap, the ConfigMap windows-instances or a NodeReadinessRule";
+
+const MACHINE_CONFIG: Shape = object(
+    "",
+    &[
+        required("apiVersion", &Text),
+        required("kind", &Text),
+        optional("metadata", &Anything),
+        required("spec", &SPEC),
+        optional("status", &Anything),
+    ],
+);
+
+const SPEC: Shape = object(
+    "",
+    &[
+        optional("baseOSExtensionsContainerImage", &Text),
+        optional("config", &Anything),
+        optional("extensions", &TEXTS),
+        optional("fips", &Flag),
+        optional("kernelArguments", &TEXTS),
+        optional("kernelType", &Text).text_by_default("default"),
+        optional("osImageURL", &Text),
+    ],
+);
+
+/// What the engine does itself; every other field of the spec is kept as it stands.
+const DONE: [&str; 3] = ["config", "kernelArguments", "osImageURL"];
+
+const CONFIG_MAP: Shape = object(
+    "",
+    &[
+        required("apiVersion", &Text),
+        required("kind", &Text),
+        optional("metadata", &Anything),
+        optional("data", &Texts),
+        optional("immutable", &Flag),
+    ],
+);
+
+/// Reads everything in a file, or tells everything that is wrong with it.
+pub fn read(file: &str, bytes: &[u8]) -> Result<(Vec<Document>, Vec<Warning>), Problems> {
+    let mut findings = Findings::of(file);
+    let mut documents = Vec::new();
+    let top = At::top(None);
+    match text(bytes) {
+        Err(message) => findings.problem(&top, message),
+        Ok(text) => match Node::parse_all(text) {
+            Err(malformed) => findings.problem(&At::top(malformed.line), malformed.message),
+            Ok(nodes) => {
+                if nodes.iter().all(|node| node.value == Value::Null) {
+                    findings.problem(&top, format!("the file is empty: write {READABLE}"));
+                }
+                for node in nodes.iter().filter(|node| node.value != Value::Null) {
+                    let at = At::top(Some(node.line));
+                    read_object(node, text, &at, &mut documents, &mut findings);
+                }
+            }
+        },
+    }
+    findings.finish(documents)
+}
+
+fn text(bytes: &[u8]) -> Result<&str, String> {
+    if bytes.len() > MAX_BYTES {
+        let mebibyte = 1024 * 1024;
+        return Err(format!(
+            "the file has {} MiB: the limit is {} MiB",
+            bytes.len().div_ceil(mebibyte),
+            MAX_BYTES / mebibyte
+        ));
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()]
+            .split(|byte| *byte == b'\n')
+            .count();
+        format!("line {line} is not UTF-8: save the file as UTF-8 text")
+    })
+}
+
+fn read_object(
+    node: &Node<'_>,
+    source: &str,
+    at: &At<'_>,
+    documents: &mut Vec<Document>,
+    findings: &mut Findings,
+) {
+    if !matches!(node.value, Value::Map(_)) {
+        findings.problem(
+            at,
+            format!(
+                "found {} instead of an object: write {READABLE}",
+                node.kind()
+            ),
+        );
+        return;
+    }
+    match (node.text("kind"), node.text("apiVersion")) {
+        (Some("List" | "MachineConfigList"), _) => {
+            let list = at.key("items", node.line);
+            for (index, item) in node.list("items").iter().enumerate() {
+                let here = list.index(index, item.line).as_base();
+                read_object(item, source, &here, documents, findings);
+            }
+        }
+        (Some("MachineConfig"), version) => {
+            expect_version(
+                version,
+                &format!("{}/v1", group::MACHINE_CONFIGURATION),
+                at,
+                findings,
+            );
+            documents.push(Document::MachineConfig(read_machine_config(
+                node, at, findings,
+            )));
+        }
+        (Some("NodeReadinessRule"), version) => {
+            expect_version(
+                version,
+                &format!("{}/v1alpha1", group::EVENKEEL),
+                at,
+                findings,
+            );
+            shape::check(node, &readiness::RULE, 0, at, findings);
+            let rule = readiness::read_rule(node, at, findings);
+            documents.extend(rule.map(Document::ReadinessRule));
+        }
+        (Some("ConfigMap"), version) => {
+            expect_version(version, "v1", at, findings);
+            documents.extend(read_config_map(node, source, at, findings));
+        }
+        (None, None) if node.get("ignition").is_some() => {
+            let mut config = MachineConfig::default();
+            ignition::read(node, at, &mut config, findings);
+            documents.push(Document::MachineConfig(config));
+        }
+        (None, None) if node.get("variant").is_some() => findings.problem(
+            at,
+            "this is a Butane config: translate it to Ignition first",
+        ),
+        (None, _) => findings.problem(
+            at,
+            format!("neither kind nor ignition.version says what this is: write {READABLE}"),
+        ),
+        (Some(kind), version) => {
+            let version = version.map_or(String::new(), |version| format!(" ({version})"));
+            findings.problem(
+                at,
+                format!("kind {kind}{version} is not read here: write {READABLE}"),
+            );
+        }
+    }
+}
+
+fn expect_version(found: Option<&str>, wanted: &str, at: &At<'_>, findings: &mut Findings) {
+    // That it is missing is for the check of the object's shape.
+    if let Some(found) = found.filter(|found| *found != wanted) {
+        findings.problem(
+            at,
+            format!("apiVersion {found:?} is not read: write {wanted}"),
+        );
+    }
+}
+
+fn name_of<'n>(node: &'n Node<'_>) -> Option<&'n str> {
+    node.get("metadata")?
+        .text("name")
+        .filter(|name| !name.is_empty())
+}
+
+fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> MachineConfig {
+    shape::check(node, &MACHINE_CONFIG, 0, at, findings);
+    let mut config = MachineConfig {
+        name: name_of(node).map(str::to_owned),
+        ..MachineConfig::default()
+    };
+    if config.name.is_none() {
+        findings.warning(
+            at,
+            "metadata.name is missing: a cluster does not take an object without a name",
+        );
+    }
+    let Some(spec) = node.get("spec") else {
+        return config;
+    };
+    let here = at.key("spec", spec.line);
+    if let Some(ignition) = spec
+        .get("config")
+        .filter(|config| !config.entries().is_empty())
+    {
+        let base = here.key("config", ignition.line).as_base();
+        ignition::read(ignition, &base, &mut config, findings);
+    } else if let Some(other) = spec
+        .get("config")
+        .filter(|config| !matches!(config.value, Value::Map(_)))
+    {
+        let message = format!("config must be an object, found {}", other.kind());
+        findings.problem(&here.key("config", other.line), message);
+    }
+    let image = spec.text("osImageURL").unwrap_or_default();
+    image.clone_into(&mut config.os_image_url);
+    let arguments = spec
+        .list("kernelArguments")
+        .iter()
+        .filter_map(Node::as_text);
+    config.kernel_arguments = arguments.map(str::to_owned).collect();
+    if let serde_json::Value::Object(fields) = shape::canonical(spec, &SPEC) {
+        for (field, value) in fields {
+            if !DONE.contains(&field.as_str()) {
+                let section = Section {
+                    name: format!("spec.{field}"),
+                    identity: String::new(),
+                };
+                config.unsupported.insert(section, value);
+            }
+        }
+    }
+    config
+}
+
+fn read_config_map(
+    node: &Node<'_>,
+    source: &str,
+    at: &At<'_>,
+    findings: &mut Findings,
+) -> Option<Document> {
+    shape::check(node, &CONFIG_MAP, 0, at, findings);
+    let name = name_of(node);
+    let data = node.get("data");
+    let entries = data.map_or(&[][..], Node::entries);
+    let here = at
+        .key("data", data.map_or(node.line, |data| data.line))
+        .as_base();
+    if name == Some(object_name::WINDOWS_INSTANCES) {
+        let entries = entries
+            .iter()
+            .filter_map(|(key, value)| Some((key.as_ref(), value.as_text()?, value.line)));
+        let instances = windows_instances::read_entries(entries, &here, findings);
+        return Some(Document::WindowsInstances(instances));
+    }
+    let labels = node
+        .get("metadata")
+        .and_then(|metadata| metadata.get("labels"));
+    let is_services = name.is_some_and(|name| name.starts_with(object_name::SERVICES_PREFIX))
+        || labels.is_some_and(|labels| labels.get(label::SERVICES).is_some())
+        || entries
+            .iter()
+            .any(|(key, _)| key.eq_ignore_ascii_case(services::key::SERVICES));
+    if !is_services {
+        let name = name.unwrap_or("without a name");
+        findings.problem(
+            at,
+            format!("ConfigMap {name} is not read here: write {READABLE}"),
+        );
+        return None;
+    }
+    if let Some(name) = name
+        && let Err(error) = Version::from_config_map_name(name)
+    {
+        findings.warning(
+            at,
+            format!("no agent looks for a services ConfigMap of this name: {error}"),
+        );
+    }
+    let entries: Vec<_> = entries
+        .iter()
+        .filter_map(|(key, value)| {
+            let text = value.as_text()?;
+            Some(services::Entry {
+                key,
+                text,
+                line: value.line,
+                block: is_block(source, value.line, text),
+            })
+        })
+        .collect();
+    Some(Document::Services {
+        name: name.map(str::to_owned),
+        services: services::read_entries(&entries, &here, findings),
+    })
+}
+
+/// Whether a text stands in the source below its key, line by line.
+fn is_block(source: &str, key_line: u32, text: &str) -> bool {
+    let line = usize::try_from(key_line).unwrap_or(usize::MAX);
+    let below = source.lines().nth(line).map(str::trim);
+    below
+        .is_some_and(|below| !below.is_empty() && text.lines().next().map(str::trim) == Some(below))
+}

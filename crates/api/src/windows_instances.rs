@@ -1,0 +1,203 @@
+//! The `ConfigMap` `windows-instances`: machines that people bring themselves, each an address with
+//! the user to log in as.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::problem::{At, Findings, Problems, Warning};
+
+/// Where an instance is reached.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Address {
+    /// By number.
+    Ip(IpAddr),
+    /// By a DNS name, in lower case.
+    Dns(String),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Dns(name) => name.fmt(f),
+        }
+    }
+}
+
+/// Users to log in as, by address.
+pub type WindowsInstances = BTreeMap<Address, String>;
+
+/// Reads the `data` of the `ConfigMap`. `source` is what problems call it.
+pub fn from_data(
+    source: &str,
+    data: &BTreeMap<String, String>,
+) -> Result<(WindowsInstances, Vec<Warning>), Problems> {
+    let mut findings = Findings::of(source);
+    let entries = data
+        .iter()
+        .map(|(address, value)| (address.as_str(), value.as_str(), 0));
+    let instances = read_entries(entries, &At::top(None), &mut findings);
+    findings.finish(instances)
+}
+
+/// Reads addresses with their values and lines.
+pub(crate) fn read_entries<'a>(
+    entries: impl Iterator<Item = (&'a str, &'a str, u32)>,
+    at: &At<'_>,
+    findings: &mut Findings,
+) -> WindowsInstances {
+    let mut instances = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for (key, value, line) in entries {
+        let here = at.on_line(line).called(key);
+        let user = user(value)
+            .map_err(|message| findings.problem(&here, message))
+            .ok();
+        let address = match address(key) {
+            Ok(address) => address,
+            Err(message) => {
+                findings.problem(&here, message);
+                continue;
+            }
+        };
+        if !seen.insert(address.clone()) {
+            findings.problem(
+                &here,
+                format!("the address {address} is there twice: keep one"),
+            );
+        }
+        if let Some(user) = user {
+            instances.insert(address, user);
+        }
+    }
+    instances
+}
+
+fn user(value: &str) -> Result<String, String> {
+    let cure = "write username=<user>";
+    let Some((key, user)) = value.trim().split_once('=') else {
+        return Err(format!("the value {value:?} has no equals sign: {cure}"));
+    };
+    let user = user.trim();
+    if key.trim() != "username" {
+        return Err(format!("unknown key {:?}: {cure}", key.trim()));
+    }
+    if user.is_empty() {
+        return Err(format!("the user is empty: {cure}"));
+    }
+    if user.chars().any(char::is_control) {
+        return Err(format!(
+            "the user has a line break or another control character: {cure}"
+        ));
+    }
+    Ok(user.to_owned())
+}
+
+fn address(text: &str) -> Result<Address, String> {
+    if text.is_empty() {
+        return Err("the address is empty: give an IP address or a DNS name".to_owned());
+    }
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(Address::Ip(address));
+    }
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let numeric = text
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
+    if text.len() > 253 || numeric || !text.split('.').all(label) {
+        return Err(format!("{text:?} is neither an IP address nor a DNS name"));
+    }
+    Ok(Address::Dns(text.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(entries: &[(&str, &str)]) -> Result<WindowsInstances, String> {
+        let data = entries
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        from_data("instances.yaml", &data.collect())
+            .map(|(instances, _)| instances)
+            .map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn an_instance_is_an_address_and_a_user() {
+        let instances = read(&[
+            ("10.1.42.1", "username=Administrator"),
+            ("2001:db8::1", "username=core\n"),
+            ("Win-1.Example.com", r"username=EXAMPLE\core"),
+        ])
+        .unwrap();
+        let pairs: Vec<_> = instances
+            .iter()
+            .map(|(address, user)| (address.to_string(), user.as_str()))
+            .collect();
+        assert_eq!(
+            pairs,
+            [
+                ("10.1.42.1".to_owned(), "Administrator"),
+                ("2001:db8::1".to_owned(), "core"),
+                ("win-1.example.com".to_owned(), r"EXAMPLE\core"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_no_instance_is_refused_by_its_address() {
+        for (address, value, words) in [
+            ("10.1.42.1", "Administrator", "no equals sign"),
+            ("10.1.42.1", "username=", "the user is empty"),
+            ("10.1.42.1", "user=core", "unknown key \"user\""),
+            (
+                "10.1.42.1",
+                "username=core\npassword=x",
+                "control character",
+            ),
+            ("", "username=core", "the address is empty"),
+            (
+                "10.1.42.256",
+                "username=core",
+                "neither an IP address nor a DNS name",
+            ),
+            (
+                "win_1",
+                "username=core",
+                "neither an IP address nor a DNS name",
+            ),
+            (
+                "-win",
+                "username=core",
+                "neither an IP address nor a DNS name",
+            ),
+            (
+                "win..a",
+                "username=core",
+                "neither an IP address nor a DNS name",
+            ),
+        ] {
+            let message = read(&[(address, value)]).unwrap_err();
+            assert!(message.contains(words), "{message}");
+            assert!(message.contains(address), "{message}");
+        }
+        let message = read(&[("win.a", "username=a"), ("WIN.a", "username=b")]).unwrap_err();
+        assert!(message.contains("win.a is there twice"), "{message}");
+        let message = read(&[
+            ("2001:db8::1", "username=a"),
+            ("2001:DB8:0::1", "username=b"),
+        ])
+        .unwrap_err();
+        assert!(message.contains("2001:db8::1 is there twice"), "{message}");
+    }
+}
