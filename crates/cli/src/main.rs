@@ -3,31 +3,59 @@
 //! It reads what people give it, asks `evenkeel-plan` and `evenkeel-host`, and prints. It decides
 //! nothing and touches no machine by itself.
 
+mod apply;
+mod arguments;
+mod check;
+mod demo;
+mod input;
+mod machine;
+mod output;
+mod plan;
+mod render;
+mod verify;
+mod watch;
+
+use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser};
 
-/// Keeps a machine in its declared state, and shows what a change would do before it is made.
-#[derive(Parser)]
-#[command(name = "evenkeel", version, arg_required_else_help = true)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
+use arguments::{Arguments, Command};
 
-#[derive(Subcommand)]
-enum Command {
-    /// Shows all of it in one minute on a scratch tree.
-    Demo,
+/// How a command ended well.
+enum Ending {
+    /// There was nothing to do, or it was done.
+    Well,
+    /// There are changes, drift or findings.
+    Differs,
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Demo => {
-            eprintln!(
-                "The demo will plan, apply, tamper with and heal a configuration on a scratch tree.\n\
-                 It arrives with the engine; this build does not have it yet."
-            );
+    let ending = match Arguments::parse().command {
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Apply(arguments) => apply::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Watch(arguments) => watch::run(&arguments),
+        Command::Render(arguments) => render::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Demo => demo::run(),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "evenkeel", &mut script);
+            output::print(&script).map(|()| Ending::Well)
+        }
+    };
+    match ending {
+        Ok(Ending::Well) => ExitCode::SUCCESS,
+        Ok(Ending::Differs) => ExitCode::from(2),
+        Err(error) => {
+            // The whole chain: what failed, and beneath it why.
+            let mut text = format!("error: {error}");
+            for cause in error.chain().skip(1) {
+                text.push_str("\n  because: ");
+                text.push_str(&cause.to_string());
+            }
+            let _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::from(1)
         }
     }

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::disruption::rules;
 use evenkeel_plan::entry::{Entry, Names};
-use evenkeel_plan::machine::{Seen, above, interest};
+use evenkeel_plan::machine::{self, Plan, Seen, above, interest};
+use evenkeel_plan::problem::Refused;
 use evenkeel_plan::record::Record;
-use evenkeel_plan::targets::{Facts, KEYS_USER, Targets};
+use evenkeel_plan::targets::{Facts, KEYS_USER, Targets, targets};
 use evenkeel_plan::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset};
 
 use crate::Result;
-use crate::disk::{Disk, Folder};
+use crate::disk::{Disk, Folder, Host};
+use crate::execute::State;
 
 /// Contents above this are compared by hash and never shown.
 const LARGEST_SHOWN: usize = 1 << 20;
@@ -72,6 +74,23 @@ pub fn facts<D: Disk>(disk: &D, desired: &Desired) -> Result<Facts> {
         facts.units.insert(name, unit);
     }
     Ok(facts)
+}
+
+/// What would bring `host` to `desired`, and what was seen on the way to knowing it. Reads only.
+pub fn plan<H: Host>(
+    host: &H,
+    state: &State,
+    desired: &Desired,
+    contents: &Contents,
+) -> Result<(Plan, Seen)> {
+    let facts = facts(host.disk(), desired)?;
+    let targets = targets(desired, &facts).map_err(Refused)?;
+    let record = state.record(host)?;
+    let seen = look(host.disk(), &targets, &record)?;
+    Ok((
+        machine::plan(desired, &targets, contents, &seen, &record)?,
+        seen,
+    ))
 }
 
 /// What stands at every path that matters for going from `record` to `targets`.

@@ -33,6 +33,15 @@ impl LinuxHost {
             has_systemd: false,
         })
     }
+
+    /// Boots the machine anew, in good order.
+    pub fn reboot(&self) -> Result<()> {
+        if self.has_systemd {
+            systemd::reboot()
+        } else {
+            Ok(())
+        }
+    }
 }
 
 impl Host for LinuxHost {

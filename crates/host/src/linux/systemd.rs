@@ -43,6 +43,21 @@ pub(crate) fn restart(unit: &str) -> Result<()> {
     wait_for(&format!("restart {unit}"), job("RestartUnit", unit))
 }
 
+/// Boots the machine anew, in good order, through logind.
+pub(crate) fn reboot() -> Result<()> {
+    wait_for("reboot", async {
+        let bus = Connection::system().await?;
+        let logind = Proxy::new(
+            &bus,
+            "org.freedesktop.login1",
+            "/org/freedesktop/login1",
+            "org.freedesktop.login1.Manager",
+        );
+        logind.await?.call::<_, _, ()>("Reboot", &(false,)).await?;
+        Ok(())
+    })
+}
+
 /// Talks to systemd from a thread that may wait. The connection lives as long as the talk.
 fn wait_for(doing: &str, talk: impl Future<Output = Result<(), Failure>>) -> Result<()> {
     let failed = |source: Failure| Error::Services {

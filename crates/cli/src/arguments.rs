@@ -1,0 +1,164 @@
+//! What people type.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Keeps a machine in its declared state, and shows what a change would do before it is made.
+///
+/// Exit codes: 0 nothing to do, 2 there are changes (or drift, or findings), 1 it failed.
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel", version, arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Shows what would change, as diffs, and what that disrupts. Touches nothing.
+    Plan(PlanArguments),
+    /// Brings the machine to a configuration, journaled: it ends there, or where it was.
+    Apply(ApplyArguments),
+    /// Lists every difference between the machine and a configuration.
+    Verify(VerifyArguments),
+    /// Reports drift as it happens, or repairs it. Ends with Ctrl-C.
+    Watch(WatchArguments),
+    /// Prints a configuration as the one rendered `MachineConfig` it stands for.
+    Render(RenderArguments),
+    /// Validates any file that Evenkeel reads: 0 valid, 2 invalid, 1 unreadable.
+    Check(CheckArguments),
+    /// Shows all of it in one minute on a scratch tree; needs no root.
+    Demo,
+    /// Prints a completion script for a shell.
+    Completions {
+        /// For which shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Configuration {
+    /// The configuration: a `MachineConfig` or Ignition config in YAML or JSON, a folder of them, or
+    /// `-` for standard input.
+    #[arg(short = 'f', long = "file", value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// Works on the tree in this folder instead of this machine; its services are not told anything.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Output {
+    /// How to print the result.
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArguments {
+    #[command(flatten)]
+    pub(crate) configuration: Configuration,
+    /// Compares with another configuration instead of a machine.
+    #[arg(long, value_name = "OLD", conflicts_with = "root")]
+    pub(crate) from: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ApplyArguments {
+    #[command(flatten)]
+    pub(crate) configuration: Configuration,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Shows the plan and touches nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Reboots this machine at the end if the plan needs it; otherwise it only asks for it.
+    #[arg(long, conflicts_with_all = ["root", "dry_run"])]
+    pub(crate) reboot: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    #[command(flatten)]
+    pub(crate) configuration: Configuration,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArguments {
+    #[command(flatten)]
+    pub(crate) configuration: Configuration,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// Puts back what drifts.
+    #[arg(long)]
+    pub(crate) heal: bool,
+    /// How to print what happens; JSON is one document a line.
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RenderArguments {
+    #[command(flatten)]
+    pub(crate) configuration: Configuration,
+    /// The pool that the configuration is for.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) pool: String,
+    /// How to print it; text is YAML.
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// The files, folders, or `-` for standard input.
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}

@@ -1,0 +1,133 @@
+//! Reads the files that people name: one, several, a folder, or standard input.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use evenkeel_api::document::{self, Document};
+use evenkeel_api::machine_config::MachineConfig;
+use evenkeel_api::{Problems, Warning};
+
+/// One file's bytes and the name by which people know it.
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Everything that `files` name, folders opened, in order of name within a folder.
+pub(crate) fn sources(files: &[PathBuf]) -> Result<Vec<Source>> {
+    let mut sources = Vec::new();
+    for file in files {
+        if file == Path::new("-") {
+            let mut bytes = Vec::new();
+            let limit = document::MAX_BYTES as u64 + 1;
+            std::io::stdin()
+                .lock()
+                .take(limit)
+                .read_to_end(&mut bytes)
+                .context("cannot read standard input")?;
+            sources.push(Source {
+                name: "standard input".to_owned(),
+                bytes,
+            });
+        } else if file.is_dir() {
+            let inside = folder(file)?;
+            if inside.is_empty() {
+                bail!("{} has no .yaml, .yml, .json or .ign file", file.display());
+            }
+            for file in inside {
+                sources.push(read(&file)?);
+            }
+        } else {
+            sources.push(read(file)?);
+        }
+    }
+    Ok(sources)
+}
+
+fn read(file: &Path) -> Result<Source> {
+    let failed = || format!("cannot read {}", file.display());
+    let mut bytes = Vec::new();
+    let limit = document::MAX_BYTES as u64 + 1;
+    let open = std::fs::File::open(file).with_context(failed)?;
+    open.take(limit)
+        .read_to_end(&mut bytes)
+        .with_context(failed)?;
+    Ok(Source {
+        name: file.display().to_string(),
+        bytes,
+    })
+}
+
+fn folder(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = || format!("cannot list {}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(failed)? {
+        let path = entry.with_context(failed)?.path();
+        let known = path.extension().is_some_and(|ending| {
+            ["yaml", "yml", "json", "ign"]
+                .iter()
+                .any(|known| ending.eq_ignore_ascii_case(known))
+        });
+        if known && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// What one source says.
+pub(crate) fn documents(source: &Source) -> Result<(Vec<Document>, Vec<Warning>), Problems> {
+    document::read(&source.name, &source.bytes)
+}
+
+/// The one machine configuration that `files` hold. Warnings are printed, problems are all told.
+pub(crate) fn configuration(files: &[PathBuf]) -> Result<MachineConfig> {
+    let mut found: Vec<(String, MachineConfig)> = Vec::new();
+    let mut problems: Vec<String> = Vec::new();
+    for source in sources(files)? {
+        match documents(&source) {
+            Err(wrong) => problems.extend(wrong.iter().map(ToString::to_string)),
+            Ok((documents, warnings)) => {
+                crate::output::warn(warnings.iter());
+                for document in documents {
+                    match document {
+                        Document::MachineConfig(config) => {
+                            found.push((source.name.clone(), config))
+                        }
+                        other => problems.push(format!(
+                            "{}: this is a {}, and a machine configuration is wanted here",
+                            source.name,
+                            other.kind()
+                        )),
+                    }
+                }
+            }
+        }
+    }
+    if !problems.is_empty() {
+        bail!(
+            "the configuration is not valid; nothing was touched\n  {}",
+            problems.join("\n  ")
+        );
+    }
+    let names = || {
+        found
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    match found.len() {
+        0 => bail!("there is no machine configuration in the given files"),
+        1 => found
+            .pop()
+            .map(|(_, config)| config)
+            .context("there is no machine configuration"),
+        more => bail!(
+            "there are {more} machine configurations ({}): give one",
+            names()
+        ),
+    }
+}

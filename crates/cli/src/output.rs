@@ -1,0 +1,177 @@
+//! What people and programs see: plans as text with diffs, or as one JSON or YAML document.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+
+use anyhow::{Context, Result};
+use evenkeel_plan::desired::Contents;
+use evenkeel_plan::diff::{self, Line};
+use evenkeel_plan::machine::{ChangeAction, Plan};
+use evenkeel_plan::resource::Resource;
+use evenkeel_plan::targets::Part;
+use serde_json::{Value, json};
+
+use crate::arguments::Format;
+
+/// Writes to standard output; a reader that went away is no failure.
+pub(crate) fn print(bytes: &[u8]) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write to standard output"),
+    }
+}
+
+/// Warnings go to standard error and never change the exit code.
+pub(crate) fn warn(warnings: impl IntoIterator<Item = impl std::fmt::Display>) {
+    let mut out = std::io::stderr().lock();
+    for warning in warnings {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+}
+
+/// One document in a format for programs.
+pub(crate) fn document(value: &Value, format: Format) -> Result<String> {
+    let mut text = match format {
+        Format::Yaml => serde_saphyr::to_string(value).context("cannot write YAML")?,
+        Format::Json | Format::Text => {
+            serde_json::to_string_pretty(value).context("cannot write JSON")?
+        }
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// The plan as programs read it.
+pub(crate) fn plan_document(plan: &Plan) -> Value {
+    let changes: Vec<Value> = plan
+        .changes
+        .iter()
+        .map(|change| {
+            json!({
+                "resource": change.resource.to_string(),
+                "action": change.action.to_string(),
+                "why": change.why,
+                "disruption": change.disruption.to_string(),
+            })
+        })
+        .collect();
+    let actions: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
+    json!({"changes": changes, "actions": actions, "disruption": plan.disruption().to_string()})
+}
+
+/// Colours, on a terminal that wants them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paint(bool);
+
+impl Paint {
+    /// For standard output.
+    pub(crate) fn for_stdout() -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self(wanted && std::io::stdout().is_terminal())
+    }
+
+    pub(crate) fn green(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    pub(crate) fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    pub(crate) fn cyan(self, text: &str) -> String {
+        self.with("36", text)
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    pub(crate) fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.0 {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// The plan as people read it. `old` and `new` have the contents of its two sides.
+pub(crate) fn plan_text(plan: &Plan, old: &Contents, new: &Contents, paint: Paint) -> String {
+    let mut text = String::new();
+    for change in &plan.changes {
+        let sign = match change.action {
+            ChangeAction::Create => paint.green("+"),
+            ChangeAction::Update => paint.cyan("~"),
+            ChangeAction::Delete => paint.red("-"),
+        };
+        let name = paint.bold(&change.resource.to_string());
+        let _ = writeln!(
+            text,
+            "{sign} {name}: {} [{}]",
+            change.why, change.disruption
+        );
+        for line in diff_of(plan, &change.resource, old, new) {
+            let _ = writeln!(text, "    {}", painted(&line, paint));
+        }
+    }
+    text.push_str(&summary(plan));
+    text
+}
+
+/// How many changes, and what happens around them, in two lines.
+pub(crate) fn summary(plan: &Plan) -> String {
+    if plan.changes.is_empty() {
+        return "Nothing to do.\n".to_owned();
+    }
+    let count = |action: ChangeAction| {
+        plan.changes
+            .iter()
+            .filter(|change| change.action == action)
+            .count()
+    };
+    let (create, update, delete) = (
+        count(ChangeAction::Create),
+        count(ChangeAction::Update),
+        count(ChangeAction::Delete),
+    );
+    let actions: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
+    let around = if actions.is_empty() {
+        "nothing else happens".to_owned()
+    } else {
+        actions.join(", then ")
+    };
+    format!(
+        "\n{create} to create, {update} to update, {delete} to delete.\nDisruption: {} ({around}).\n",
+        plan.disruption()
+    )
+}
+
+fn diff_of(plan: &Plan, resource: &Resource, old: &Contents, new: &Contents) -> Vec<Line> {
+    let bytes = |hash| old.get(hash).or_else(|| new.get(hash));
+    plan.steps
+        .iter()
+        .filter(|step| step.resource == *resource && step.part != Part::Folder)
+        .flat_map(|step| {
+            let before = step.before.hash().and_then(bytes);
+            let after = step.after.hash().and_then(bytes);
+            diff::of(step, before, after)
+        })
+        .collect()
+}
+
+fn painted(line: &Line, paint: Paint) -> String {
+    match line {
+        Line::Note(text) => paint.dim(&format!("({text})")),
+        Line::Place(text) => paint.cyan(text),
+        Line::Same(text) => format!(" {text}"),
+        Line::Gone(text) => paint.red(&format!("-{text}")),
+        Line::Come(text) => paint.green(&format!("+{text}")),
+    }
+}

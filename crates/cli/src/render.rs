@@ -1,0 +1,16 @@
+//! `evenkeel render`: the one rendered configuration that the given files stand for.
+
+use anyhow::Result;
+
+use crate::arguments::{Format, RenderArguments};
+use crate::{Ending, input, output};
+
+pub(crate) fn run(arguments: &RenderArguments) -> Result<Ending> {
+    let config = input::configuration(&arguments.configuration.files)?;
+    let text = match arguments.format {
+        Format::Json => output::document(&config.to_document(), Format::Json)?,
+        Format::Text | Format::Yaml => config.to_yaml(),
+    };
+    output::print(text.as_bytes())?;
+    Ok(Ending::Well)
+}
