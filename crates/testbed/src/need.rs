@@ -43,7 +43,9 @@ impl Need {
 fn has_target(target: &str) -> bool {
     let mut rustc = std::process::Command::new("rustc");
     rustc.args(["--print", "target-libdir", "--target", target]);
-    crate::process::run(&mut rustc).is_ok_and(|folder| Path::new(folder.trim()).is_dir())
+    let folder = crate::process::run(&mut rustc);
+    let mut files = folder.ok().and_then(|it| std::fs::read_dir(it.trim()).ok());
+    files.as_mut().is_some_and(|files| files.next().is_some())
 }
 
 /// Whether the calling test must be skipped because `needs` are not met.

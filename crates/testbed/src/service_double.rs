@@ -1,8 +1,8 @@
 //! A double that runs as a Windows service: under the Service Control Manager, or with `--console`
 //! in the foreground.
 //!
-//! This is only the outside of a service (status, stop control, exit code). What a double does while
-//! it runs is its program's.
+//! This is only the outside of a service: status, stop control, exit code, and the crash that a test
+//! may ask for. What a double does while it runs is its program's.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -16,9 +16,13 @@ use windows_service::service::{
 use windows_service::service_control_handler::{
     self, ServiceControlHandlerResult, ServiceStatusHandle,
 };
+use windows_sys::Win32::System::Threading::{GetCurrentProcess, TerminateProcess};
 
-/// What a double does while its service runs; it returns the service's exit code.
-pub type Work = fn(&Stop) -> u32;
+use crate::Result;
+use crate::arguments::Arguments;
+
+/// What a double does while its service runs, until it is told to stop.
+pub type Work = fn(&Arguments, &Stop) -> Result<()>;
 
 static WORK: OnceLock<Work> = OnceLock::new();
 
@@ -55,8 +59,13 @@ impl Stop {
 /// arguments is `--console`.
 pub fn main(work: Work) -> ExitCode {
     if std::env::args().any(|argument| argument == "--console") {
-        let code = work(&Stop::default());
-        return ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX));
+        return match carry_out(work, &Stop::default()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        };
     }
     // A second `main` in one process does not happen; the first work stays.
     let _ = WORK.set(work);
@@ -70,12 +79,42 @@ pub fn main(work: Work) -> ExitCode {
     }
 }
 
-/// Ends this process at once, without a word to the Service Control Manager, as a crash does.
-pub fn die(code: u32) {
-    use windows_sys::Win32::System::Threading::{GetCurrentProcess, TerminateProcess};
+fn carry_out(work: Work, stop: &Stop) -> Result<()> {
+    let arguments = Arguments::of_this_process();
+    crash_if_told(&arguments, stop);
+    work(&arguments, stop)
+}
+
+/// `--die CODE` makes any double crash with that code: at once, or `--die-after-ms N` later.
+fn crash_if_told(arguments: &Arguments, stop: &Stop) {
+    let Some(code) = arguments.number("--die") else {
+        return;
+    };
+    let code = u32::try_from(code).unwrap_or(1);
+    let after = Duration::from_millis(arguments.number("--die-after-ms").unwrap_or_default());
+    if after.is_zero() {
+        return die(code);
+    }
+    let stop = stop.clone();
+    std::thread::spawn(move || {
+        if !stop.within(after) {
+            die(code);
+        }
+    });
+}
+
+/// Ends this process without a word to the Service Control Manager, as a crash does.
+fn die(code: u32) {
     // SAFETY: both calls take no memory of ours; the pseudo handle of this process is always valid.
     unsafe {
         TerminateProcess(GetCurrentProcess(), code);
+    }
+}
+
+/// A service has no terminal: why it failed is written beside its program, as `NAME.error.txt`.
+fn write_down(error: &crate::Error) {
+    if let Ok(program) = std::env::current_exe() {
+        let _ = std::fs::write(program.with_extension("error.txt"), error.to_string());
     }
 }
 
@@ -94,8 +133,11 @@ fn service_main(_arguments: Vec<OsString>) {
         return;
     };
     report(handle, ServiceState::Running, 0);
-    let code = work(&stop);
-    report(handle, ServiceState::Stopped, code);
+    let done = carry_out(*work, &stop);
+    if let Err(error) = &done {
+        write_down(error);
+    }
+    report(handle, ServiceState::Stopped, u32::from(done.is_err()));
 }
 
 fn report(handle: ServiceStatusHandle, state: ServiceState, code: u32) {

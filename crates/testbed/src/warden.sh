@@ -28,13 +28,6 @@ done
 for each in $mounts; do umount -R -l "$each" 2>/dev/null; done
 for each in $folders; do
     case $each in
-        */evenkeel-testbed-*)
-            # What was killed above may still write for a moment.
-            for _ in 1 2 3 4 5 6 7 8 9 10; do
-                rm -rf --one-file-system "$each" 2>/dev/null
-                [ -e "$each" ] || break
-                sleep 0.2
-            done
-            ;;
+        */evenkeel-testbed-*) rm -rf --one-file-system "$each" ;;
     esac
 done

@@ -33,9 +33,13 @@ const ENVIRONMENT: &str = include_str!("windows_instance/env.sh");
 const DISK: &str = include_str!("windows_instance/disk.sh");
 const POWER: &str = include_str!("windows_instance/power.sh");
 /// What lies in the instance at `/machine`.
-const MACHINE: [(&str, &str); 6] = [
+const MACHINE: [(&str, &str); 7] = [
     ("boot.sh", include_str!("windows_instance/boot.sh")),
     ("env.sh", ENVIRONMENT),
+    (
+        "nsswitch.conf",
+        include_str!("windows_instance/nsswitch.conf"),
+    ),
     ("run.sh", include_str!("windows_instance/run.sh")),
     ("shell.sh", include_str!("windows_instance/shell.sh")),
     ("switch.sh", include_str!("windows_instance/switch.sh")),
@@ -77,10 +81,11 @@ struct Boot {
 
 impl WindowsInstance {
     /// What an instance needs of this machine.
-    pub const NEEDS: [Need; 6] = [
+    pub const NEEDS: [Need; 7] = [
         Need::Root,
         Need::Program("wine64", "wine64"),
         Need::Program("sshd", "openssh-server"),
+        Need::Program("ssh-keygen", "openssh-client"),
         Need::Program("ip", "iproute2"),
         programs::NEEDS[0],
         programs::NEEDS[1],
@@ -107,6 +112,8 @@ impl WindowsInstance {
         }
         ssh::prepare(&machine)?;
         let network = Network::new(name)?;
+        let hosts = format!("127.0.0.1 localhost\n{} {name}\n", network.address());
+        write(&machine.join("hosts"), &hosts)?;
         let disk = mount(&network, scratch.path(), &template)?;
         let mut instance = Self {
             name: name.to_uppercase(),
@@ -142,6 +149,12 @@ impl WindowsInstance {
     /// The instance's own folder on this machine, with its logs.
     pub fn folder(&self) -> &Path {
         self.scratch.path()
+    }
+
+    /// Gives `address` a name that programs inside can look up. Other than its own, `localhost` and
+    /// what is added here, an instance knows none.
+    pub fn add_host(&self, host: &str, address: Ipv4Addr) -> Result<()> {
+        self.append("hosts", &format!("{address} {host}"))
     }
 
     /// A Windows path as this machine sees it. As on Windows, capitals do not matter where a file or
@@ -301,6 +314,16 @@ impl WindowsInstance {
     /// What is on it now: files and folders of C:, services, the Machine environment, trusted roots.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Snapshot::take(self)
+    }
+
+    /// Adds a line to a file of the instance's `/machine`.
+    fn append(&self, file: &str, line: &str) -> Result<()> {
+        let path = self.folder().join("machine").join(file);
+        std::fs::File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|mut open| writeln!(open, "{}", line.trim()))
+            .doing(|| format!("cannot write {}", path.display()))
     }
 
     fn enter(&self) -> Result<Command> {

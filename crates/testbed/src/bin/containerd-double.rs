@@ -15,41 +15,19 @@ mod containerd {
     use std::time::Duration;
 
     use evenkeel_testbed::arguments::Arguments;
-    use evenkeel_testbed::service_double::{Stop, die};
+    use evenkeel_testbed::service_double::Stop;
     use evenkeel_testbed::{Doing, Result};
     use tokio::io::AsyncWriteExt;
     use tokio::net::windows::named_pipe::ServerOptions;
 
     const PIPE: &str = r"\\.\pipe\containerd-containerd";
 
-    pub(super) fn run(stop: &Stop) -> u32 {
-        let arguments = Arguments::of_this_process();
-        let number = |flag| arguments.number(flag).unwrap_or_default();
-        if let Some(code) = arguments.number("--die") {
-            let later = stop.clone();
-            let after = Duration::from_millis(number("--die-after-ms"));
-            let crash = move || {
-                if !later.within(after) {
-                    die(u32::try_from(code).unwrap_or(1));
-                }
-            };
-            if after.is_zero() {
-                crash();
-            } else {
-                std::thread::spawn(crash);
-            }
+    pub(super) fn run(arguments: &Arguments, stop: &Stop) -> Result<()> {
+        let delay = arguments.number("--delay-ms").unwrap_or_default();
+        if stop.within(Duration::from_millis(delay)) {
+            return Ok(());
         }
-        if stop.within(Duration::from_millis(number("--delay-ms"))) {
-            return 0;
-        }
-        let pipe = arguments.value("--pipe").unwrap_or(PIPE).to_owned();
-        match serve(&pipe, stop.clone()) {
-            Ok(()) => 0,
-            Err(error) => {
-                eprintln!("{error}");
-                1
-            }
-        }
+        serve(arguments.value("--pipe").unwrap_or(PIPE), stop.clone())
     }
 
     fn serve(pipe: &str, stop: Stop) -> Result<()> {

@@ -2,26 +2,12 @@
 //! down what it was given and keeps a Node.
 //!
 //! Known arguments: `--kubeconfig`, `--node-ip`, `--hostname-override`, and of its own `--record FILE`
-//! (else `kubelet-double.json` beside the program), `--die CODE`, `--console`. All others are taken
-//! and left alone.
+//! (else `kubelet-double.json` beside the program), `--die CODE`, `--die-after-ms N`,
+//! `--console`. All others are taken and left alone.
 
 #[cfg(windows)]
 fn main() -> std::process::ExitCode {
-    use evenkeel_testbed::arguments::Arguments;
-
-    evenkeel_testbed::service_double::main(|stop| {
-        let arguments = Arguments::of_this_process();
-        if let Some(code) = arguments.number("--die") {
-            evenkeel_testbed::service_double::die(u32::try_from(code).unwrap_or(1));
-        }
-        match kubelet::run(&arguments, stop) {
-            Ok(()) => 0,
-            Err(error) => {
-                eprintln!("{error}");
-                1
-            }
-        }
-    })
+    evenkeel_testbed::service_double::main(kubelet::run)
 }
 
 #[cfg(windows)]

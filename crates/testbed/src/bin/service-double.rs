@@ -1,25 +1,15 @@
 //! A Windows service that does nothing but run. `--record FILE` makes it write its own arguments and
 //! environment there, as JSON, so that a test sees what the service got; `--die CODE` and
-//! `--die-after-ms N` make it crash.
+//! `--die-after-ms N` make it crash; with `--console` it runs in the foreground.
 
 #[cfg(windows)]
 fn main() -> std::process::ExitCode {
-    evenkeel_testbed::service_double::main(|stop| {
-        let arguments = evenkeel_testbed::arguments::Arguments::of_this_process();
-        if let Some(file) = arguments.value("--record")
-            && let Err(error) = arguments.record(file.as_ref())
-        {
-            eprintln!("{error}");
-            return 1;
-        }
-        if let Some(code) = arguments.number("--die") {
-            let _ = stop.within(std::time::Duration::from_millis(
-                arguments.number("--die-after-ms").unwrap_or_default(),
-            ));
-            evenkeel_testbed::service_double::die(u32::try_from(code).unwrap_or(1));
+    evenkeel_testbed::service_double::main(|arguments, stop| {
+        if let Some(file) = arguments.value("--record") {
+            arguments.record(file.as_ref())?;
         }
         stop.wait();
-        0
+        Ok(())
     })
 }
 

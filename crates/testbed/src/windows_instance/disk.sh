@@ -28,14 +28,12 @@ done
 for each in ssl fonts; do
     [ ! -d "/etc/$each" ] || mount --bind -o ro "/etc/$each" "etc/$each"
 done
-for each in ld.so.cache nsswitch.conf; do
-    [ ! -e "/etc/$each" ] || cp "/etc/$each" etc/
-done
+[ ! -e /etc/ld.so.cache ] || cp /etc/ld.so.cache etc/
 mount --rbind /proc proc
 mount --bind "$folder/machine" machine
 mount --rbind "$folder/prefix" prefix
 mount --bind "$folder/prefix/drive_c" C:
-ln -s /machine/passwd etc/passwd
+ln -s /machine/hosts /machine/nsswitch.conf /machine/passwd etc/
 mkfifo run/power
 pivot_root . old
 cd /

@@ -3,5 +3,5 @@
 # programs before ours of the same name unless told otherwise.
 export HOME=/root USER=Administrator LOGNAME=Administrator LANG=C.UTF-8
 export PATH=/usr/lib/wine:/usr/bin:/usr/sbin:/bin:/sbin
-export WINEPREFIX=/prefix WINEDEBUG=-all WINELOADER=/usr/lib/wine/wine64
+export WINEPREFIX=/prefix WINEDEBUG=-all
 export WINEDLLOVERRIDES='mscoree,mshtml,winemenubuilder.exe=;powershell.exe,shutdown.exe,wineboot.exe=n'

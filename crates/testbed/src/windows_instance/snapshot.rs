@@ -18,7 +18,7 @@ pub struct Snapshot(BTreeMap<String, String>);
 
 impl Snapshot {
     pub(super) fn take(instance: &WindowsInstance) -> Result<Self> {
-        let mut all = files(&instance.drive_c())?;
+        let mut all = files(instance)?;
         for (kind, key) in [("service", SERVICES), ("variable", ENVIRONMENT)] {
             let text = instance.ask(&["reg", "query", key, "/s"])?;
             all.extend(values(kind, key, &text));
@@ -54,21 +54,33 @@ impl Snapshot {
     }
 }
 
-fn files(drive: &Path) -> Result<BTreeMap<String, String>> {
-    let folders = find(drive, "-type d -print0")?;
-    let folders = folders.split('\0').filter(|name| !name.is_empty());
-    let folders = folders.map(|name| (format!("folder {}", windows_path(name)), String::new()));
+fn files(instance: &WindowsInstance) -> Result<BTreeMap<String, String>> {
+    let drive = instance.drive_c();
+    // What was written since the instance was made; the other 700 MB are the template's.
+    let since = instance.folder().join("machine/env.sh");
+    let find = |what: &str| find(&drive, &since, what);
+    let mut all = BTreeMap::new();
+    for (kind, what) in [
+        ("folder", "-type d -print0"),
+        ("file", "-type f ! -newercm \"$2\" -print0"),
+    ] {
+        let names = find(what)?;
+        let names = names.split('\0').filter(|name| !name.is_empty());
+        all.extend(names.map(|name| (format!("{kind} {}", windows_path(name)), String::new())));
+    }
     // The machine's own sha256sum, which is many times quicker than ours in a debug build.
-    let sums = find(drive, "-type f -exec sha256sum -z {} +")?;
+    let sums = find("-type f -newercm \"$2\" -exec sha256sum -z {} +")?;
     let sums = sums.split('\0').filter_map(|line| line.split_once("  "));
-    let sums = sums.map(|(sum, name)| (format!("file {}", windows_path(name)), sum.to_owned()));
-    Ok(folders.chain(sums).collect())
+    all.extend(sums.map(|(sum, name)| (format!("file {}", windows_path(name)), sum.to_owned())));
+    Ok(all)
 }
 
-fn find(drive: &Path, action: &str) -> Result<String> {
+fn find(drive: &Path, since: &Path, what: &str) -> Result<String> {
     let without = r"\( -ipath './windows/temp/*' -o -ipath './users/*/temp/*' \) -prune -o";
-    let script = format!("cd \"$1\" && exec find . {without} {action}");
-    run(Command::new("sh").args(["-c", &script, "sh"]).arg(drive))
+    let script = format!("cd \"$1\" && exec find . {without} {what}");
+    run(Command::new("sh")
+        .args(["-c", &script, "sh"])
+        .args([drive, since]))
 }
 
 /// `./k/x.exe` as `C:\k\x.exe`.

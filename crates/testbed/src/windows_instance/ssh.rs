@@ -1,7 +1,6 @@
 //! The way in from outside: a real OpenSSH server with SFTP, keys of its own, and the client commands
 //! that trust them.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -109,14 +108,5 @@ impl WindowsInstance {
             .arg(format!("UserKnownHostsFile={}", known.display()));
         client.arg("-i").arg(self.private_key());
         Ok(client)
-    }
-
-    fn append(&self, file: &str, line: &str) -> Result<()> {
-        let path = self.folder().join("machine").join(file);
-        std::fs::File::options()
-            .append(true)
-            .open(&path)
-            .and_then(|mut open| writeln!(open, "{}", line.trim()))
-            .doing(|| format!("cannot write {}", path.display()))
     }
 }
