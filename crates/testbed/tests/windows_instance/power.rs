@@ -1,7 +1,7 @@
 //! How an instance boots, reboots and ends.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use evenkeel_testbed::process::{Running, tell};
 use evenkeel_testbed::scratch::Scratch;
@@ -148,7 +148,7 @@ fn nothing_is_left_of_an_instance_whose_owner_was_killed() -> Result<()> {
     let log = scratch.path().join("log");
     let mut command = this_test("power::an_owner_to_be_killed")?;
     let mut owner = Running::start("the owner", &mut command, &log)?;
-    let traces = until("the owner's instance", SOON, || {
+    let traces = until("the owner's instance", Duration::from_mins(2), || {
         owner.still_runs()?;
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let words = text

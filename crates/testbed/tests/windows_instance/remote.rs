@@ -1,8 +1,10 @@
 //! How an instance is reached from outside, and that it is not another one.
 
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 use std::time::Instant;
 
+use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::process::{run, tell};
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::windows_instance::WindowsInstance;
@@ -125,5 +127,22 @@ fn two_instances_have_their_own_address_name_registry_and_disk() -> Result<()> {
     assert!(!two.path(r"C:\here.txt")?.exists());
     assert_eq!(one.path(r"c:\HERE.TXT")?, one.drive_c().join("here.txt"));
     assert!(WindowsInstance::boot("a name with spaces").is_err());
+    Ok(())
+}
+
+#[test]
+fn programs_inside_reach_this_machine_by_the_name_it_was_given() -> Result<()> {
+    let Some(instance) = instance("reaching")? else {
+        return Ok(());
+    };
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).doing(|| "cannot listen")?;
+    let port = listener.local_addr().doing(|| "no port")?.port();
+    let name = format!("api.test:{port}");
+    assert!(instance.ask(&["windows-probe", "connect", &name]).is_err());
+    instance.add_host("api.test", GATEWAY)?;
+    let reached = instance.ask(&["windows-probe", "connect", &name])?;
+    assert_eq!(reached, format!("{GATEWAY}:{port}"));
+    let (_, from) = listener.accept().doing(|| "nobody came")?;
+    assert_eq!(from.ip(), instance.address());
     Ok(())
 }

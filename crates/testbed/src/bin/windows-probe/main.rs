@@ -17,6 +17,7 @@ registry set KEY NAME VALUE   says when it was set
 roots                         the machine's trusted roots, by thumbprint
 trust FILE                    adds a certificate (DER) to them
 pipe NAME                     connects and says what comes
+connect HOST:PORT             connects and says to whom
 sha256 FILE
 reboot                        through ExitWindowsEx";
 
@@ -31,6 +32,7 @@ fn main() -> std::process::ExitCode {
         ["roots"] => trust::roots(),
         ["trust", file] => trust::add(file),
         ["pipe", name] => pipe(name),
+        ["connect", address] => connect(address),
         ["sha256", file] => sha256(file),
         ["reboot"] => reboot(),
         _ => Err(evenkeel_testbed::Error::failed(HELP)),
@@ -59,6 +61,15 @@ fn pipe(name: &str) -> evenkeel_testbed::Result<String> {
         .and_then(|mut open| open.read_exact(&mut byte))
         .doing(|| format!("cannot read {name}"))?;
     Ok(String::from_utf8_lossy(&byte).into_owned())
+}
+
+#[cfg(windows)]
+fn connect(address: &str) -> evenkeel_testbed::Result<String> {
+    use evenkeel_testbed::Doing;
+
+    let peer = std::net::TcpStream::connect(address).and_then(|stream| stream.peer_addr());
+    let peer = peer.doing(|| format!("cannot connect to {address}"))?;
+    Ok(peer.to_string())
 }
 
 #[cfg(windows)]
