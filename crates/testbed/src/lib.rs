@@ -5,6 +5,7 @@
 //! is torn down by its owner's `Drop`; what a panic, Ctrl-C or a kill leaves behind is cleared away
 //! by the [`warden`]. Nothing sleeps to wait: [`wait`] polls a condition and says what it last saw.
 
+pub mod arguments;
 mod error;
 pub mod wait;
 
@@ -20,5 +21,10 @@ pub mod process;
 pub mod scratch;
 #[cfg(target_os = "linux")]
 pub mod warden;
+#[cfg(target_os = "linux")]
+pub mod windows_instance;
+
+#[cfg(windows)]
+pub mod service_double;
 
 pub use error::{Doing, Error, Result};

@@ -14,6 +14,8 @@ pub enum Need {
     Root,
     /// A program on the path, and the Debian package that brings it.
     Program(&'static str, &'static str),
+    /// Rust's standard library for another system, by the name of the target.
+    RustTarget(&'static str),
 }
 
 impl Need {
@@ -30,8 +32,20 @@ impl Need {
                     "`{program}` is not installed: apt-get install {package}"
                 ))
             }),
+            Self::RustTarget(target) if has_target(target) => Ok(()),
+            Self::RustTarget(target) => Err(Error::Missing(format!(
+                "Rust cannot build for {target} here: rustup target add {target}"
+            ))),
         }
     }
+}
+
+fn has_target(target: &str) -> bool {
+    let mut rustc = std::process::Command::new("rustc");
+    rustc.args(["--print", "target-libdir", "--target", target]);
+    let folder = crate::process::run(&mut rustc);
+    let mut files = folder.ok().and_then(|it| std::fs::read_dir(it.trim()).ok());
+    files.as_mut().is_some_and(|files| files.next().is_some())
 }
 
 /// Whether the calling test must be skipped because `needs` are not met.
@@ -81,5 +95,10 @@ mod tests {
             )
         );
         assert_eq!(Need::Program("sh", "dash").check(), Ok(()));
+        let error = Need::RustTarget("no-such-target").check().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Rust cannot build for no-such-target here: rustup target add no-such-target"
+        );
     }
 }

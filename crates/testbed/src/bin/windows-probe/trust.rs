@@ -1,0 +1,97 @@
+//! The machine's store of trusted roots.
+
+use evenkeel_testbed::{Doing, Error, Result};
+use windows_sys::Win32::Security::Cryptography::{
+    CERT_SHA1_HASH_PROP_ID, CERT_STORE_ADD_REPLACE_EXISTING, CERT_STORE_PROV_SYSTEM_W,
+    CERT_SYSTEM_STORE_LOCAL_MACHINE, CertAddEncodedCertificateToStore, CertCloseStore,
+    CertEnumCertificatesInStore, CertGetCertificateContextProperty, CertOpenStore, HCERTSTORE,
+    X509_ASN_ENCODING,
+};
+
+struct Roots(HCERTSTORE);
+
+impl Roots {
+    fn open() -> Result<Self> {
+        let name: Vec<u16> = "ROOT".encode_utf16().chain([0]).collect();
+        // SAFETY: the provider wants a name that ends with a zero, which outlives the call.
+        let store = unsafe {
+            CertOpenStore(
+                CERT_STORE_PROV_SYSTEM_W,
+                0,
+                0,
+                CERT_SYSTEM_STORE_LOCAL_MACHINE,
+                name.as_ptr().cast(),
+            )
+        };
+        if store.is_null() {
+            return Err(last_error("cannot open the store of trusted roots"));
+        }
+        Ok(Self(store))
+    }
+}
+
+impl Drop for Roots {
+    fn drop(&mut self) {
+        // SAFETY: the store was opened by us and is closed once.
+        unsafe {
+            CertCloseStore(self.0, 0);
+        }
+    }
+}
+
+pub(crate) fn roots() -> Result<String> {
+    let store = Roots::open()?;
+    let mut thumbprints = Vec::new();
+    let mut certificate = std::ptr::null_mut();
+    loop {
+        // SAFETY: the store is open; the last certificate goes back to be freed by the call.
+        certificate = unsafe { CertEnumCertificatesInStore(store.0, certificate) };
+        if certificate.is_null() {
+            break;
+        }
+        let mut hash = [0_u8; 20];
+        let mut length = 20;
+        // SAFETY: `hash` has room for the 20 bytes that `length` says.
+        let done = unsafe {
+            CertGetCertificateContextProperty(
+                certificate,
+                CERT_SHA1_HASH_PROP_ID,
+                hash.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if done == 0 {
+            return Err(last_error("a trusted root has no thumbprint"));
+        }
+        let digits = hash.iter().flat_map(|it| [it >> 4, it & 15]);
+        let digits = digits.filter_map(|it| char::from_digit(it.into(), 16));
+        thumbprints.push(digits.collect::<String>());
+    }
+    thumbprints.sort();
+    Ok(thumbprints.join("\n"))
+}
+
+pub(crate) fn add(file: &str) -> Result<String> {
+    let bytes = std::fs::read(file).doing(|| format!("cannot read {file}"))?;
+    let length = u32::try_from(bytes.len()).doing(|| format!("{file} is too long"))?;
+    let store = Roots::open()?;
+    // SAFETY: `bytes` is `length` long; no context is asked for in return.
+    let done = unsafe {
+        CertAddEncodedCertificateToStore(
+            store.0,
+            X509_ASN_ENCODING,
+            bytes.as_ptr(),
+            length,
+            CERT_STORE_ADD_REPLACE_EXISTING,
+            std::ptr::null_mut(),
+        )
+    };
+    if done == 0 {
+        return Err(last_error(&format!("cannot trust {file}")));
+    }
+    Ok("trusted".to_owned())
+}
+
+fn last_error(sentence: &str) -> Error {
+    Error::because(sentence, std::io::Error::last_os_error())
+}
