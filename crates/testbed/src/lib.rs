@@ -6,10 +6,16 @@
 //! by the [`warden`]. Nothing sleeps to wait: [`wait`] polls a condition and says what it last saw.
 
 mod error;
+pub mod kubeconfig;
+pub mod node_double;
 pub mod wait;
 
 #[cfg(target_os = "linux")]
+pub mod api_proxy;
+#[cfg(target_os = "linux")]
 pub mod cache;
+#[cfg(target_os = "linux")]
+pub mod control_plane;
 #[cfg(target_os = "linux")]
 pub mod need;
 #[cfg(target_os = "linux")]
