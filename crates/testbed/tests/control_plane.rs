@@ -1,6 +1,6 @@
 //! What the control plane and the proxy before it promise to the tests that use them.
 
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use evenkeel_testbed::api_proxy::ApiProxy;
@@ -16,13 +16,14 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// A control plane that may be hurt, by one test at a time.
-fn fragile() -> Result<MutexGuard<'static, ControlPlane>> {
+async fn fragile() -> Result<MutexGuard<'static, ControlPlane>> {
     static FRAGILE: LazyLock<Result<Mutex<ControlPlane>>> =
         LazyLock::new(|| ControlPlane::start().map(Mutex::new));
     let fragile = FRAGILE.as_ref().map_err(Clone::clone)?;
-    Ok(fragile.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(fragile.lock().await)
 }
 
 async fn put(client: &Client, namespace: &str, name: &str) -> Result<ConfigMap> {
@@ -183,7 +184,7 @@ async fn admission_policies_change_and_refuse_what_is_written() -> Result<()> {
 
 #[tokio::test]
 async fn a_frozen_api_server_makes_a_client_time_out_and_a_thawed_one_answers() -> Result<()> {
-    let control_plane = fragile()?;
+    let control_plane = fragile().await?;
     let client = control_plane.admin_kubeconfig().client().await?;
     list(&client, "default").await.doing(|| "before")?;
     control_plane.freeze_api_server()?;
@@ -201,7 +202,7 @@ async fn a_frozen_api_server_makes_a_client_time_out_and_a_thawed_one_answers() 
 
 #[tokio::test]
 async fn a_stopped_api_server_keeps_its_data_and_a_port_in_use_is_told() -> Result<()> {
-    let control_plane = fragile()?;
+    let control_plane = fragile().await?;
     let namespace = control_plane.namespace("data")?;
     let client = control_plane.admin_kubeconfig().client().await?;
     put(&client, &namespace, "kept").await?;
