@@ -418,7 +418,7 @@ async fn a_vanished_node_leaves_its_object_and_a_deleted_one_does_not() -> Resul
 }
 
 #[tokio::test]
-async fn a_thousand_nodes_stay_ready_for_a_minute_in_one_small_process() -> Result<()> {
+async fn a_crowd_of_a_thousand_nodes_stays_ready_for_a_minute_in_one_small_process() -> Result<()> {
     const COUNT: usize = 1000;
     let control_plane = ControlPlane::shared()?;
     let scratch = Scratch::new("thousand")?;
@@ -435,7 +435,7 @@ async fn a_thousand_nodes_stay_ready_for_a_minute_in_one_small_process() -> Resu
         .args([&COUNT.to_string(), "thousand-", "20"])
         .arg(&bootstrap);
     let mut doubles = Running::start("node-doubles", &mut command, &log)?;
-    until("a thousand nodes to register", 4 * SOON, || {
+    until("a thousand nodes to register", 6 * SOON, || {
         doubles.still_runs()?;
         let said = std::fs::read_to_string(&log).unwrap_or_default();
         Ok(if said.contains("ready") {
@@ -460,12 +460,7 @@ async fn a_thousand_nodes_stay_ready_for_a_minute_in_one_small_process() -> Resu
                 let name = node.name_any();
                 if name.starts_with("thousand-") {
                     let is = condition(&node, "Ready");
-                    assert_eq!(
-                        is,
-                        Some("True"),
-                        "{name} after {}",
-                        memory(&doubles, "VmRSS")?
-                    );
+                    assert_eq!(is, Some("True"), "{name}");
                     ready.insert(name);
                 }
             }

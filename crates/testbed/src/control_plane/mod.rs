@@ -24,6 +24,7 @@ use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use self::programs::Programs;
 use self::servers::Servers;
 use crate::kubeconfig::Kubeconfig;
 use crate::process::{Running, run};
@@ -34,8 +35,13 @@ use crate::{Doing, Error, Result};
 const START: Duration = Duration::from_mins(2);
 /// How long one answer of the API server may take.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How long one question whether it is ready may take.
+const LOOK: Duration = Duration::from_secs(2);
 /// How often another port is tried if one is taken between being found free and being used.
 const ATTEMPTS: u32 = 5;
+
+/// The file with the admin's login, for `kubectl`.
+const ADMIN: &str = "admin.kubeconfig";
 
 /// A running control plane. It ends, and its data with it, when this is dropped.
 pub struct ControlPlane {
@@ -54,7 +60,11 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts one of its own. Prefer [`ControlPlane::shared`] unless the test stops or freezes it.
     pub fn start() -> Result<Self> {
-        let servers = Servers::new()?;
+        Self::start_with(Programs::find()?)
+    }
+
+    fn start_with(programs: Programs) -> Result<Self> {
+        let servers = Servers::new(programs)?;
         let mut attempt = 1;
         let (etcd_port, port, etcd, api_server) = loop {
             match start_core(&servers) {
@@ -62,12 +72,14 @@ impl ControlPlane {
                 other => break other?,
             }
         };
+        let admin = servers.login(port, "admin", &["system:masters"])?;
+        admin.write(&servers.file(ADMIN))?;
         let control_plane = Self {
             scheduler: Mutex::new(servers.scheduler(port)?),
             controllers: Mutex::new(servers.controllers(port)?),
             api_server: Mutex::new(Some(api_server)),
             etcd: Mutex::new(etcd),
-            admin: servers.login(port, "admin", &["system:masters"])?,
+            admin,
             servers,
             port,
             etcd_port,
@@ -163,10 +175,7 @@ impl ControlPlane {
 
     /// Runs `kubectl` as admin and returns what it printed.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        let login = self.servers.file("admin.kubeconfig");
-        if !login.exists() {
-            self.admin.write(&login)?;
-        }
+        let login = self.servers.file(ADMIN);
         run(self
             .servers
             .programs
@@ -309,9 +318,13 @@ fn wait_for_api_server(
             let question = kube::core::Request::new("/readyz")
                 .list(&ListParams::default())
                 .doing(|| "cannot ask the API server whether it is ready")?;
-            Ok(match client.request_text(question).await {
-                Ok(_) => Look::Found(()),
-                Err(error) => Look::NotYet(error.to_string()),
+            // Whoever else has the port may keep the question and never answer; the server has ended
+            // by then, and that is told by the next look.
+            let answer = client.request_text(question);
+            Ok(match tokio::time::timeout(LOOK, answer).await {
+                Ok(Ok(_)) => Look::Found(()),
+                Ok(Err(error)) => Look::NotYet(error.to_string()),
+                Err(_) => Look::NotYet("it accepts and does not answer".to_owned()),
             })
         })
         .await
@@ -351,4 +364,62 @@ fn held<T>(place: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn from<T: DeserializeOwned>(object: Value) -> Result<T> {
     serde_json::from_value(object).doing(|| "cannot put an object together")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    /// The real programs, but for an API server that is this shell script.
+    fn with_api_server(folder: &Path, script: &str) -> Result<Programs> {
+        let real = Programs::find()?;
+        for name in [
+            "etcd",
+            "kube-controller-manager",
+            "kube-scheduler",
+            "kubectl",
+        ] {
+            symlink(real.path(name), folder.join(name)).doing(|| "cannot link")?;
+        }
+        let path = folder.join("kube-apiserver");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).doing(|| "cannot write")?;
+        let permissions = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, permissions).doing(|| "cannot permit")?;
+        Programs::in_folder(folder)
+    }
+
+    #[test]
+    fn an_api_server_that_ends_is_told_at_once_with_its_last_words() -> Result<()> {
+        let scratch = Scratch::new("programs")?;
+        let programs = with_api_server(scratch.path(), "echo unknown flag; exit 3")?;
+        let start = Instant::now();
+        let error = ControlPlane::start_with(programs).unwrap_err();
+        assert_eq!(
+            error,
+            Error::failed("kube-apiserver ended with exit status: 3: unknown flag")
+        );
+        assert!(start.elapsed() < START / 4, "{:?}", start.elapsed());
+        Ok(())
+    }
+
+    #[test]
+    fn a_port_taken_before_the_server_had_it_is_tried_no_more_than_a_few_times() -> Result<()> {
+        let scratch = Scratch::new("programs")?;
+        let count = scratch.path().join("count");
+        let script = format!(
+            "echo >> {}; echo bind: address already in use; exit 1",
+            count.display()
+        );
+        let programs = with_api_server(scratch.path(), &script)?;
+        let error = ControlPlane::start_with(programs).unwrap_err();
+        assert!(servers::port_was_taken(&error), "{error}");
+        let tried = std::fs::read(&count).doing(|| "it was never tried")?.len();
+        assert_eq!(u32::try_from(tried), Ok(ATTEMPTS));
+        Ok(())
+    }
 }

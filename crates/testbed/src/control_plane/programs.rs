@@ -75,7 +75,8 @@ impl Programs {
         Command::new(self.path(name))
     }
 
-    fn in_folder(folder: &Path) -> Result<Self> {
+    /// The programs that are all in `folder`.
+    pub(super) fn in_folder(folder: &Path) -> Result<Self> {
         for program in &PROGRAMS {
             if !need::is_program(&folder.join(program.name)) {
                 return Err(Error::Missing(format!(
@@ -113,13 +114,7 @@ fn version_of(module: &str) -> Result<&'static str> {
 }
 
 fn build(program: &Program, kubernetes: &str, place: &Path) -> Result<()> {
-    let go = need::find("go").ok_or_else(|| {
-        Error::Missing(format!(
-            "`go` is not installed, and {} must be built once: install Go 1.26 or later (https://go.dev/dl), \
-             or set KUBEBUILDER_ASSETS to a folder with the programs of the control plane",
-            program.name
-        ))
-    })?;
+    let go = need::find("go").ok_or_else(|| no_compiler(program))?;
     tell(&format!(
         "building {} (once; about {})…",
         program.name, program.takes
@@ -162,6 +157,16 @@ fn build(program: &Program, kubernetes: &str, place: &Path) -> Result<()> {
     )))
 }
 
+fn no_compiler(program: &Program) -> Error {
+    let wanted = GO_MOD.lines().find_map(|line| line.strip_prefix("go "));
+    Error::Missing(format!(
+        "`go` is not installed, and {} must be built once: install Go {} or later (https://go.dev/dl), \
+         or set KUBEBUILDER_ASSETS to a folder with the programs of the control plane",
+        program.name,
+        wanted.unwrap_or_default()
+    ))
+}
+
 /// Without these the server calls itself `v0.0.0-master`.
 fn linker_flags(kubernetes: &str) -> String {
     let mut numbers = kubernetes.trim_start_matches('v').split('.');
@@ -189,6 +194,16 @@ mod tests {
             "control-plane/go.mod does not require no.such/module"
         );
         Ok(())
+    }
+
+    #[test]
+    fn a_missing_compiler_is_one_sentence_with_the_cure() {
+        let [etcd, ..] = &PROGRAMS;
+        let error = no_compiler(etcd).to_string();
+        assert!(
+            error.starts_with("`go` is not installed, and etcd must be built once: install Go 1."),
+            "{error}"
+        );
     }
 
     #[test]

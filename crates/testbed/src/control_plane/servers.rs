@@ -20,9 +20,9 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Writes keys and certificates down.
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(programs: Programs) -> Result<Self> {
         let servers = Self {
-            programs: Programs::find()?,
+            programs,
             authority: Authority::new()?,
             scratch: Scratch::new("control-plane")?,
         };

@@ -19,7 +19,7 @@ use crate::{Doing, Error, Result, wait};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// How long an approval and the signature may take.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Asks for a certificate and returns the login it gives. If somebody was named who approves, the
 /// approval is given here; else whoever approves in that cluster is waited for.

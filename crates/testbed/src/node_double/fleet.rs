@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
+use kube::Client;
 
+use super::kubelet::Kubelet;
 use super::{NodeDescription, NodeDouble, pods, rounds, spawn};
 use crate::Result;
 use crate::kubeconfig::Kubeconfig;
@@ -26,19 +28,21 @@ impl NodeFleet {
             let interval = nodes
                 .first()
                 .map_or(Duration::from_secs(10), |node| node.lease_interval);
-            let kubelets: Vec<_> = futures::stream::iter(nodes)
-                .map(|node| NodeDouble::register(node, shared.clone()))
+            let fleet: Vec<_> = futures::stream::iter(nodes)
+                .map(|node| NodeDouble::log_in(node, shared.clone()))
                 .buffered(rounds::AT_ONCE)
                 .try_collect()
                 .await?;
-            let by_name: HashMap<_, _> = kubelets
-                .iter()
-                .map(|kubelet| (kubelet.name().to_owned(), kubelet.clone()))
-                .collect();
-            tokio::spawn(rounds::go(kubelets.clone(), interval));
-            tokio::spawn(pods::follow_all(client, by_name));
-            let doubles = kubelets.into_iter().map(|kubelet| NodeDouble { kubelet });
-            Ok(Self(doubles.collect()))
+            let kubelets: Vec<_> = fleet.iter().map(|node| node.kubelet.clone()).collect();
+            // The rounds begin before all are registered: on a slow machine the first would be given
+            // up by the time the last is there.
+            tokio::spawn(run(client, kubelets.clone(), interval));
+            futures::stream::iter(kubelets)
+                .map(|kubelet| async move { kubelet.register().await })
+                .buffer_unordered(rounds::AT_ONCE)
+                .try_collect::<()>()
+                .await?;
+            Ok(Self(fleet))
         })
         .await
     }
@@ -51,5 +55,16 @@ impl NodeFleet {
     /// Takes the nodes apart from each other; they go on sharing what they share.
     pub fn into_nodes(self) -> Vec<NodeDouble> {
         self.0
+    }
+}
+
+async fn run(client: Client, kubelets: Vec<Arc<Kubelet>>, interval: Duration) {
+    let by_name: HashMap<_, _> = kubelets
+        .iter()
+        .map(|kubelet| (kubelet.name().to_owned(), kubelet.clone()))
+        .collect();
+    tokio::select! {
+        () = rounds::go(kubelets, interval) => {}
+        () = pods::follow_all(client, by_name) => {}
     }
 }

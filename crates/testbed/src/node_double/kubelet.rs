@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -160,12 +159,6 @@ impl Kubelet {
         settled.is_ok_and(|now| *now == Presence::Up)
     }
 
-    /// Waits until it is gone.
-    pub(super) async fn gone(&self) {
-        let mut presence = self.presence.subscribe();
-        let _ = presence.wait_for(|now| *now == Presence::Gone).await;
-    }
-
     /// Which pods it has in hand, by uid.
     pub(super) fn with_pods<T>(&self, work: impl FnOnce(&mut HashMap<String, Stage>) -> T) -> T {
         work(&mut self.state().pods)
@@ -179,25 +172,32 @@ impl Kubelet {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut whole = self.description.registration();
         whole["status"] = self.status();
-        let node: Node = from(whole)?;
-        let made = match nodes.create(&PostParams::default(), &node).await {
+        let node: Node = serde_json::from_value(whole).doing(|| "cannot put a node together")?;
+        match nodes.create(&PostParams::default(), &node).await {
             Err(kube::Error::Api(answer)) if answer.code == 409 => {
                 let labels = json!({ "metadata": { "labels": self.description.all_labels() } });
-                nodes
-                    .patch(self.name(), &PatchParams::default(), &Patch::Merge(labels))
-                    .await
+                let patch = Patch::Merge(labels);
+                let patched = nodes
+                    .patch(self.name(), &PatchParams::default(), &patch)
+                    .await;
+                self.state().uid = patched.doing(|| self.unregistered())?.metadata.uid;
+                self.post_status().await?;
+                self.renew_lease().await
             }
-            other => other,
-        };
-        let made = made.doing(|| format!("cannot register node {}", self.name()))?;
-        self.state().uid = made.metadata.uid;
-        self.post_status().await?;
-        self.renew_lease().await
+            made => {
+                self.state().uid = made.doing(|| self.unregistered())?.metadata.uid;
+                self.state().posted = Some(Instant::now());
+                match self.create_lease().await {
+                    Err(kube::Error::Api(answer)) if answer.code == 409 => self.renew_lease().await,
+                    other => other.doing(|| self.unregistered()),
+                }
+            }
+        }
     }
 
     /// What is due when the rounds come by.
     pub(super) async fn visit(&self) -> Result<()> {
-        if !self.is_up() {
+        if !self.is_up() || self.state().uid.is_none() {
             return Ok(());
         }
         self.renew_lease().await?;
@@ -235,37 +235,47 @@ impl Kubelet {
         if !self.is_up() {
             return Ok(());
         }
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
-        let spec = json!({
-            "holderIdentity": self.name(),
-            "leaseDurationSeconds": LEASE_SECONDS,
-            "renewTime": MicroTime(Timestamp::now()),
-        });
-        let patch = Patch::Merge(json!({ "spec": spec }));
-        let renewed = match leases
+        let patch = Patch::Merge(json!({ "spec": self.lease_spec() }));
+        let renewed = self
+            .leases()
             .patch(self.name(), &PatchParams::default(), &patch)
-            .await
-        {
-            Err(kube::Error::Api(answer)) if answer.code == 404 => {
-                let lease = from(json!({ "metadata": self.lease_metadata(), "spec": spec }))?;
-                leases.create(&PostParams::default(), &lease).await
-            }
-            other => other,
+            .await;
+        let renewed = match renewed {
+            Err(kube::Error::Api(answer)) if answer.code == 404 => self.create_lease().await,
+            other => other.map(|_| ()),
         };
-        renewed
-            .map(|_| ())
-            .doing(|| format!("cannot renew the lease of node {}", self.name()))
+        renewed.doing(|| format!("cannot renew the lease of node {}", self.name()))
     }
 
     /// Its Lease goes when its Node goes.
-    fn lease_metadata(&self) -> Value {
+    async fn create_lease(&self) -> kube::Result<()> {
         let owners: Vec<Value> = self
             .state()
             .uid
             .iter()
             .map(|uid| json!({ "apiVersion": "v1", "kind": "Node", "name": self.name(), "uid": uid }))
             .collect();
-        json!({ "name": self.name(), "ownerReferences": owners })
+        let metadata = json!({ "name": self.name(), "ownerReferences": owners });
+        let lease = json!({ "metadata": metadata, "spec": self.lease_spec() });
+        let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+        let made = self.leases().create(&PostParams::default(), &lease).await;
+        made.map(|_| ())
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), LEASES)
+    }
+
+    fn lease_spec(&self) -> Value {
+        json!({
+            "holderIdentity": self.name(),
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": MicroTime(Timestamp::now()),
+        })
+    }
+
+    fn unregistered(&self) -> String {
+        format!("cannot register node {}", self.name())
     }
 
     fn status(&self) -> Value {
@@ -324,8 +334,4 @@ fn reason(condition: &str, status: &str) -> (String, String) {
         }
     };
     (reason.to_owned(), message.to_owned())
-}
-
-fn from<T: DeserializeOwned>(object: Value) -> Result<T> {
-    serde_json::from_value(object).doing(|| "cannot put an object together")
 }

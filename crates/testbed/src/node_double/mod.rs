@@ -25,8 +25,8 @@ use self::kubelet::{Kubelet, Presence};
 use crate::kubeconfig::Kubeconfig;
 use crate::{Doing, Error, Result};
 
-/// How long registering and each change may take.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long registering, of a whole fleet too, and each change may take.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// One node of the cluster, with nobody home. When this is dropped the node falls silent, as if its
 /// cable were pulled; its object stays.
@@ -41,12 +41,12 @@ impl NodeDouble {
         NodeDescription::named(name)
     }
 
-    /// Registers the described node, with a certificate of its own if it was described so, else with
-    /// the login and client that it shares.
-    async fn register(
+    /// The described node, logged in with a certificate of its own if it was described so, else with
+    /// the login and client that it shares. It is not registered yet.
+    async fn log_in(
         description: NodeDescription,
         shared: (Arc<Kubeconfig>, Client),
-    ) -> Result<Arc<Kubelet>> {
+    ) -> Result<Self> {
         let login = match &description.certificate_from {
             Some(bootstrap) => {
                 let own = certificate::obtain(&description, bootstrap).await?;
@@ -56,8 +56,7 @@ impl NodeDouble {
             None => shared,
         };
         let kubelet = Arc::new(Kubelet::new(description, login));
-        kubelet.register().await?;
-        Ok(kubelet)
+        Ok(Self { kubelet })
     }
 
     /// Its name.
@@ -155,10 +154,16 @@ impl NodeDescription {
         let interval = self.lease_interval;
         spawn(async move {
             let client = login.client().await?;
-            let kubelet = NodeDouble::register(self, (Arc::new(login), client)).await?;
-            tokio::spawn(rounds::go(vec![kubelet.clone()], interval));
-            tokio::spawn(pods::follow_one(kubelet.clone()));
-            Ok(NodeDouble { kubelet })
+            let node = NodeDouble::log_in(self, (Arc::new(login), client)).await?;
+            node.kubelet.register().await?;
+            let kubelet = node.kubelet.clone();
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = rounds::go(vec![kubelet.clone()], interval) => {}
+                    () = pods::follow_one(kubelet.clone()) => {}
+                }
+            });
+            Ok(node)
         })
         .await
     }

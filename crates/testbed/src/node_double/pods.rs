@@ -1,5 +1,6 @@
 //! The pods bound to a node, moved along as a kubelet moves them: to Running and Ready, and away when
-//! they are deleted. No container runs: they start at once and use up their whole grace.
+//! they are deleted. No container runs: all start at once, never end by themselves, and use up their
+//! whole grace. Init containers are not reported.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -39,10 +40,7 @@ pub(super) async fn follow_one(kubelet: Arc<Kubelet>) {
         take(&kubelet, event);
         std::future::ready(())
     });
-    tokio::select! {
-        () = follow => {}
-        () = kubelet.gone() => {}
-    }
+    follow.await;
 }
 
 /// Follows the pods of all nodes through one watch.
@@ -55,9 +53,6 @@ pub(super) async fn follow_all(client: Client, kubelets: HashMap<String, Arc<Kub
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         if let Some(kubelet) = node.and_then(|node| kubelets.get(node)) {
             take(kubelet, event);
-        }
-        if kubelets.values().all(|kubelet| kubelet.is_gone()) {
-            return;
         }
     }
 }
@@ -186,7 +181,13 @@ async fn insist(kubelet: &Kubelet, pod: &Pod, write: &Write) {
         };
         match answer {
             Ok(()) => return,
-            Err(kube::Error::Api(answer)) if (400..429).contains(&answer.code) => return,
+            Err(kube::Error::Api(answer)) if matches!(answer.code, 400 | 404 | 422) => return,
+            Err(kube::Error::Api(answer)) if answer.code == 409 => {
+                let now = pods.get_opt(&name).await;
+                if now.is_ok_and(|now| now.is_none_or(|now| now.uid() != pod.uid())) {
+                    return;
+                }
+            }
             Err(_) => tokio::time::sleep(AGAIN).await,
         }
     }
