@@ -31,7 +31,16 @@ pub fn entry(
     megabytes: u64,
     make: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
-    let place = folder()?.join(name);
+    entry_in(&folder()?, name, megabytes, make)
+}
+
+fn entry_in(
+    folder: &Path,
+    name: &str,
+    megabytes: u64,
+    make: impl FnOnce(&Path) -> Result<()>,
+) -> Result<PathBuf> {
+    let place = folder.join(name);
     if place.exists() {
         return Ok(place);
     }
@@ -96,4 +105,58 @@ fn has_space(folder: &Path, megabytes: u64) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+
+    fn write(text: &str) -> impl FnOnce(&Path) -> Result<()> {
+        move |path| std::fs::write(path, text).doing(|| "cannot write the entry")
+    }
+
+    fn read(path: &Path) -> Result<String> {
+        std::fs::read_to_string(path).doing(|| "cannot read the entry")
+    }
+
+    #[test]
+    fn an_entry_left_half_made_is_made_anew_and_a_whole_one_is_kept() -> Result<()> {
+        let scratch = Scratch::new("cache")?;
+        let folder = scratch.path();
+        std::fs::write(folder.join("etcd.partial"), "half").doing(|| "cannot prepare")?;
+        let entry = entry_in(folder, "etcd", 1, write("whole"))?;
+        assert_eq!(read(&entry)?, "whole");
+        assert!(!folder.join("etcd.partial").exists());
+        assert_eq!(
+            read(&entry_in(folder, "etcd", 1, write("again"))?)?,
+            "whole"
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn a_failed_making_leaves_no_entry() -> Result<()> {
+        let scratch = Scratch::new("cache")?;
+        let made = entry_in(scratch.path(), "etcd", 1, |path| {
+            write("half")(path)?;
+            Err(Error::failed("the compiler was killed"))
+        });
+        assert_eq!(made, Err(Error::failed("the compiler was killed")));
+        assert!(!scratch.path().join("etcd").exists());
+        Ok(())
+    }
+
+    #[test]
+    fn a_full_disk_is_one_sentence_with_the_cure() -> Result<()> {
+        let scratch = Scratch::new("cache")?;
+        let error = entry_in(scratch.path(), "etcd", 1 << 40, write("whole"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.ends_with("set XDG_CACHE_HOME to a larger disk"),
+            "{error}"
+        );
+        Ok(())
+    }
 }

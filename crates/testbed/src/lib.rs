@@ -7,10 +7,16 @@
 
 pub mod arguments;
 mod error;
+pub mod kubeconfig;
+pub mod node_double;
 pub mod wait;
 
 #[cfg(target_os = "linux")]
+pub mod api_proxy;
+#[cfg(target_os = "linux")]
 pub mod cache;
+#[cfg(target_os = "linux")]
+pub mod control_plane;
 #[cfg(target_os = "linux")]
 pub mod need;
 #[cfg(target_os = "linux")]

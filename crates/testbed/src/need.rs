@@ -75,7 +75,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|candidate| is_program(candidate))
 }
 
-fn is_program(path: &Path) -> bool {
+pub(crate) fn is_program(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file()
 }
 

@@ -36,6 +36,30 @@ pub fn until<T>(
     }
 }
 
+/// As [`until`], where a look is a request or another thing to await. A look that takes longer than
+/// what is left of the deadline counts as not yet.
+pub async fn until_async<T>(
+    what: &str,
+    deadline: Duration,
+    mut look: impl AsyncFnMut() -> Result<Look<T>>,
+) -> Result<T> {
+    let start = Instant::now();
+    let mut last = "nothing, the first look took too long".to_owned();
+    loop {
+        let left = deadline.saturating_sub(start.elapsed());
+        match tokio::time::timeout(left, look()).await {
+            Ok(Ok(Look::Found(value))) => return Ok(value),
+            Ok(Ok(Look::NotYet(seen))) if start.elapsed() < deadline => {
+                last = seen;
+                tokio::time::sleep(PAUSE).await;
+            }
+            Ok(Ok(Look::NotYet(seen))) => return Err(late(what, deadline, &seen)),
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(late(what, deadline, &last)),
+        }
+    }
+}
+
 pub(crate) fn late(what: &str, deadline: Duration, seen: &str) -> Error {
     Error::failed(format!("waited {deadline:?} for {what}; last seen: {seen}"))
 }
@@ -58,6 +82,22 @@ mod tests {
             "{error}"
         );
         assert!(looks > 1);
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_does_not_outlast_the_deadline() {
+        let mut looks = 0;
+        let error = until_async::<()>("the kettle", Duration::from_millis(50), async || {
+            looks += 1;
+            if looks == 2 {
+                std::future::pending::<()>().await;
+            }
+            Ok(Look::NotYet("cold".to_owned()))
+        })
+        .await
+        .unwrap_err()
+        .to_string();
+        assert_eq!(error, "waited 50ms for the kettle; last seen: cold");
     }
 
     #[test]
