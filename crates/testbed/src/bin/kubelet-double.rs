@@ -1,9 +1,9 @@
 //! The outside of a Windows kubelet, run as a service: it takes a real kubelet's arguments, writes
 //! down what it was given and keeps a Node.
 //!
-//! Known arguments: `--kubeconfig`, `--node-ip`, `--hostname-override`, and of its own `--record FILE`
-//! (else `kubelet-double.json` beside the program), `--die CODE`, `--die-after-ms N`,
-//! `--console`. All others are taken and left alone.
+//! Known arguments: `--kubeconfig`, `--bootstrap-kubeconfig`, `--node-ip`, `--hostname-override`, and of
+//! its own `--record FILE` (else `kubelet-double.json` beside the program), `--die CODE`,
+//! `--die-after-ms N`, `--console`. All others are taken and left alone.
 
 #[cfg(windows)]
 fn main() -> std::process::ExitCode {
@@ -12,24 +12,64 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(windows)]
 mod kubelet {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use evenkeel_testbed::arguments::Arguments;
+    use evenkeel_testbed::kubeconfig::Kubeconfig;
+    use evenkeel_testbed::node_double::{NodeDescription, NodeDouble, Os};
     use evenkeel_testbed::service_double::Stop;
     use evenkeel_testbed::{Doing, Error, Result};
 
+    /// Where the instance under Wine says which boot this is.
+    const BOOT_ID: &str = r"\\?\unix\run\boot-id";
+
     pub(super) fn run(arguments: &Arguments, stop: &Stop) -> Result<()> {
         arguments.record(&record_file(arguments)?)?;
-        let kubeconfig = arguments
-            .value("--kubeconfig")
-            .ok_or_else(|| Error::failed("--kubeconfig is missing"))?;
         let name = match arguments.value("--hostname-override") {
             Some(name) => name.to_owned(),
             None => std::env::var("COMPUTERNAME")
                 .doing(|| "this computer has no name")?
                 .to_lowercase(),
         };
-        keep_node(kubeconfig, &name, arguments.value("--node-ip"), stop)
+        let mut node = NodeDouble::named(&name).os(Os::Windows);
+        if let Some(address) = arguments.value("--node-ip") {
+            node = node.address("InternalIP", address);
+        }
+        if let Ok(boot) = std::fs::read_to_string(BOOT_ID) {
+            node = node.boot_id(boot.trim());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .doing(|| "cannot make a runtime")?;
+        let node = runtime.block_on(join(node, arguments))?;
+        stop.wait();
+        node.vanish();
+        Ok(())
+    }
+
+    /// As a kubelet does it: with its own login if it has one, else with a certificate that it asks
+    /// for and keeps.
+    async fn join(node: NodeDescription, arguments: &Arguments) -> Result<NodeDouble> {
+        let kubeconfig = arguments
+            .value("--kubeconfig")
+            .map(Path::new)
+            .ok_or_else(|| Error::failed("--kubeconfig is missing"))?;
+        if kubeconfig.exists() {
+            return node.start(&Kubeconfig::read(kubeconfig)?).await;
+        }
+        let bootstrap = arguments
+            .value("--bootstrap-kubeconfig")
+            .map(Path::new)
+            .ok_or_else(|| {
+                Error::failed(format!(
+                    "{} is not there, and --bootstrap-kubeconfig is missing",
+                    kubeconfig.display()
+                ))
+            })?;
+        let node = node.join(&Kubeconfig::read(bootstrap)?).await?;
+        node.kubeconfig().write(kubeconfig)?;
+        Ok(node)
     }
 
     fn record_file(arguments: &Arguments) -> Result<PathBuf> {
@@ -38,15 +78,6 @@ mod kubelet {
         }
         let program = std::env::current_exe().doing(|| "cannot tell where this program is")?;
         Ok(program.with_file_name("kubelet-double.json"))
-    }
-
-    /// Keeps Node `name` with the identity in `kubeconfig` until told to stop.
-    fn keep_node(kubeconfig: &str, name: &str, address: Option<&str>, stop: &Stop) -> Result<()> {
-        let text = std::fs::read_to_string(kubeconfig);
-        let text = text.doing(|| format!("cannot read {kubeconfig}"))?;
-        let _ = (text, name, address);
-        stop.wait();
-        Ok(())
     }
 }
 

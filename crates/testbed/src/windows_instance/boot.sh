@@ -7,6 +7,7 @@ boot=$(cat /proc/sys/kernel/random/uuid)
 mount -t proc proc /proc
 . /machine/env.sh
 rm -rf /tmp/.wine-* /run/boot
+echo "$boot" >/run/boot-id
 cd /prefix/drive_c
 # Without it Wine ends all services soon after the last ordinary program.
 wineserver -p

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::process::{Running, tell};
 use evenkeel_testbed::wait::{Look, until};
 use evenkeel_testbed::{Doing, Error, Result};
@@ -112,8 +114,8 @@ fn a_change_of_the_registry_is_noticed_by_another_process() -> Result<()> {
 }
 
 #[test]
-fn the_doubles_of_containerd_and_kubelet_run_as_services() -> Result<()> {
-    let Some(mut instance) = instance("doubles")? else {
+fn the_double_of_containerd_opens_its_pipe_as_a_service() -> Result<()> {
+    let Some(instance) = instance("doubles")? else {
         return Ok(());
     };
     let program = install(&instance, "containerd-double")?;
@@ -143,24 +145,31 @@ fn the_doubles_of_containerd_and_kubelet_run_as_services() -> Result<()> {
     assert!(instance.ask(&["windows-probe", "pipe", PIPE]).is_err());
     let died = instance.run(&[&program, "--console", "--die", "3"])?;
     assert_eq!(died.status.code(), Some(3));
+    Ok(())
+}
 
+#[test]
+fn the_kubelet_double_joins_the_cluster_and_knows_its_reboots() -> Result<()> {
+    let Some(mut instance) = instance("kubelet")? else {
+        return Ok(());
+    };
+    let cluster = ControlPlane::shared()?;
     let program = install(&instance, "kubelet-double")?;
-    std::fs::write(instance.path(r"C:\k\kubeconfig")?, "{}").doing(|| "cannot write it")?;
+    let bootstrap = cluster.bootstrap_kubeconfig()?.at(&GATEWAY.to_string());
+    bootstrap.write(&instance.path(r"C:\k\bootstrap")?)?;
     let proxy = ["HTTP_PROXY", "/d", "http://proxy:3128"];
     instance.ask(&[&["reg", "add", ENVIRONMENT, "/v"], proxy.as_slice()].concat())?;
+    let address = instance.address().to_string();
     let arguments = [
         r"--kubeconfig=C:\k\kubeconfig",
+        r"--bootstrap-kubeconfig=C:\k\bootstrap",
+        "--hostname-override=win-under-wine",
+        &format!("--node-ip={address}"),
         "--windows-service",
         "--v=4",
     ];
-    service(
-        &instance,
-        &[
-            &["create", "kubelet", "auto", &program],
-            arguments.as_slice(),
-        ]
-        .concat(),
-    )?;
+    let create = ["create", "kubelet", "auto", &program];
+    service(&instance, &[&create[..], &arguments[..]].concat())?;
     // As on Windows, the service manager reads the Machine environment when it starts.
     instance.reboot()?;
     until_service(&instance, "kubelet", "Running")?;
@@ -168,6 +177,43 @@ fn the_doubles_of_containerd_and_kubelet_run_as_services() -> Result<()> {
     let recorded: serde_json::Value = serde_json::from_str(&recorded).doing(|| recorded)?;
     assert_eq!(recorded["arguments"], serde_json::json!(arguments));
     assert_eq!(recorded["environment"]["HTTP_PROXY"], "http://proxy:3128");
+
+    until("the kubelet's request for a certificate", SOON, || {
+        let asked = cluster.kubectl(&["get", "csr", "-o", "name"])?;
+        match asked.lines().next() {
+            Some(name) => cluster
+                .kubectl(&["certificate", "approve", name])
+                .map(Look::Found),
+            None => Ok(Look::NotYet("no request".to_owned())),
+        }
+    })?;
+    let node = |path: &str| {
+        cluster.kubectl(&[
+            "get",
+            "node",
+            "win-under-wine",
+            "-o",
+            &format!("jsonpath={path}"),
+        ])
+    };
+    let registered = |boot: &str| {
+        until("the node with its boot", SOON, || {
+            let seen = node("{.status.nodeInfo.bootID}").unwrap_or_else(|error| error.to_string());
+            Ok(if seen == boot {
+                Look::Found(())
+            } else {
+                Look::NotYet(seen)
+            })
+        })
+    };
+    registered(&instance.boot_id()?)?;
+    assert_eq!(node("{.status.nodeInfo.operatingSystem}")?, "windows");
+    assert_eq!(
+        node(r#"{.status.addresses[?(@.type=="InternalIP")].address}"#)?,
+        address
+    );
+    instance.reboot()?;
+    registered(&instance.boot_id()?)?;
     Ok(())
 }
 
