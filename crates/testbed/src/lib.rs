@@ -15,10 +15,18 @@ pub mod need;
 #[cfg(target_os = "linux")]
 pub mod network;
 #[cfg(target_os = "linux")]
+mod power_cut_machine;
+#[cfg(target_os = "linux")]
 pub mod process;
 #[cfg(target_os = "linux")]
 pub mod scratch;
 #[cfg(target_os = "linux")]
+mod systemd_node;
+#[cfg(target_os = "linux")]
 pub mod warden;
 
 pub use error::{Doing, Error, Result};
+#[cfg(target_os = "linux")]
+pub use power_cut_machine::{Outcome, PowerCutMachine, PowerCutOptions};
+#[cfg(target_os = "linux")]
+pub use systemd_node::SystemdNode;
