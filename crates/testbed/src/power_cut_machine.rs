@@ -176,7 +176,7 @@ impl PowerCutMachine {
     /// Cuts the power after `delay`, unless the machine is off before; says whether it was cut.
     pub fn cut_after(&mut self, delay: Duration) -> Result<bool> {
         let moment = Instant::now() + delay;
-        let ended = until("the moment of the cut", delay.saturating_mul(2), || {
+        let ended = until("the moment of the cut", delay.saturating_add(BOOT), || {
             let ended = self.qemu()?.ended()?.is_some();
             Ok(if ended || Instant::now() >= moment {
                 Look::Found(ended)

@@ -145,7 +145,9 @@ impl SystemdNode {
             if boot.is_empty() || boot == before {
                 return Ok(Look::NotYet(format!("boot {boot:?}")));
             }
-            let mut command = self.enter(init)?;
+            let Ok(mut command) = self.enter(Command::new("nsenter"), init) else {
+                return Ok(Look::NotYet("its process 1 ended".to_owned()));
+            };
             command.args(["systemctl", "is-system-running"]);
             let state = words_of(&output(&mut command, &[])?);
             Ok(match state.as_str() {
@@ -195,7 +197,8 @@ impl SystemdNode {
         Ok(())
     }
 
-    /// Runs a command as root inside and returns what it printed. The error has its last words.
+    /// Runs a command as root inside, for a minute at most, and returns what it printed. The error
+    /// has its last words.
     pub fn run(&self, command: &[&str]) -> Result<String> {
         let printed = self.feed(command, &[])?;
         Ok(String::from_utf8_lossy(&printed).into_owned())
@@ -203,18 +206,19 @@ impl SystemdNode {
 
     /// Runs a command as root inside, with `input` on its standard input.
     pub fn feed(&self, command: &[&str], input: &[u8]) -> Result<Vec<u8>> {
-        let output = output(self.command()?.args(command), input)?;
+        let mut limited = Command::new("timeout");
+        limited.args(["--kill-after=5", COMMAND, "nsenter"]);
+        let output = output(self.enter(limited, self.init()?)?.args(command), input)?;
         if output.status.success() {
             return Ok(output.stdout);
         }
         Err(self.refused(&command.join(" "), &output))
     }
 
-    /// A command that runs as root inside, ready for its own program and arguments. It may do what
-    /// root of the node may do and not what root of this machine may do, and it is killed after a
-    /// minute.
+    /// A command that runs as root inside for as long as it likes, ready for its own program and
+    /// arguments. It may do what root of the node may do, not what root of this machine may do.
     pub fn command(&self) -> Result<Command> {
-        self.enter(self.init()?)
+        self.enter(Command::new("nsenter"), self.init()?)
     }
 
     /// Reads a file of the node.
@@ -291,10 +295,9 @@ impl SystemdNode {
             .ok_or(off)
     }
 
-    fn enter(&self, init: u32) -> Result<Command> {
-        let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", COMMAND, "nsenter", "--all", "--target"]);
-        command.arg(init.to_string()).arg("--");
+    /// Adds to a command that is `nsenter` what makes it enter the node.
+    fn enter(&self, mut command: Command, init: u32) -> Result<Command> {
+        command.args(["--all", "--target", &init.to_string(), "--"]);
         // Entering a name space takes no right away; what nspawn took from process 1 is taken here.
         command.arg("setpriv").arg("--bounding-set");
         command.arg(missing_rights(init).ok_or_else(|| self.failed("is not up"))?);

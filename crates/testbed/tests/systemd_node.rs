@@ -329,8 +329,10 @@ impl Trace {
                 }
             }
         }
-        let groups = run(Command::new("find").args(["/sys/fs/cgroup", "-name", &self.unique]))?;
-        left.extend(groups.lines().map(str::to_owned));
+        let groups = Path::new("/sys/fs/cgroup");
+        for group in ["", "unified", "systemd"].map(|name| groups.join(name).join(&self.unique)) {
+            left.extend(group.exists().then(|| group.display().to_string()));
+        }
         let folder = std::env::temp_dir().join(&self.unique);
         left.extend(folder.exists().then(|| folder.display().to_string()));
         let routes = run(Command::new("ip").args(["route", "show", &self.address]))?;

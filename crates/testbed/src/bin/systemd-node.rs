@@ -1,7 +1,6 @@
 //! Boots a systemd node, says how to log in, and keeps it until standard input ends: for a person who
 //! wants to look at one, and for the test that kills its owner.
 
-use std::io::Read;
 use std::process::ExitCode;
 
 use evenkeel_testbed::Result;
@@ -18,6 +17,8 @@ fn main() -> ExitCode {
 
 #[cfg(target_os = "linux")]
 fn keep() -> Result<()> {
+    use std::io::Read;
+
     use evenkeel_testbed::{SystemdNode, process};
 
     let name = std::env::args().nth(1).unwrap_or("node".to_owned());
@@ -32,7 +33,6 @@ fn keep() -> Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn keep() -> Result<()> {
-    let _ = std::io::stdin().by_ref();
     Err(evenkeel_testbed::Error::Missing(
         "a systemd node needs Linux".to_owned(),
     ))

@@ -57,7 +57,8 @@ fn make(place: &Path) -> Result<()> {
     for folder in [&unpacked, &modules] {
         std::fs::create_dir_all(folder).doing(|| format!("cannot make {}", folder.display()))?;
     }
-    let depends = run(Command::new("apt-cache").args(["depends", "--important", KERNEL]))?;
+    let depends = run(Command::new("apt-cache").args(["depends", "--important", KERNEL]));
+    let depends = depends.unwrap_or_default();
     let kernel = dependency(&depends)
         .ok_or_else(|| Error::Missing(format!("apt knows no package {KERNEL}: apt-get update")))?;
     run(Command::new("apt-get")
