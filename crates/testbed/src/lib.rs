@@ -22,9 +22,13 @@ pub mod need;
 #[cfg(target_os = "linux")]
 pub mod network;
 #[cfg(target_os = "linux")]
+mod power_cut_machine;
+#[cfg(target_os = "linux")]
 pub mod process;
 #[cfg(target_os = "linux")]
 pub mod scratch;
+#[cfg(target_os = "linux")]
+mod systemd_node;
 #[cfg(target_os = "linux")]
 pub mod warden;
 #[cfg(target_os = "linux")]
@@ -34,3 +38,7 @@ pub mod windows_instance;
 pub mod service_double;
 
 pub use error::{Doing, Error, Result};
+#[cfg(target_os = "linux")]
+pub use power_cut_machine::{Outcome, PowerCutMachine, PowerCutOptions};
+#[cfg(target_os = "linux")]
+pub use systemd_node::SystemdNode;

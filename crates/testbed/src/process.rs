@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use rustix::process::{Pid, Signal};
 
@@ -17,25 +17,46 @@ pub fn tell(sentence: &str) {
 
 /// Runs `command` to its end and returns what it printed. The error has its last words.
 pub fn run(command: &mut Command) -> Result<String> {
-    let line = line_of(command);
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .doing(|| format!("cannot run `{line}`"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = output(command, &[])?;
     if output.status.success() {
-        return Ok(text);
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let error = String::from_utf8_lossy(&output.stderr);
-    let words = if error.trim().is_empty() {
-        text.trim()
-    } else {
-        error.trim()
-    };
     Err(Error::failed(format!(
-        "`{line}` ended with {}: {words}",
-        output.status
+        "`{}` ended with {}: {}",
+        line_of(command),
+        output.status,
+        words_of(&output)
     )))
+}
+
+/// Runs `command` to its end with `input` on its standard input, however it ends.
+pub fn output(command: &mut Command, input: &[u8]) -> Result<Output> {
+    let line = line_of(command);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .doing(|| format!("cannot run `{line}`"))?;
+    let stdin = child.stdin.take();
+    std::thread::scope(|scope| {
+        // Written beside the reading, or both sides wait for each other. A program that does not
+        // read its input to the end is not at fault.
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
+        child.wait_with_output()
+    })
+    .doing(|| format!("cannot run `{line}`"))
+}
+
+/// What a program that has ended had to say: its errors, else what it printed.
+pub(crate) fn words_of(output: &Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let words = if errors.trim().is_empty() {
+        String::from_utf8_lossy(&output.stdout)
+    } else {
+        errors
+    };
+    words.trim().to_owned()
 }
 
 /// The command as a person would type it.

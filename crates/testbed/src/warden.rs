@@ -35,6 +35,16 @@ pub fn unmounted(path: &Path) {
     forget(&format!("unmounted {}", path.display()));
 }
 
+/// A control group, and all below it, must not outlive us.
+pub(crate) fn cgroup(path: &Path) -> Result<()> {
+    tell(&format!("cgroup {}", path.display()))
+}
+
+/// That control group was removed by its owner.
+pub(crate) fn vacated(path: &Path) {
+    forget(&format!("vacated {}", path.display()));
+}
+
 /// A scratch folder must not outlive us.
 pub(crate) fn folder(path: &Path) -> Result<()> {
     tell(&format!("folder {}", path.display()))
