@@ -75,6 +75,14 @@ impl PowerCutMachine {
         Need::Program("dpkg-deb", "dpkg"),
     ];
 
+    /// Makes kernel and shell ready, so that the first machine does not have to.
+    pub fn prepare() -> Result<()> {
+        for need in Self::NEEDS {
+            need.check()?;
+        }
+        Kernel::get().map(|_| ())
+    }
+
     /// Makes a machine, which is off.
     pub fn new(options: &PowerCutOptions) -> Result<Self> {
         for need in Self::NEEDS {

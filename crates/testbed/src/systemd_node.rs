@@ -60,6 +60,14 @@ impl SystemdNode {
         Need::Program("ssh", "openssh-client"),
     ];
 
+    /// Makes the Debian tree ready, so that the first boot does not have to.
+    pub fn prepare() -> Result<()> {
+        for need in Self::NEEDS {
+            need.check()?;
+        }
+        debian::tree().map(|_| ())
+    }
+
     /// Boots a node that calls itself `name`, and waits until its systemd is up. Nodes of the same
     /// name do not disturb each other.
     ///

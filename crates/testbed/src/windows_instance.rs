@@ -91,6 +91,17 @@ impl WindowsInstance {
         programs::NEEDS[1],
     ];
 
+    /// Makes the prefix and our programs for it ready, so that the first boot does not have to.
+    pub fn prepare() -> Result<()> {
+        for need in Self::NEEDS {
+            need.check()?;
+        }
+        template::template()?;
+        let doubles = ["containerd-double", "kubelet-double", "service-double"];
+        let bins = STAND_INS.iter().map(|(bin, _)| *bin).chain(doubles);
+        windows_programs("evenkeel-testbed", &bins.collect::<Vec<_>>()).map(|_| ())
+    }
+
     /// Makes an instance whose computer name is `name` (in capitals) and boots it: Wine's services run
     /// and sshd answers when this returns.
     pub fn boot(name: &str) -> Result<Self> {

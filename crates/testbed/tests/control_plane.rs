@@ -59,6 +59,9 @@ async fn who_am_i(client: Client) -> Result<(String, Vec<String>)> {
 
 #[tokio::test]
 async fn a_service_account_may_do_nothing_but_what_a_role_allows() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let control_plane = ControlPlane::shared()?;
     let namespace = control_plane.namespace("rbac")?;
     let login = control_plane.kubeconfig_for_service_account(&namespace, "default")?;
@@ -95,6 +98,9 @@ async fn a_service_account_may_do_nothing_but_what_a_role_allows() -> Result<()>
 
 #[tokio::test]
 async fn a_client_certificate_logs_in_as_its_user_and_groups() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let control_plane = ControlPlane::shared()?;
     let login = control_plane.kubeconfig_for_user("jane", &["developers", "night-shift"])?;
     let (user, groups) = who_am_i(login.client().await?).await?;
@@ -112,6 +118,9 @@ async fn a_client_certificate_logs_in_as_its_user_and_groups() -> Result<()> {
 
 #[test]
 fn a_third_group_in_a_certificate_is_refused_with_a_sentence() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let error = ControlPlane::shared()?
         .kubeconfig_for_user("jane", &["a", "b", "c"])
         .unwrap_err();
@@ -124,6 +133,9 @@ fn a_third_group_in_a_certificate_is_refused_with_a_sentence() -> Result<()> {
 
 #[tokio::test]
 async fn the_api_server_knows_its_version() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let client = ControlPlane::shared()?.admin_kubeconfig().client().await?;
     let version = client.apiserver_version().await.doing(|| "no version")?;
     assert_eq!(version.major, "1");
@@ -133,7 +145,11 @@ async fn the_api_server_knows_its_version() -> Result<()> {
 
 #[test]
 fn a_test_host_in_its_own_network_reaches_the_api_server() -> Result<()> {
-    if need::skip(&[Need::Root, Need::Program("ip", "iproute2")])? {
+    if need::skip(&[
+        Need::ControlPlane,
+        Need::Root,
+        Need::Program("ip", "iproute2"),
+    ])? {
         return Ok(());
     }
     let control_plane = ControlPlane::shared()?;
@@ -152,6 +168,9 @@ fn a_test_host_in_its_own_network_reaches_the_api_server() -> Result<()> {
 
 #[tokio::test]
 async fn admission_policies_change_and_refuse_what_is_written() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let control_plane = ControlPlane::shared()?;
     let namespace = control_plane.namespace("policy")?;
     let scratch = Scratch::new("policy")?;
@@ -184,6 +203,9 @@ async fn admission_policies_change_and_refuse_what_is_written() -> Result<()> {
 
 #[tokio::test]
 async fn a_frozen_api_server_makes_a_client_time_out_and_a_thawed_one_answers() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let control_plane = fragile().await?;
     let client = control_plane.admin_kubeconfig().client().await?;
     list(&client, "default").await.doing(|| "before")?;
@@ -202,6 +224,9 @@ async fn a_frozen_api_server_makes_a_client_time_out_and_a_thawed_one_answers() 
 
 #[tokio::test]
 async fn a_stopped_api_server_keeps_its_data_and_a_port_in_use_is_told() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let control_plane = fragile().await?;
     let namespace = control_plane.namespace("data")?;
     let client = control_plane.admin_kubeconfig().client().await?;
@@ -249,6 +274,9 @@ async fn times_out(client: &Client) -> bool {
 
 #[tokio::test]
 async fn a_stalled_proxy_passes_nothing_until_it_is_resumed() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let (proxy, client) = proxied().await?;
     proxy.stall();
     assert!(times_out(&client).await, "a stalled connection answered");
@@ -270,6 +298,9 @@ async fn a_stalled_proxy_passes_nothing_until_it_is_resumed() -> Result<()> {
 
 #[tokio::test]
 async fn a_single_connection_can_be_stalled_while_others_pass() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let (proxy, client) = proxied().await?;
     let connections = proxy.connections();
     let [first] = connections.as_slice() else {
@@ -288,6 +319,9 @@ async fn a_single_connection_can_be_stalled_while_others_pass() -> Result<()> {
 
 #[tokio::test]
 async fn a_cut_connection_ends_a_request_at_once() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let (proxy, client) = proxied().await?;
     proxy.stall();
     let held = client.clone();
@@ -309,6 +343,9 @@ async fn a_cut_connection_ends_a_request_at_once() -> Result<()> {
 
 #[tokio::test]
 async fn a_delay_holds_back_each_chunk() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let (proxy, client) = proxied().await?;
     let delay = Duration::from_millis(300);
     proxy.delay(delay);
@@ -327,6 +364,9 @@ async fn a_delay_holds_back_each_chunk() -> Result<()> {
 
 #[tokio::test]
 async fn a_refusing_proxy_keeps_old_connections_and_takes_no_new_ones() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let (proxy, client) = proxied().await?;
     proxy.refuse();
     list(&client, "default")

@@ -10,7 +10,7 @@ use evenkeel_testbed::node_double::{NodeDouble, Os};
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until, until_async};
-use evenkeel_testbed::{Doing, Error, Result};
+use evenkeel_testbed::{Doing, Error, Result, need};
 use futures::StreamExt;
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -138,6 +138,9 @@ fn container(pod: &Pod) -> Result<(i32, k8s_openapi::jiff::Timestamp)> {
 
 #[tokio::test]
 async fn a_node_joins_with_a_certificate_once_somebody_has_approved_it() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("join").await?;
     let bootstrap = place.control_plane.bootstrap_kubeconfig()?;
     let joining = tokio::spawn(async move { place.node("n1").join(&bootstrap).await });
@@ -183,6 +186,9 @@ async fn a_node_joins_with_a_certificate_once_somebody_has_approved_it() -> Resu
 
 #[tokio::test]
 async fn a_node_with_its_own_certificate_runs_and_ends_pods() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("own").await?;
     let admin = place.control_plane.admin_kubeconfig();
     let bootstrap = place.control_plane.bootstrap_kubeconfig()?;
@@ -205,6 +211,9 @@ async fn a_node_with_its_own_certificate_runs_and_ends_pods() -> Result<()> {
 
 #[tokio::test]
 async fn a_node_is_as_large_as_a_real_one() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("size").await?;
     for (suffix, os, name) in [("l", Os::Linux, "linux"), ("w", Os::Windows, "windows")] {
         let login = place.control_plane.admin_kubeconfig();
@@ -227,6 +236,9 @@ async fn a_node_is_as_large_as_a_real_one() -> Result<()> {
 
 #[tokio::test]
 async fn the_scheduler_binds_a_pod_to_a_double_and_not_to_a_tainted_one() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("schedule").await?;
     let login = place.control_plane.admin_kubeconfig();
     let tainted = place.node("tainted").taint("broken", "yes", "NoSchedule");
@@ -248,6 +260,9 @@ async fn the_scheduler_binds_a_pod_to_a_double_and_not_to_a_tainted_one() -> Res
 #[tokio::test]
 async fn a_disruption_budget_refuses_an_eviction_and_an_evicted_pod_goes_after_its_grace()
 -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("budget").await?;
     let _node = place.start("n1").await?;
     place.run("web", 2).await?;
@@ -297,6 +312,9 @@ async fn a_disruption_budget_refuses_an_eviction_and_an_evicted_pod_goes_after_i
 
 #[tokio::test]
 async fn a_kubelet_restart_leaves_pods_alone_and_a_machine_restart_restarts_them() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("restart").await?;
     let node = place.start("n1").await?;
     let before = place.run("web", 0).await?;
@@ -347,6 +365,9 @@ async fn next<T>(
 
 #[tokio::test]
 async fn a_lie_is_visible_until_the_truth_is_told() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("lie").await?;
     let node = place.start("n1").await?;
     for (kind, status) in [
@@ -363,6 +384,9 @@ async fn a_lie_is_visible_until_the_truth_is_told() -> Result<()> {
 
 #[tokio::test]
 async fn a_paused_node_writes_nothing_and_a_resumed_one_goes_on() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("pause").await?;
     let login = place.control_plane.admin_kubeconfig();
     let often = place.node("n1").lease_interval(Duration::from_millis(100));
@@ -404,6 +428,9 @@ async fn a_paused_node_writes_nothing_and_a_resumed_one_goes_on() -> Result<()> 
 
 #[tokio::test]
 async fn a_vanished_node_leaves_its_object_and_a_deleted_one_does_not() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let place = Place::new("gone").await?;
     let admin = place.control_plane.admin_kubeconfig();
     let (vanishing, deleted) = (place.start("v").await?, place.start("d").await?);
@@ -420,6 +447,9 @@ async fn a_vanished_node_leaves_its_object_and_a_deleted_one_does_not() -> Resul
 #[tokio::test]
 async fn a_crowd_of_a_thousand_nodes_stays_ready_for_a_minute_in_one_small_process() -> Result<()> {
     const COUNT: usize = 1000;
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
     let control_plane = ControlPlane::shared()?;
     let scratch = Scratch::new("thousand")?;
     let (admin, bootstrap, log) = (

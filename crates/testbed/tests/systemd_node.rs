@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::process::run;
 use evenkeel_testbed::scratch::Scratch;
@@ -62,6 +63,36 @@ fn a_unit_starts_over_d_bus() -> Result<()> {
         })
     })?;
     assert_eq!(node.failed_units()?, Vec::<String>::new());
+    Ok(())
+}
+
+#[test]
+fn a_node_reaches_the_api_server() -> Result<()> {
+    if need::skip(SystemdNode::NEEDS)? || need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let cluster = ControlPlane::shared()?;
+    let node = SystemdNode::boot("reaches")?;
+    node.install(&cluster.kubectl_program(), "/usr/local/bin/kubectl")?;
+    let login = cluster.kubeconfig_for_user("somebody", &["readers"])?;
+    node.write(
+        "/root/kubeconfig",
+        login.at(&GATEWAY.to_string()).as_yaml()?,
+    )?;
+    let ask = ["kubectl", "--kubeconfig=/root/kubeconfig"];
+    let said = node.run(
+        &[
+            &ask[..],
+            &[
+                "auth",
+                "whoami",
+                "-o",
+                "jsonpath={.status.userInfo.username}",
+            ],
+        ]
+        .concat(),
+    )?;
+    assert_eq!(said, "somebody");
     Ok(())
 }
 

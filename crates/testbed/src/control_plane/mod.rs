@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use self::programs::Programs;
 use self::servers::Servers;
 use crate::kubeconfig::Kubeconfig;
+use crate::need::Need;
 use crate::process::{Running, run};
 use crate::wait::{self, Look};
 use crate::{Doing, Error, Result};
@@ -57,7 +58,20 @@ pub struct ControlPlane {
     namespaces: AtomicU32,
 }
 
+/// Whether its programs are at hand or can be built.
+pub(crate) fn can_be_had() -> Result<()> {
+    Programs::can_be_had()
+}
+
 impl ControlPlane {
+    /// What a test that uses one needs.
+    pub const NEEDS: &[Need] = &[Need::ControlPlane];
+
+    /// Makes its programs ready, so that the first start does not have to.
+    pub fn prepare() -> Result<()> {
+        Programs::find().map(|_| ())
+    }
+
     /// Starts one of its own. Prefer [`ControlPlane::shared`] unless the test stops or freezes it.
     pub fn start() -> Result<Self> {
         Self::start_with(Programs::find()?)

@@ -92,8 +92,7 @@ impl Programs {
 
     fn from_cache() -> Result<Self> {
         let kubernetes = version_of("k8s.io/kubernetes")?;
-        let etcd = version_of("go.etcd.io/etcd/server/v3")?;
-        let name = format!("control-plane/{kubernetes}-etcd-{etcd}");
+        let name = cached()?;
         for program in &PROGRAMS {
             let entry = format!("{name}/{}", program.name);
             cache::entry(&entry, BUILD_MEGABYTES, |place| {
@@ -102,6 +101,28 @@ impl Programs {
         }
         Ok(Self(cache::folder()?.join(name)))
     }
+
+    /// Whether they are at hand or can be built, without building them.
+    pub(super) fn can_be_had() -> Result<()> {
+        if std::env::var_os("KUBEBUILDER_ASSETS").is_some_and(|value| !value.is_empty()) {
+            return Self::find().map(|_| ());
+        }
+        let folder = cache::folder()?.join(cached()?);
+        let missing = PROGRAMS
+            .iter()
+            .find(|program| !folder.join(program.name).exists());
+        match missing {
+            Some(program) if need::find("go").is_none() => Err(no_compiler(program)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The folder of the programs in the cache.
+fn cached() -> Result<String> {
+    let kubernetes = version_of("k8s.io/kubernetes")?;
+    let etcd = version_of("go.etcd.io/etcd/server/v3")?;
+    Ok(format!("control-plane/{kubernetes}-etcd-{etcd}"))
 }
 
 /// The version that `go.mod` requires of `module`.
