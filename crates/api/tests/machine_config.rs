@@ -1,4 +1,5 @@
 //! What a machine configuration means once read: defaults, versions and encodings are no difference.
+#![allow(clippy::panic)] // In a test, a panic is the report.
 
 use std::collections::BTreeMap;
 

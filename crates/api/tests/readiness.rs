@@ -1,4 +1,5 @@
 //! Readiness rules and the node's own list of extensions.
+#![allow(clippy::panic)] // In a test, a panic is the report.
 
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ fn a_rule_is_read_with_its_defaults() {
     );
     assert_eq!(rule.name, "gpu");
     assert_eq!(rule.node_selector.match_labels["pool"], "gpu");
-    assert_eq!(rule.evict_after, Duration::from_secs(300));
+    assert_eq!(rule.evict_after, Duration::from_mins(5));
     assert!(!rule.dry_run && !rule.publish_conditions && !rule.autoscaler_startup_taint);
     let affects: Vec<_> = rule
         .extensions
@@ -54,7 +55,7 @@ fn a_rule_is_read_with_its_defaults() {
     let condition = Source::Condition {
         kind: "GpuReady".to_owned(),
         status: "True".to_owned(),
-        freshness: Duration::from_secs(600),
+        freshness: Duration::from_mins(10),
     };
     assert_eq!(rule.extensions[3].source, condition);
     let probe = Source::Probe {

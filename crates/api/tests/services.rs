@@ -1,4 +1,5 @@
 //! The services `ConfigMap`: its keys, its elements and its rules, and the text and hash we give it.
+#![allow(clippy::panic, clippy::too_many_lines)] // A panic is a test's report, a table its length.
 
 use std::collections::BTreeMap;
 
@@ -204,19 +205,19 @@ fn every_element_is_checked_by_its_name() {
             "kubelet: variable A has an empty path: give the script",
         ),
         (
-            base.replace("1", "-1"),
+            base.replace('1', "-1"),
             "kubelet: priority -1 is negative: give 0 or more",
         ),
         (
-            base.replace("1", "1.5"),
+            base.replace('1', "1.5"),
             "kubelet: priority must be a whole number, found a fraction",
         ),
         (
-            base.replace("1", "\"1\""),
+            base.replace('1', "\"1\""),
             "kubelet: priority must be a whole number, found text: write it without quotes",
         ),
         (
-            base.replace("1", "99999999999"),
+            base.replace('1', "99999999999"),
             "kubelet: priority 99999999999 is above 4294967295: give a lower one",
         ),
     ] {
@@ -228,6 +229,11 @@ fn every_element_is_checked_by_its_name() {
         );
         assert!(problems[0].ends_with(message), "{problems:?}");
     }
+}
+
+/// Covers H06.
+#[test]
+fn files_and_variables_are_checked_by_their_names() {
     let hex = "a".repeat(64);
     for (key, element, message) in [
         (
