@@ -60,21 +60,19 @@ const MACHINE_CONFIG: Shape = object(
     ],
 );
 
+/// What the engine does itself is read; every other field is kept as it stands.
 const SPEC: Shape = object(
     "",
     &[
         optional("baseOSExtensionsContainerImage", &Text),
-        optional("config", &Anything),
+        optional("config", &Anything).not_kept(),
         optional("extensions", &TEXTS),
         optional("fips", &Flag),
-        optional("kernelArguments", &TEXTS),
+        optional("kernelArguments", &TEXTS).not_kept(),
         optional("kernelType", &Text).text_by_default("default"),
-        optional("osImageURL", &Text),
+        optional("osImageURL", &Text).not_kept(),
     ],
 );
-
-/// What the engine does itself; every other field of the spec is kept as it stands.
-const DONE: [&str; 3] = ["config", "kernelArguments", "osImageURL"];
 
 const CONFIG_MAP: Shape = object(
     "",
@@ -255,13 +253,11 @@ fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) ->
     config.kernel_arguments = arguments.map(str::to_owned).collect();
     if let serde_json::Value::Object(fields) = shape::canonical(spec, &SPEC) {
         for (field, value) in fields {
-            if !DONE.contains(&field.as_str()) {
-                let section = Section {
-                    name: format!("spec.{field}"),
-                    identity: String::new(),
-                };
-                config.unsupported.insert(section, value);
-            }
+            let section = Section {
+                name: format!("spec.{field}"),
+                identity: String::new(),
+            };
+            config.unsupported.insert(section, value);
         }
     }
     config

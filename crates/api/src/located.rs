@@ -11,8 +11,8 @@ use serde_saphyr::Spanned;
 /// The most that one file may hold.
 pub const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// The most that aliases (`*name`) may copy, together.
-const MAX_ALIASED_BYTES: usize = 1024 * 1024;
+/// What aliases (`*name`) may unfold to; their text counts as if it stood in the file.
+const MAX_ALIASED_VALUES: usize = 20_000;
 
 /// A value and the line on which it (or its key) stands; line 0 is "not known".
 #[derive(Debug, Clone, PartialEq)]
@@ -49,12 +49,10 @@ impl<'a> Node<'a> {
             budget: serde_saphyr::budget! {
                 max_events: 8_000_000,
                 max_nodes: 4_000_000,
-                max_total_scalar_bytes: 2 * MAX_BYTES,
-                max_aliases: 1_000,
-                max_recorded_anchor_bytes: MAX_ALIASED_BYTES,
+                max_total_scalar_bytes: MAX_BYTES,
             },
             alias_limits: serde_saphyr::alias_limits! {
-                max_total_replayed_events: 20_000,
+                max_total_replayed_events: MAX_ALIASED_VALUES,
             },
         };
         serde_saphyr::from_multiple_with_options::<Spanned<Node<'a>>>(text, options)
@@ -208,6 +206,12 @@ impl Malformed {
             }
             other => format!("broken YAML: {other}"),
         };
+        if message.contains("budget breached") || message.contains("alias replay limit") {
+            message = String::from(
+                "the document is too deep or has too many values, once its aliases are \
+                       unfolded: make it smaller",
+            );
+        }
         if let Some(at) = &location {
             let tail = format!(" at line {}, column {}", at.line(), at.column());
             if let Some(short) = message.strip_suffix(&tail) {

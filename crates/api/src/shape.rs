@@ -107,8 +107,8 @@ impl Field {
         }
     }
 
-    /// A key that makes no difference.
-    pub(crate) const fn of_no_account(self) -> Self {
+    /// A key that makes no difference, or that its reader keeps elsewhere.
+    pub(crate) const fn not_kept(self) -> Self {
         Self {
             default: Default::Always,
             ..self
@@ -355,7 +355,8 @@ fn whole(number: i128) -> Json {
 
 fn canonical_object(node: &Node<'_>, object: &Object) -> Json {
     let mut entries = Map::new();
-    for field in object.fields {
+    let kept = |field: &&Field| !matches!(field.default, Default::Always);
+    for field in object.fields.iter().filter(kept) {
         let Some(value) = node.get(field.name) else {
             continue;
         };

@@ -149,7 +149,7 @@ pub(crate) const DIRECTORY: Shape = object(
     &[
         optional("group", &OWNER).root_by_default(),
         optional("mode", &Integer).number_by_default(0o755),
-        optional("overwrite", &Flag).of_no_account(),
+        optional("overwrite", &Flag).not_kept(),
         required("path", &Text),
         optional("user", &OWNER).root_by_default(),
     ],
@@ -211,7 +211,7 @@ pub(crate) const LINK: Shape = object(
     &[
         optional("group", &OWNER).root_by_default(),
         optional("hard", &Flag),
-        optional("overwrite", &Flag).of_no_account(),
+        optional("overwrite", &Flag).not_kept(),
         required("path", &Text),
         optional("target", &Text),
         optional("user", &OWNER).root_by_default(),

@@ -57,7 +57,10 @@ impl MachineConfig {
     pub fn to_yaml(&self) -> String {
         let document = self.to_document();
         // JSON is YAML too: should a value have no YAML form, the text is still right.
-        serde_saphyr::to_string(&document).unwrap_or_else(|_| document.to_string())
+        // One line stays one line: a data URL is copied and compared, not read.
+        let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
+        serde_saphyr::to_string_with_options(&document, options)
+            .unwrap_or_else(|_| document.to_string())
     }
 
     fn spec_fields(&self) -> Map<String, Json> {

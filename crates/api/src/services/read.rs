@@ -3,11 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::payload::{self, PAYLOAD_FILE, VARIABLE, WATCHED};
 use super::rules::{self, Draft};
-use super::{
-    NodeVariable, PayloadFile, PowershellVariable, Service, Services, Variable, command, folded,
-    key,
-};
+use super::{NodeVariable, PowershellVariable, Service, Services, command, key};
 use crate::located::{Node, Value};
 use crate::problem::{At, Findings, Problems, Warning};
 use crate::shape::Shape::{Flag, Integer, OneOrMany, Text};
@@ -39,15 +37,6 @@ const NODE_VARIABLE: Shape = object(
 
 const POWERSHELL_VARIABLE: Shape =
     object("name", &[required("name", &Text), required("path", &Text)]);
-
-const PAYLOAD_FILE: Shape = object(
-    "path",
-    &[required("path", &Text), required("checksum", &Text)],
-);
-
-const VARIABLE: Shape = object("name", &[required("name", &Text), required("value", &Text)]);
-
-const WATCHED: Shape = object("name", &[required("name", &Text)]);
 
 /// The keys of the data, whether they must be there, and their elements.
 const KEYS: [(&str, bool, &Shape); 4] = [
@@ -121,9 +110,11 @@ pub(crate) fn read_entries(
         let items = elements.items();
         match *name {
             key::SERVICES => services.services = read_services(items, &here, findings),
-            key::FILES => services.files = read_files(items, &here, findings),
-            key::ENVIRONMENT => services.environment = read_environment(items, &here, findings),
-            _ => services.watched = read_watched(items, &here, findings),
+            key::FILES => services.files = payload::read_files(items, &here, findings),
+            key::ENVIRONMENT => {
+                services.environment = payload::read_environment(items, &here, findings);
+            }
+            _ => services.watched = payload::read_watched(items, &here, findings),
         }
     }
     for (name, ..) in KEYS
@@ -192,7 +183,7 @@ fn elements<'a>(
 }
 
 /// Reads each element whose shape is right; a position without one is reported and left out.
-fn each<T>(
+pub(super) fn each<T>(
     items: &[Node<'_>],
     shape: &Shape,
     at: &At<'_>,
@@ -393,118 +384,4 @@ fn judge_name(name: &str) -> Result<(), String> {
         return Err("name has a control character, or white space around it: remove it".to_owned());
     }
     Ok(())
-}
-
-fn read_files(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> Vec<PayloadFile> {
-    let mut seen = BTreeSet::new();
-    let files = each(items, &PAYLOAD_FILE, at, findings, |item, at, findings| {
-        let path = item.text("path").unwrap_or_default();
-        let checksum = item
-            .text("checksum")
-            .unwrap_or_default()
-            .to_ascii_lowercase();
-        if item.get("path").is_some()
-            && let Err(message) = judge_path(path)
-        {
-            findings.problem(at, message);
-        }
-        if !path.is_empty() && !seen.insert(folded(path)) {
-            findings.problem(
-                at,
-                "the same path is there twice (case makes no difference): keep one",
-            );
-        }
-        if item.get("checksum").is_some()
-            && (checksum.len() != 64 || !checksum.bytes().all(|digit| digit.is_ascii_hexdigit()))
-        {
-            findings.problem(at, "checksum is no SHA-256: give 64 hex digits");
-        }
-        PayloadFile {
-            path: path.to_owned(),
-            checksum,
-        }
-    });
-    files.into_iter().map(|(file, _)| file).collect()
-}
-
-fn judge_path(path: &str) -> Result<(), String> {
-    let mut start = path.chars();
-    let rooted = path.starts_with(['\\', '/']);
-    let on_drive = start
-        .next()
-        .is_some_and(|drive| drive.is_ascii_alphabetic())
-        && start.next() == Some(':')
-        && start
-            .next()
-            .is_some_and(|slash| slash == '\\' || slash == '/');
-    if path.is_empty() {
-        return Err("path is empty: give one".to_owned());
-    }
-    if !rooted && !on_drive {
-        return Err(r"path is relative: begin it with a drive, for example C:\k\".to_owned());
-    }
-    if path.split(['\\', '/']).any(|component| component == "..") {
-        return Err("path has a component \"..\": write it without".to_owned());
-    }
-    if path.chars().any(char::is_control) {
-        return Err(r"path has a control character: in JSON a backslash is written \\".to_owned());
-    }
-    Ok(())
-}
-
-fn read_environment(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> Vec<Variable> {
-    let mut seen = BTreeSet::new();
-    let variables = each(items, &VARIABLE, at, findings, |item, at, findings| {
-        let name = item.text("name").unwrap_or_default();
-        if item.get("name").is_some() {
-            judge_variable(name, at, findings);
-        }
-        if !name.is_empty() && !seen.insert(folded(name)) {
-            findings.problem(
-                at,
-                "the same variable is there twice (case makes no difference): keep one",
-            );
-        }
-        Variable {
-            name: name.to_owned(),
-            value: item.text("value").unwrap_or_default().to_owned(),
-        }
-    });
-    variables
-        .into_iter()
-        .map(|(variable, _)| variable)
-        .collect()
-}
-
-/// A watched variable is `{name}`, or just the name.
-fn read_watched(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> Vec<String> {
-    let mut names = Vec::new();
-    for (index, item) in items.iter().enumerate() {
-        let here = at.index(index, item.line);
-        let name = if let Some(name) = item.as_text() {
-            Some(name)
-        } else {
-            if item.value == Value::Null {
-                findings.problem(&here, "an element is empty: remove it or fill it");
-            }
-            shape::check(item, &WATCHED, 0, &here, findings);
-            item.text("name")
-        };
-        if let Some(name) = name {
-            judge_variable(name, &here.called(name), findings);
-            names.push(name.to_owned());
-        }
-    }
-    names
-}
-
-fn judge_variable(name: &str, at: &At<'_>, findings: &mut Findings) {
-    if name.trim().is_empty() {
-        findings.problem(at, "name is empty: give one");
-    } else if name.contains(['=', '\0']) {
-        findings.problem(
-            at,
-            "name has an equals sign or a NUL, which Windows does not allow: remove it",
-        );
-    }
 }

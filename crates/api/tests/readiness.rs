@@ -1,0 +1,136 @@
+//! Readiness rules and the node's own list of extensions.
+#![allow(clippy::panic)] // In a test, a panic is the report.
+
+use std::time::Duration;
+
+use evenkeel_api::document::{self, Document};
+use evenkeel_api::readiness::{Check, ReadinessRule, Source, extensions_from_json};
+
+fn rule(spec: &str) -> String {
+    format!(
+        "apiVersion: evenkeel.dev/v1alpha1\nkind: NodeReadinessRule\nmetadata: {{name: gpu}}\nspec:\n{spec}\n"
+    )
+}
+
+fn read(spec: &str) -> ReadinessRule {
+    let (documents, _) = match document::read("rule.yaml", rule(spec).as_bytes()) {
+        Ok(read) => read,
+        Err(problems) => panic!("{problems}"),
+    };
+    let [Document::ReadinessRule(rule)] = documents.as_slice() else {
+        panic!("{documents:?}");
+    };
+    rule.clone()
+}
+
+#[test]
+fn a_rule_is_read_with_its_defaults() {
+    let rule = read(
+        r#"
+  nodeSelector: {matchLabels: {pool: gpu}}
+  evictAfter: 5m
+  extensions:
+  - {name: a, lease: {}}
+  - {name: b, status: {apiVersion: example.com/v1, kind: Plugin, lease: ".lease"}, affectsReadiness: false}
+  - {name: c, pods: {namespace: gpu, selector: {matchLabels: {app: dp}}}}
+  - {name: d, condition: {type: GpuReady, freshness: 10m}}
+  - {name: e, probe: {httpGet: {port: 9400, path: /healthz}}}"#,
+    );
+    assert_eq!(rule.name, "gpu");
+    assert_eq!(rule.node_selector.match_labels["pool"], "gpu");
+    assert_eq!(rule.evict_after, Duration::from_mins(5));
+    assert!(!rule.dry_run && !rule.publish_conditions && !rule.autoscaler_startup_taint);
+    let affects: Vec<_> = rule
+        .extensions
+        .iter()
+        .map(|extension| extension.affects_readiness)
+        .collect();
+    assert_eq!(affects, [true, false, true, true, true]);
+    let lease = Source::Lease {
+        namespace: "node-extensions".to_owned(),
+        name: "{node}.a".to_owned(),
+        expiry: Duration::from_secs(10),
+    };
+    assert_eq!(rule.extensions[0].source, lease);
+    let condition = Source::Condition {
+        kind: "GpuReady".to_owned(),
+        status: "True".to_owned(),
+        freshness: Duration::from_mins(10),
+    };
+    assert_eq!(rule.extensions[3].source, condition);
+    let probe = Source::Probe {
+        check: Check::HttpGet {
+            port: 9400,
+            path: "/healthz".to_owned(),
+        },
+        period: Duration::from_secs(5),
+        timeout: Duration::from_secs(1),
+        failure_threshold: 3,
+    };
+    assert_eq!(rule.extensions[4].source, probe);
+}
+
+#[test]
+fn what_is_no_rule_is_refused_with_the_extension() {
+    let extension = |rest: &str| format!("  extensions: [{{name: a, {rest}}}]");
+    for (spec, message) in [
+        (
+            extension("affectsReadiness: true"),
+            "line 5: spec.extensions[0] a: it has none of lease, status, pods, condition, probe: give exactly one",
+        ),
+        (
+            extension("lease: {}, condition: {type: A}"),
+            "line 5: spec.extensions[0] a: it has lease and condition together: give exactly one",
+        ),
+        (
+            extension("lease: {expiry: 10}"),
+            "line 5: spec.extensions[0] a: lease.expiry must be text, found a whole number: quote it",
+        ),
+        (
+            extension("lease: {expiry: ten}"),
+            "line 5: spec.extensions[0] a: expiry \"ten\" is no duration: write for example 10s, 5m or 1h30m",
+        ),
+        (
+            extension("lease: {expire: 10s}"),
+            "line 5: spec.extensions[0] a: unknown key \"expire\" (did you mean \"expiry\"?)",
+        ),
+        (
+            extension("probe: {}"),
+            "line 5: spec.extensions[0] a: it has none of httpGet, tcpSocket, grpc, unixSocket, service: give exactly one",
+        ),
+        (
+            extension("probe: {tcpSocket: {port: 70000}}"),
+            "line 5: spec.extensions[0] a: port 70000 is no port: give 1 to 65535",
+        ),
+        (
+            extension("lease: {}}, {name: a, lease: {}"),
+            "line 5: spec.extensions[1] a: the extension a is there twice: keep one",
+        ),
+        (
+            "  extensions: []".to_owned(),
+            "line 5: spec.extensions: extensions is empty: name at least one",
+        ),
+        (
+            "  evictAfter: 5m".to_owned(),
+            "line 4: spec: extensions is missing",
+        ),
+    ] {
+        let problems = document::read("rule.yaml", rule(&spec).as_bytes()).unwrap_err();
+        assert_eq!(problems.to_string(), format!("rule.yaml: {message}"));
+    }
+}
+
+#[test]
+fn the_nodes_own_list_has_the_same_shape() {
+    let (extensions, _) = extensions_from_json(
+        "node-1",
+        r#"[{"name": "a", "probe": {"unixSocket": {"path": "/run/a.sock"}}}]"#,
+    )
+    .unwrap();
+    assert_eq!(extensions[0].name, "a");
+    let problems = extensions_from_json("node-1", r#"[{"name": "a"}]"#).unwrap_err();
+    assert_eq!(
+        problems.to_string(),
+        "node-1: extensions[0] a: it has none of lease, status, pods, condition, probe: give exactly one"
+    );
+}
