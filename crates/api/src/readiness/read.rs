@@ -23,6 +23,9 @@ pub(crate) const RULE: Shape = object(
     ],
 );
 
+/// A node that is not ready for this long loses its pods, unless its rule says otherwise.
+const EVICT_AFTER: Duration = Duration::from_mins(5);
+
 const SPEC: Shape = object(
     "",
     &[
@@ -180,7 +183,7 @@ pub(crate) fn read_rule(
     Some(ReadinessRule {
         name: name.to_owned(),
         node_selector: read_selector(spec.get("nodeSelector"), &selector, findings),
-        evict_after: read_duration(spec, "evictAfter", Duration::ZERO, &here, findings),
+        evict_after: read_duration(spec, "evictAfter", EVICT_AFTER, &here, findings),
         dry_run: spec.flag("dryRun").unwrap_or_default(),
         publish_conditions: spec.flag("publishConditions").unwrap_or_default(),
         autoscaler_startup_taint: spec.flag("autoscalerStartupTaint").unwrap_or_default(),
