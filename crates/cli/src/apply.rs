@@ -8,7 +8,6 @@ use evenkeel_plan::disruption::Action;
 use evenkeel_plan::journal::Direction;
 use evenkeel_plan::resource::Resource;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::json;
 
 use crate::arguments::{ApplyArguments, Format};
 use crate::machine::{Machine, explain};
@@ -29,10 +28,10 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
     let claim = Claim::take(&machine.host, &machine.state).map_err(explain)?;
     match claim.resumed() {
         Some(Direction::Forward) => {
-            output::warn(["an earlier apply was interrupted; it was finished first"])
+            output::warn(["an earlier apply was interrupted; it was finished first"]);
         }
         Some(Direction::Back) => {
-            output::warn(["an earlier apply had failed and was interrupted; it was undone first"])
+            output::warn(["an earlier apply had failed and was interrupted; it was undone first"]);
         }
         None => {}
     }
@@ -62,7 +61,7 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
     }
     let mut bar = Bar::new();
     let applied = claim.apply(wanted, &compared.contents, &mut |progress| {
-        bar.show(progress)
+        bar.show(progress);
     });
     bar.end();
     applied.map_err(explain)?;
@@ -79,8 +78,8 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
             output::print(format!("{done}{asked}").as_bytes())?;
         }
         Format::Json | Format::Yaml => {
-            let mut document = output::plan_document(wanted);
-            document["rebootNeeded"] = json!(reboot);
+            let mut document = output::PlanDocument::of(wanted);
+            document.reboot_needed = Some(reboot);
             output::print(output::document(&document, format)?.as_bytes())?;
         }
     }

@@ -1,5 +1,7 @@
 //! `evenkeel check`: validates any file that Evenkeel reads, and names every problem.
 
+use std::fmt::Write;
+
 use anyhow::Result;
 use serde_json::json;
 
@@ -21,18 +23,19 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Ending> {
                     .iter()
                     .map(evenkeel_api::document::Document::kind)
                     .collect();
-                text.push_str(&format!(
-                    "{}: {} ({})\n",
+                let _ = writeln!(
+                    text,
+                    "{}: {} ({})",
                     source.name,
                     paint.green("valid"),
                     kinds.join(", ")
-                ));
+                );
                 files.push(json!({"file": source.name, "valid": true, "kinds": kinds, "problems": [], "warnings": warnings}));
             }
             Err(problems) => {
                 valid = false;
-                for problem in problems.iter() {
-                    text.push_str(&format!("{} {problem}\n", paint.red("!")));
+                for problem in &problems {
+                    let _ = writeln!(text, "{} {problem}", paint.red("!"));
                 }
                 files.push(json!({"file": source.name, "valid": false, "kinds": [], "problems": problems, "warnings": []}));
             }

@@ -94,7 +94,7 @@ pub(crate) fn configuration(files: &[PathBuf]) -> Result<MachineConfig> {
                 for document in documents {
                     match document {
                         Document::MachineConfig(config) => {
-                            found.push((source.name.clone(), config))
+                            found.push((source.name.clone(), config));
                         }
                         other => problems.push(format!(
                             "{}: this is a {}, and a machine configuration is wanted here",

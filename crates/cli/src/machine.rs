@@ -1,6 +1,6 @@
 //! The machine that a command works on: this one, or a tree.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::names::linux::OWN_STATE;
 use evenkeel_host::execute::State;
@@ -70,9 +70,4 @@ pub(crate) fn explain(error: Error) -> anyhow::Error {
             .context("this needs root: run it with sudo, or give --root a tree of your own");
     }
     anyhow::Error::new(error)
-}
-
-/// `Context` for errors of the host, without losing the cure.
-pub(crate) fn told<T>(result: evenkeel_host::Result<T>, doing: &'static str) -> Result<T> {
-    result.map_err(explain).context(doing)
 }

@@ -9,7 +9,7 @@ use evenkeel_plan::diff::{self, Line};
 use evenkeel_plan::machine::{ChangeAction, Plan};
 use evenkeel_plan::resource::Resource;
 use evenkeel_plan::targets::Part;
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::arguments::Format;
 
@@ -31,7 +31,7 @@ pub(crate) fn warn(warnings: impl IntoIterator<Item = impl std::fmt::Display>) {
 }
 
 /// One document in a format for programs.
-pub(crate) fn document(value: &Value, format: Format) -> Result<String> {
+pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String> {
     let mut text = match format {
         Format::Yaml => serde_saphyr::to_string(value).context("cannot write YAML")?,
         Format::Json | Format::Text => {
@@ -44,22 +44,41 @@ pub(crate) fn document(value: &Value, format: Format) -> Result<String> {
     Ok(text)
 }
 
-/// The plan as programs read it.
-pub(crate) fn plan_document(plan: &Plan) -> Value {
-    let changes: Vec<Value> = plan
-        .changes
-        .iter()
-        .map(|change| {
-            json!({
-                "resource": change.resource.to_string(),
-                "action": change.action.to_string(),
-                "why": change.why,
-                "disruption": change.disruption.to_string(),
-            })
-        })
-        .collect();
-    let actions: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
-    json!({"changes": changes, "actions": actions, "disruption": plan.disruption().to_string()})
+/// The plan as programs read it, with its keys in the order in which people read them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PlanDocument {
+    changes: Vec<ChangeDocument>,
+    actions: Vec<String>,
+    disruption: String,
+    /// Only after an apply: whether the machine must still be rebooted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reboot_needed: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+struct ChangeDocument {
+    resource: String,
+    action: String,
+    why: String,
+    disruption: String,
+}
+
+impl PlanDocument {
+    pub(crate) fn of(plan: &Plan) -> Self {
+        let changes = plan.changes.iter().map(|change| ChangeDocument {
+            resource: change.resource.to_string(),
+            action: change.action.to_string(),
+            why: change.why.clone(),
+            disruption: change.disruption.to_string(),
+        });
+        Self {
+            changes: changes.collect(),
+            actions: plan.actions.iter().map(ToString::to_string).collect(),
+            disruption: plan.disruption().to_string(),
+            reboot_needed: None,
+        }
+    }
 }
 
 /// Colours, on a terminal that wants them.
@@ -157,13 +176,18 @@ fn diff_of(plan: &Plan, resource: &Resource, old: &Contents, new: &Contents) -> 
     let bytes = |hash| old.get(hash).or_else(|| new.get(hash));
     plan.steps
         .iter()
-        .filter(|step| step.resource == *resource && step.part != Part::Folder)
+        .filter(|step| step.resource == *resource && has_diff(&step.part))
         .flat_map(|step| {
             let before = step.before.hash().and_then(bytes);
             let after = step.after.hash().and_then(bytes);
             diff::of(step, before, after)
         })
         .collect()
+}
+
+/// A link that enables or masks a unit is told in words already.
+fn has_diff(part: &Part) -> bool {
+    matches!(part, Part::Whole | Part::DropIn(_))
 }
 
 fn painted(line: &Line, paint: Paint) -> String {

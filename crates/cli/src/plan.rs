@@ -37,7 +37,7 @@ pub(crate) fn print(compared: &Compared, format: Format) -> Result<Ending> {
     output::warn(&plan.warnings);
     let text = match format {
         Format::Text => output::plan_text(plan, &seen.contents, contents, Paint::for_stdout()),
-        Format::Json | Format::Yaml => output::document(&output::plan_document(plan), format)?,
+        Format::Json | Format::Yaml => output::document(&output::PlanDocument::of(plan), format)?,
     };
     output::print(text.as_bytes())?;
     Ok(if plan.changes.is_empty() {
