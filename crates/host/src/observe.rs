@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::disruption::rules;
 use evenkeel_plan::entry::{Entry, Names};
-use evenkeel_plan::machine::{Seen, above, interest};
+use evenkeel_plan::machine::{self, Plan, Seen, above, interest};
+use evenkeel_plan::problem::Refused;
 use evenkeel_plan::record::Record;
-use evenkeel_plan::targets::{Facts, KEYS_USER, Targets};
+use evenkeel_plan::targets::{Facts, KEYS_USER, Targets, targets};
 use evenkeel_plan::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset};
 
 use crate::Result;
-use crate::disk::{Disk, Folder};
+use crate::disk::{Disk, Folder, Host};
+use crate::execute::State;
 
 /// Contents above this are compared by hash and never shown.
 const LARGEST_SHOWN: usize = 1 << 20;
@@ -32,6 +34,23 @@ const PRESET_FOLDERS: &[&str] = &[
 ];
 /// Where sshd of an image-based system looks for keys that a configuration brings.
 const KEYS_FOLDER: &str = "/home/core/.ssh/authorized_keys.d";
+
+/// What would bring the machine as it is now to `desired`, whose bytes are in `contents`.
+///
+/// Nothing is claimed: whoever carries the plan out claims the machine first, so that a run which
+/// was left in the middle is at its end before anybody looks.
+pub fn plan<H: Host>(
+    host: &H,
+    state: &State,
+    desired: &Desired,
+    contents: &Contents,
+) -> Result<Plan> {
+    let record = state.record(host)?;
+    let facts = facts(host.disk(), desired)?;
+    let targets = targets(desired, &facts).map_err(Refused)?;
+    let seen = look(host.disk(), &targets, &record)?;
+    Ok(machine::plan(desired, &targets, contents, &seen, &record)?)
+}
 
 /// What must be known before the paths of `desired` can be named.
 pub fn facts<D: Disk>(disk: &D, desired: &Desired) -> Result<Facts> {
