@@ -6,24 +6,29 @@ use anyhow::{Result, bail};
 use evenkeel_host::execute::{Claim, Progress};
 use evenkeel_plan::disruption::Action;
 use evenkeel_plan::journal::Direction;
+use evenkeel_plan::machine::Plan;
 use evenkeel_plan::resource::Resource;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::{ApplyArguments, Format};
-use crate::machine::{Machine, explain};
+use crate::machine::{Compared, Machine, Wanted, explain};
 use crate::output::{self, Paint};
-use crate::{Ending, input, plan};
+use crate::{Ending, plan};
 
 /// An apply that takes longer than this shows how far it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
-    let config = input::configuration(&arguments.configuration.files)?;
+    let wanted = Wanted::read(&arguments.configuration.files)?;
     let machine = Machine::at(&arguments.place)?;
     let format = arguments.output.format;
     if arguments.dry_run {
         machine.warn_if_unfinished()?;
-        return plan::print(&machine.compare(config)?, format);
+        return plan::print(&machine.compare(&wanted)?, &wanted, format);
+    }
+    if !machine.is_unfinished()? {
+        // What is refused is refused before the machine is even claimed.
+        can_be_applied(&machine.compare(&wanted)?.plan)?;
     }
     let claim = Claim::take(&machine.host, &machine.state).map_err(explain)?;
     match claim.resumed() {
@@ -35,41 +40,24 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
         }
         None => {}
     }
-    let compared = machine.compare(config)?;
-    let wanted = &compared.plan;
-    output::warn(&wanted.warnings);
-    if let Some(change) = wanted
-        .changes
-        .iter()
-        .find(|change| !can_be_written(&change.resource))
-    {
-        bail!(
-            "{} {}, and this machine has no way to change it from here (rpm-ostree and bootc are used by the agent): \
-             take it out of the configuration; nothing was touched",
-            change.resource,
-            change.why
-        );
-    }
+    let Compared { plan, seen } = machine.compare(&wanted)?;
+    can_be_applied(&plan)?;
+    output::warn(&plan.warnings);
     if format == Format::Text {
-        let text = output::plan_text(
-            wanted,
-            &compared.seen.contents,
-            &compared.contents,
-            Paint::for_stdout(),
-        );
+        let text = output::plan_text(&plan, &seen.contents, &wanted.contents, Paint::for_stdout());
         output::print(text.as_bytes())?;
     }
     let mut bar = Bar::new();
-    let applied = claim.apply(wanted, &compared.contents, &mut |progress| {
+    let applied = claim.apply(&plan, &wanted.contents, &mut |progress| {
         bar.show(progress);
     });
     bar.end();
     applied.map_err(explain)?;
-    let reboot = wanted.actions.contains(&Action::Reboot) && arguments.place.root.is_none();
+    let reboot = plan.actions.contains(&Action::Reboot) && arguments.place.root.is_none();
     match format {
-        Format::Text if wanted.changes.is_empty() => {}
+        Format::Text if plan.changes.is_empty() => {}
         Format::Text => {
-            let done = format!("Applied {} changes.\n", wanted.changes.len());
+            let done = format!("Applied {} changes.\n", plan.changes.len());
             let asked = if reboot && !arguments.reboot {
                 "Reboot this machine to finish (or use --reboot).\n"
             } else {
@@ -78,7 +66,7 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
             output::print(format!("{done}{asked}").as_bytes())?;
         }
         Format::Json | Format::Yaml => {
-            let mut document = output::PlanDocument::of(wanted);
+            let mut document = output::PlanDocument::of(&plan);
             document.reboot_needed = Some(reboot);
             output::print(output::document(&document, format)?.as_bytes())?;
         }
@@ -87,6 +75,22 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
         machine.host.reboot().map_err(explain)?;
     }
     Ok(Ending::Well)
+}
+
+/// What an apply without a cluster cannot bring about is refused.
+fn can_be_applied(plan: &Plan) -> Result<()> {
+    let beyond = plan
+        .changes
+        .iter()
+        .find(|change| !can_be_written(&change.resource));
+    beyond.map_or(Ok(()), |change| {
+        bail!(
+            "{} {}, and that is beyond an apply without a cluster: \
+             take it out of the configuration; nothing was touched",
+            change.resource,
+            change.why
+        )
+    })
 }
 
 /// What an apply without a cluster can bring about by itself.

@@ -1,7 +1,8 @@
 //! The machine that a command works on: this one, or a tree.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
-use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::names::linux::OWN_STATE;
 use evenkeel_host::execute::State;
 use evenkeel_host::linux::LinuxHost;
@@ -17,12 +18,23 @@ pub(crate) struct Machine {
     pub(crate) state: State,
 }
 
-/// A configuration set against what a machine looks like.
+/// What is wanted, and its bytes.
+pub(crate) struct Wanted {
+    pub(crate) desired: Desired,
+    pub(crate) contents: Contents,
+}
+
+impl Wanted {
+    /// The configuration that `files` hold.
+    pub(crate) fn read(files: &[PathBuf]) -> Result<Self> {
+        let (desired, contents) = Desired::of(crate::input::configuration(files)?);
+        Ok(Self { desired, contents })
+    }
+}
+
+/// What would be done, and what was seen, with the bytes of what differs.
 pub(crate) struct Compared {
     pub(crate) plan: Plan,
-    /// The bytes of the configuration.
-    pub(crate) contents: Contents,
-    /// What was seen, with the bytes of what differs.
     pub(crate) seen: Seen,
 }
 
@@ -38,22 +50,22 @@ impl Machine {
         })
     }
 
-    /// What would bring this machine to `config`. Reads only.
-    pub(crate) fn compare(&self, config: MachineConfig) -> Result<Compared> {
-        let (desired, contents) = Desired::of(config);
-        let (plan, seen) =
-            observe::plan(&self.host, &self.state, &desired, &contents).map_err(explain)?;
-        Ok(Compared {
-            plan,
-            contents,
-            seen,
-        })
+    /// What would bring this machine to what is wanted. Reads only.
+    pub(crate) fn compare(&self, wanted: &Wanted) -> Result<Compared> {
+        let compared = observe::compare(&self.host, &self.state, &wanted.desired, &wanted.contents);
+        let (plan, seen) = compared.map_err(explain)?;
+        Ok(Compared { plan, seen })
+    }
+
+    /// Whether a run was interrupted.
+    pub(crate) fn is_unfinished(&self) -> Result<bool> {
+        let unfinished = self.state.unfinished(&self.host).map_err(explain)?;
+        Ok(unfinished.is_some())
     }
 
     /// Tells people of a run that was interrupted.
     pub(crate) fn warn_if_unfinished(&self) -> Result<()> {
-        let unfinished = self.state.unfinished(&self.host).map_err(explain)?;
-        if unfinished.is_some() {
+        if self.is_unfinished()? {
             crate::output::warn([
                 "an earlier apply was interrupted; the next `evenkeel apply` finishes or undoes it first",
             ]);

@@ -3,16 +3,16 @@
 use anyhow::Result;
 use serde_json::json;
 
+use crate::Ending;
 use crate::arguments::{Format, VerifyArguments};
-use crate::machine::Machine;
+use crate::machine::{Machine, Wanted};
 use crate::output::{self, Paint};
-use crate::{Ending, input};
 
 pub(crate) fn run(arguments: &VerifyArguments) -> Result<Ending> {
-    let config = input::configuration(&arguments.configuration.files)?;
+    let wanted = Wanted::read(&arguments.configuration.files)?;
     let machine = Machine::at(&arguments.place)?;
     machine.warn_if_unfinished()?;
-    let plan = machine.compare(config)?.plan;
+    let plan = machine.compare(&wanted)?.plan;
     let paint = Paint::for_stdout();
     let text = match arguments.output.format {
         Format::Text if plan.changes.is_empty() => "Everything is as declared.\n".to_owned(),

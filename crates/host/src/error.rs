@@ -61,6 +61,12 @@ pub enum Error {
         /// Why.
         source: Box<Error>,
     },
+    /// All steps are done, but the journal could not be closed; the next start does that.
+    #[error("everything is in place, but that could not be written down: run it again")]
+    Unfinished {
+        /// Why.
+        source: Box<Error>,
+    },
     /// A step failed, and so did undoing it; the journal is kept and the next start goes on.
     #[error(
         "{step} failed, and undoing it failed too: mend the cause below and run it again, it will go on undoing"
@@ -87,6 +93,7 @@ impl Error {
             Self::Lost { .. } => "ContentsLost",
             Self::Busy { .. } => "Busy",
             Self::Undone { .. } => "UpdateUndone",
+            Self::Unfinished { .. } => "UpdateUnfinished",
             Self::Stuck { .. } => "UndoFailed",
         }
     }

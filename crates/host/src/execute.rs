@@ -96,6 +96,8 @@ impl<'a, H: Host> Claim<'a, H> {
         };
         if let Some(journal) = state.unfinished(host)? {
             claim.resumed = Some(journal.direction());
+            // The run before may have been killed between writing it and making it durable.
+            host.disk().sync_folder(&state.folder)?;
             claim.run(journal, true, &mut |_| {})?;
         }
         Ok(claim)
@@ -113,7 +115,8 @@ impl<'a, H: Host> Claim<'a, H> {
 
     /// Carries `plan` out. `contents` has the bytes of what is new.
     ///
-    /// On failure everything is as it was, unless the error says that undoing failed too.
+    /// On failure everything is as it was, unless the error says that undoing failed too, or that
+    /// the new configuration stands and only its end could not be written down.
     pub fn apply(
         &self,
         plan: &Plan,
@@ -133,7 +136,11 @@ impl<'a, H: Host> Claim<'a, H> {
         if plan.steps.is_empty() {
             return self.remember(&plan.record);
         }
-        self.write_journal(&journal)?;
+        if let Err(error) = self.write_journal(&journal) {
+            // It may be there and only not be durable; nothing was done yet, and nothing shall be.
+            _ = self.host.disk().remove(&self.state.path("journal"));
+            return Err(error);
+        }
         self.run(journal, false, progress)
     }
 
@@ -170,12 +177,16 @@ impl<'a, H: Host> Claim<'a, H> {
         if journal.direction() == Direction::Forward {
             match self.go(&journal, again, progress) {
                 Ok(()) => {
-                    self.remember(journal.record())?;
-                    return self.close();
+                    let closed = self.remember(journal.record()).and_then(|()| self.close());
+                    return closed.map_err(|source| Error::Unfinished {
+                        source: Box::new(source),
+                    });
                 }
                 Err((step, source)) => {
                     journal.turn_back();
-                    self.write_journal(&journal)?;
+                    // On a full disk this fails like the step did, and going back makes room. Killed
+                    // on the way, the next start goes forward again, which is as good an end.
+                    _ = self.write_journal(&journal);
                     self.go_back(&journal)?;
                     return Err(Error::Undone {
                         step,
@@ -203,18 +214,17 @@ impl<'a, H: Host> Claim<'a, H> {
         again: bool,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), (String, Error)> {
-        let mut placer = Placer::new(self.host.disk(), self.store());
+        let mut placer = if again {
+            Placer::again(self.host.disk(), self.store())
+        } else {
+            Placer::new(self.host.disk(), self.store())
+        };
         let moves = journal.moves();
         let steps = moves.len();
         for (done, (step, entry)) in moves.into_iter().enumerate() {
-            let moved = placer.put(&step.path, entry).and_then(|()| {
-                if again {
-                    placer.sweep(&step.path)
-                } else {
-                    Ok(())
-                }
-            });
-            moved.map_err(|error| (format!("{} ({})", step.resource, step.path), error))?;
+            placer
+                .put(&step.path, entry)
+                .map_err(|error| (format!("{} ({})", step.resource, step.path), error))?;
             progress(Progress {
                 done: done + 1,
                 steps,
@@ -223,22 +233,25 @@ impl<'a, H: Host> Claim<'a, H> {
         placer
             .sync()
             .map_err(|error| ("making the changes durable".to_owned(), error))?;
+        // On the way back a service that would not read the new configuration may not read the old
+        // one either; the files are what counts, and they are back.
+        let needed = |what: String, told: Result<()>| match journal.direction() {
+            Direction::Forward => told.map_err(|error| (what, error)),
+            Direction::Back => Ok(()),
+        };
         if journal.touches_units() {
-            self.host
-                .reload_units()
-                .map_err(|error| ("reading the units again".to_owned(), error))?;
+            needed(
+                "reading the units again".to_owned(),
+                self.host.reload_units(),
+            )?;
         }
         for action in journal.actions() {
-            let done = match action {
+            let told = match action {
                 Action::Reload(unit) => self.host.reload(unit),
                 Action::Restart(unit) => self.host.restart(unit),
                 Action::Drain | Action::Reboot => Ok(()),
             };
-            // On the way back a service that would not read the new configuration may not read the
-            // old one either; the files are what counts, and they are back.
-            if journal.direction() == Direction::Forward {
-                done.map_err(|error| (action.to_string(), error))?;
-            }
+            needed(action.to_string(), told)?;
         }
         Ok(())
     }
@@ -295,8 +308,11 @@ impl<'a, H: Host> Claim<'a, H> {
     fn close(&self) -> Result<()> {
         self.host.disk().remove(&self.state.path("journal"))?;
         self.host.disk().sync_folder(&self.state.folder)?;
-        self.store()
-            .forget_all_but(&self.record()?.contents().collect())
+        // What cannot be forgotten now is forgotten at the end of the next run.
+        _ = self
+            .record()
+            .and_then(|record| self.store().forget_all_but(&record.contents().collect()));
+        Ok(())
     }
 
     fn store(&self) -> Store<'a, H::Disk> {
@@ -305,8 +321,12 @@ impl<'a, H: Host> Claim<'a, H> {
 }
 
 fn make_folders<D: Disk>(disk: &D, state: &State) -> Result<()> {
+    // Until something is recorded, these folders may be those of a start that was killed before it
+    // made them durable.
+    let is_first = disk.look(&state.path("record"))? == Entry::Absent;
     for folder in above(&state.store).chain([state.store.as_str()]) {
-        if disk.look(folder)? == Entry::Absent {
+        let is_missing = disk.look(folder)? == Entry::Absent;
+        if is_missing {
             // Private from our own folder on: what we keep there may be secret.
             let mode = if folder.len() >= state.folder.len() {
                 0o700
@@ -318,6 +338,8 @@ fn make_folders<D: Disk>(disk: &D, state: &State) -> Result<()> {
                     if source.kind() == std::io::ErrorKind::AlreadyExists => {}
                 other => other?,
             }
+        }
+        if is_missing || is_first {
             disk.sync_folder(crate::place::folder_of(folder))?;
         }
     }

@@ -8,6 +8,7 @@ mod error;
 pub mod execute;
 pub mod observe;
 mod place;
+pub mod simulated;
 mod store;
 
 #[cfg(target_os = "linux")]

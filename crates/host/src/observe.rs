@@ -8,7 +8,7 @@ use evenkeel_plan::entry::{Entry, Names};
 use evenkeel_plan::machine::{self, Plan, Seen, above, interest};
 use evenkeel_plan::problem::Refused;
 use evenkeel_plan::record::Record;
-use evenkeel_plan::targets::{Facts, KEYS_USER, Targets, targets};
+use evenkeel_plan::targets::{Facts, KEYS_USER, Part, Targets, targets};
 use evenkeel_plan::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset};
 
 use crate::Result;
@@ -35,12 +35,48 @@ const PRESET_FOLDERS: &[&str] = &[
 /// Where sshd of an image-based system looks for keys that a configuration brings.
 const KEYS_FOLDER: &str = "/home/core/.ssh/authorized_keys.d";
 
+/// What would bring the machine as it is now to `desired`, whose bytes are in `contents`.
+///
+/// Nothing is claimed: whoever carries the plan out claims the machine first, so that a run which
+/// was left in the middle is at its end before anybody looks.
+pub fn plan<H: Host>(
+    host: &H,
+    state: &State,
+    desired: &Desired,
+    contents: &Contents,
+) -> Result<Plan> {
+    compare(host, state, desired, contents).map(|(plan, _)| plan)
+}
+
+/// The same, with what was seen: whoever shows the plan wants the old contents too.
+pub fn compare<H: Host>(
+    host: &H,
+    state: &State,
+    desired: &Desired,
+    contents: &Contents,
+) -> Result<(Plan, Seen)> {
+    let record = state.record(host)?;
+    let facts = facts(host, state, desired, &record)?;
+    let targets = targets(desired, &facts).map_err(Refused)?;
+    let seen = look(host.disk(), &targets, &record)?;
+    let plan = machine::plan(desired, &targets, contents, &seen, &record)?;
+    Ok((plan, seen))
+}
+
 /// What must be known before the paths of `desired` can be named.
-pub fn facts<D: Disk>(disk: &D, desired: &Desired) -> Result<Facts> {
+///
+/// What is ours by `record` does not count as the machine's own: it would vouch for itself.
+pub fn facts<H: Host>(
+    host: &H,
+    state: &State,
+    desired: &Desired,
+    record: &Record,
+) -> Result<Facts> {
+    let disk = host.disk();
     let links = if desired.units.is_empty() {
         BTreeMap::new()
     } else {
-        enabling_links(disk)?
+        enabling_links(disk, record)?
     };
     let presets = if desired.units.is_empty() {
         Vec::new()
@@ -57,7 +93,7 @@ pub fn facts<D: Disk>(disk: &D, desired: &Desired) -> Result<Facts> {
         if facts.units.contains_key(&name) {
             continue;
         }
-        let vendor = vendor(disk, &name)?;
+        let vendor = vendor(host, state, record, &name)?;
         let ours = desired.units.get(&name).map(|unit| unit.install.also());
         let also = ours.or_else(|| vendor.as_ref().map(|vendor| vendor.install.also()));
         waiting.extend(also.unwrap_or_default().iter().cloned());
@@ -74,23 +110,6 @@ pub fn facts<D: Disk>(disk: &D, desired: &Desired) -> Result<Facts> {
         facts.units.insert(name, unit);
     }
     Ok(facts)
-}
-
-/// What would bring `host` to `desired`, and what was seen on the way to knowing it. Reads only.
-pub fn plan<H: Host>(
-    host: &H,
-    state: &State,
-    desired: &Desired,
-    contents: &Contents,
-) -> Result<(Plan, Seen)> {
-    let facts = facts(host.disk(), desired)?;
-    let targets = targets(desired, &facts).map_err(Refused)?;
-    let record = state.record(host)?;
-    let seen = look(host.disk(), &targets, &record)?;
-    Ok((
-        machine::plan(desired, &targets, contents, &seen, &record)?,
-        seen,
-    ))
 }
 
 /// What stands at every path that matters for going from `record` to `targets`.
@@ -161,56 +180,85 @@ fn keys_path<D: Disk>(disk: &D) -> Result<String> {
     })
 }
 
-fn vendor<D: Disk>(disk: &D, name: &str) -> Result<Option<Vendor>> {
+fn vendor<H: Host>(host: &H, state: &State, record: &Record, name: &str) -> Result<Option<Vendor>> {
+    let found = |path: String, text: &[u8]| {
+        let install = Install::read([String::from_utf8_lossy(text).as_ref()]);
+        Ok(Some(Vendor { path, install }))
+    };
     let names = std::iter::once(name.to_owned()).chain(install::template_of(name));
     for name in names {
         for folder in VENDOR_FOLDERS {
             let path = format!("{folder}/{name}");
-            if let Some(text) = disk.read(&path)? {
-                let install = Install::read([String::from_utf8_lossy(&text).as_ref()]);
-                return Ok(Some(Vendor { path, install }));
+            if let Some(text) = host.disk().read(&path)? {
+                return found(path, &text);
             }
         }
-        // Also a unit that somebody else put into the administrator's folder.
+        // Also a unit that somebody else put into the administrator's folder, even if ours stands
+        // in its place for now.
         let path = format!("{UNIT_FOLDER}/{name}");
-        if let Some(text) = disk.read(&path)? {
-            let install = Install::read([String::from_utf8_lossy(&text).as_ref()]);
-            return Ok(Some(Vendor { path, install }));
+        match record.owned.get(&path).map(|owned| owned.before.hash()) {
+            None => {
+                if let Some(text) = host.disk().read(&path)? {
+                    return found(path, &text);
+                }
+            }
+            Some(Some(hash)) => return found(path, &state.contents(host, hash)?),
+            Some(None) => {}
         }
     }
     Ok(None)
 }
 
-/// Links below the administrator's folder by the unit that they enable: path → target.
-fn enabling_links<D: Disk>(disk: &D) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+/// Links below the administrator's folder by the unit that they enable: path → target. A link that
+/// we took away counts too: it comes back when its path is no longer ours.
+fn enabling_links<D: Disk>(
+    disk: &D,
+    record: &Record,
+) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
     let mut links: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
-    let mut note = |unit: &str, path: String, target: String| {
-        links
-            .entry(unit.to_owned())
-            .or_default()
-            .insert(path, target);
+    let mut note = |path: String, target: String| {
+        if let Some(unit) = enabled_by(&path, &target) {
+            links.entry(unit).or_default().insert(path, target);
+        }
     };
+    for (path, owned) in &record.owned {
+        if let (Part::Enablement, Entry::Absent, Entry::Link { target }) =
+            (&owned.part, &owned.entry, &owned.before)
+        {
+            note(path.clone(), target.clone());
+        }
+    }
     for name in disk.list(UNIT_FOLDER)? {
         let path = format!("{UNIT_FOLDER}/{name}");
-        let is_requirement = [".wants", ".requires", ".upholds"]
-            .iter()
-            .any(|ending| name.ends_with(ending));
-        if is_requirement {
+        if is_requirement(&name) {
             for unit in disk.list(&path)? {
                 let link = format!("{path}/{unit}");
                 if let Entry::Link { target } = disk.look(&link)? {
-                    note(&unit, link, target);
+                    note(link, target);
                 }
             }
         } else if let Entry::Link { target } = disk.look(&path)? {
-            // An alias: a link to a unit of another name. A mask is none.
-            let unit = target.rsplit('/').next().unwrap_or_default().to_owned();
-            if target != "/dev/null" && unit != name {
-                note(&unit, path, target);
-            }
+            note(path, target);
         }
     }
     Ok(links)
+}
+
+fn is_requirement(folder: &str) -> bool {
+    [".wants", ".requires", ".upholds"]
+        .iter()
+        .any(|ending| folder.ends_with(ending))
+}
+
+/// The unit that the link at `path` to `target` enables: by its own name in a folder of
+/// requirements, and under another name as an alias. A mask enables nothing.
+fn enabled_by(path: &str, target: &str) -> Option<String> {
+    let (folder, name) = path.rsplit_once('/')?;
+    if is_requirement(folder) {
+        return Some(name.to_owned());
+    }
+    let unit = target.rsplit('/').next()?;
+    (target != "/dev/null" && unit != name).then(|| unit.to_owned())
 }
 
 /// The preset files in the order in which systemd reads them: by name, the strongest folder's file

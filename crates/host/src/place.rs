@@ -10,48 +10,52 @@ use crate::{Error, Result};
 pub(crate) struct Placer<'a, D> {
     disk: &'a D,
     store: Store<'a, D>,
+    again: bool,
     unsynced: std::collections::BTreeSet<String>,
 }
 
 impl<'a, D: Disk> Placer<'a, D> {
+    /// For paths that nobody has begun to move.
     pub(crate) fn new(disk: &'a D, store: Store<'a, D>) -> Self {
         Self {
             disk,
             store,
+            again: false,
             unsynced: std::collections::BTreeSet::new(),
+        }
+    }
+
+    /// For paths that a run before may have begun to move, or moved without making it durable.
+    pub(crate) fn again(disk: &'a D, store: Store<'a, D>) -> Self {
+        Self {
+            again: true,
+            ..Self::new(disk, store)
         }
     }
 
     /// Makes `entry` stand at `path`. What already stands right is not touched.
     pub(crate) fn put(&mut self, path: &str, entry: &Entry) -> Result<()> {
+        if self.again {
+            self.sweep(path)?;
+            self.unsynced.insert(folder_of(path).to_owned());
+        }
         let seen = self.disk.look(path)?;
         if seen == *entry {
             return Ok(());
         }
-        if matches!(
-            (&seen, entry),
-            (
-                Entry::Directory { .. },
-                Entry::File { .. } | Entry::Link { .. }
-            )
-        ) {
-            // A folder of ours that a file replaces is empty by now, or somebody is using it.
-            self.take_away(path, &seen)?;
-        }
         match entry {
-            Entry::Absent => self.take_away(path, &seen)?,
+            Entry::Absent => _ = self.take_away(path, &seen)?,
             Entry::Directory { mode, owner } => {
-                if matches!(seen, Entry::Directory { .. }) {
-                    // Ours once, changed since: its mode is not worth removing what is in it.
+                // Killed while making it, a run leaves a folder without its mode, and empty: it is
+                // made anew. One with something in it is in use, and stays as it is.
+                if !self.take_away(path, &seen)? {
                     return Ok(());
-                }
-                if seen != Entry::Absent {
-                    self.take_away(path, &seen)?;
                 }
                 self.disk.make_folder(path, *mode, *owner)?;
             }
             Entry::File { hash, mode, owner } => {
                 let contents = self.store.get(*hash)?;
+                self.make_way(path, &seen)?;
                 let temporary = temporary(path);
                 self.disk.remove(&temporary)?;
                 self.disk
@@ -60,6 +64,7 @@ impl<'a, D: Disk> Placer<'a, D> {
                 self.disk.rename(&temporary, path)?;
             }
             Entry::Link { target } => {
+                self.make_way(path, &seen)?;
                 let temporary = temporary(path);
                 self.disk.remove(&temporary)?;
                 self.disk.link(&temporary, target)?;
@@ -71,32 +76,42 @@ impl<'a, D: Disk> Placer<'a, D> {
         Ok(())
     }
 
-    fn take_away(&mut self, path: &str, seen: &Entry) -> Result<()> {
+    /// Removes what was seen; `false` if it is a folder with somebody else's files, which stays.
+    fn take_away(&mut self, path: &str, seen: &Entry) -> Result<bool> {
         match seen {
-            Entry::Absent => Ok(()),
-            // Somebody else's files are in it: the folder stays, and only that.
-            Entry::Directory { .. } => self.disk.remove_folder(path).map(|_| ()),
-            _ => self.disk.remove(path),
+            Entry::Absent => Ok(true),
+            Entry::Directory { .. } => self.disk.remove_folder(path),
+            _ => self.disk.remove(path).map(|()| true),
         }
     }
 
+    /// A file or a link replaces anything in one instant, but not a folder.
+    fn make_way(&mut self, path: &str, seen: &Entry) -> Result<()> {
+        // A folder of ours that a file replaces is empty by now, or somebody is using it.
+        if matches!(seen, Entry::Directory { .. }) && !self.take_away(path, seen)? {
+            let in_use = std::io::ErrorKind::DirectoryNotEmpty;
+            return Err(Error::path("replace the folder", path, in_use));
+        }
+        Ok(())
+    }
+
     /// Removes what a killed run may have left beside `path`.
-    pub(crate) fn sweep(&mut self, path: &str) -> Result<()> {
+    fn sweep(&mut self, path: &str) -> Result<()> {
         let temporary = temporary(path);
         if self.disk.look(&temporary)? != Entry::Absent {
             self.disk.remove(&temporary)?;
-            self.unsynced.insert(folder_of(path).to_owned());
         }
         Ok(())
     }
 
     /// Makes everything that was put durable.
     pub(crate) fn sync(&mut self) -> Result<()> {
+        use std::io::ErrorKind::{NotADirectory, NotFound};
         for folder in std::mem::take(&mut self.unsynced) {
             match self.disk.sync_folder(&folder) {
-                // A folder that was made and removed again has nothing left to lose.
+                // A folder that went, or became a file, has nothing left to lose.
                 Err(Error::Path { source, .. })
-                    if source.kind() == std::io::ErrorKind::NotFound => {}
+                    if matches!(source.kind(), NotFound | NotADirectory) => {}
                 other => other?,
             }
         }

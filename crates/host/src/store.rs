@@ -80,7 +80,8 @@ impl<'a, D: Disk> Store<'a, D> {
                 self.disk.rename(&temporary, &path)?;
             }
         }
-        if missing.is_empty() {
+        // Also when all is there: a killed run may have put it there without making it durable.
+        if hashes.is_empty() {
             Ok(())
         } else {
             self.disk.sync_folder(self.folder)

@@ -252,11 +252,17 @@ impl Planning<'_> {
                 continue;
             }
             let seen = self.seen.at(path);
-            if *seen == owned.before {
+            if *seen == owned.before || is_strangers(seen, Some(&owned.entry)) {
                 continue;
             }
             if is_folder && !matches!(seen, Entry::Directory { .. }) {
                 // Somebody else's by now; we only ever made the folder.
+                continue;
+            }
+            if owned.before != Entry::Absent
+                && !above(path).all(|folder| self.seen.folders.contains(folder))
+            {
+                // Somebody removed the folder: what stood in it before us went with it.
                 continue;
             }
             self.steps.push(Step {
@@ -276,17 +282,20 @@ impl Planning<'_> {
             if target.entry == Entry::Absent {
                 continue;
             }
+            // Below a folder that we make there is nothing yet, whatever was seen there.
+            let mut fresh = false;
             for folder in above(path) {
-                if let Some(why) = self.seen.blocked.get(folder) {
-                    if !self.goes(folder) {
-                        let message = format!("cannot be placed: {folder} {why}");
-                        self.problems
-                            .push(Problem::new(&target.resource.to_string(), "", message));
-                        break;
-                    }
-                } else if self.seen.folders.contains(folder) && !self.goes(folder) {
+                fresh |= made.contains(folder) || self.going(folder).is_some();
+                if !fresh && let Some(why) = self.seen.blocked.get(folder) {
+                    let message = format!("cannot be placed: {folder} {why}");
+                    self.problems
+                        .push(Problem::new(&target.resource.to_string(), "", message));
+                    break;
+                }
+                if !fresh && self.seen.folders.contains(folder) {
                     continue;
                 }
+                fresh = true;
                 if made.insert(folder) {
                     self.make(folder, target);
                 }
@@ -294,47 +303,45 @@ impl Planning<'_> {
         }
     }
 
-    /// Whether a step before has taken `path` away.
-    fn goes(&self, path: &str) -> bool {
+    /// The step that takes `path` away, if there is one.
+    fn going(&self, path: &str) -> Option<usize> {
         self.steps
             .iter()
-            .any(|step| step.path == path && step.after == Entry::Absent)
+            .position(|step| step.path == path && step.after == Entry::Absent)
     }
 
     fn make(&mut self, folder: &str, target: &Target) {
-        let entry = folder_for(folder, target);
-        let before = if self.goes(folder) {
-            Entry::Absent
-        } else {
-            self.seen.at(folder).clone()
+        let after = folder_for(folder, target);
+        let before = self.seen.at(folder).clone();
+        let resource = target.resource.clone();
+        self.own(folder, resource.clone(), Part::Folder, &after, &before);
+        // A path has one step: then going and coming back cannot meet halfway in a run that is
+        // taken up again.
+        let step = match self.going(folder) {
+            Some(place) => Step {
+                after,
+                ..self.steps.remove(place)
+            },
+            None => Step {
+                resource,
+                part: Part::Folder,
+                path: folder.to_owned(),
+                before,
+                after,
+            },
         };
-        self.own(
-            folder,
-            target.resource.clone(),
-            Part::Folder,
-            &entry,
-            &before,
-        );
-        self.steps.push(Step {
-            resource: target.resource.clone(),
-            part: Part::Folder,
-            path: folder.to_owned(),
-            before,
-            after: entry,
-        });
+        self.steps.push(step);
     }
 
     /// What is desired and does not stand there already.
     fn place(&mut self) {
         for (path, target) in self.targets {
-            let seen = if self.goes(path) {
-                &Entry::Absent
-            } else {
-                self.seen.at(path)
-            };
-            if matches!(seen, Entry::Other | Entry::Directory { .. })
-                && target.entry != Entry::Absent
-            {
+            let seen = self.seen.at(path);
+            let ours = self.record.owned.get(path).map(|owned| &owned.entry);
+            if is_strangers(seen, ours) {
+                if target.entry == Entry::Absent {
+                    continue;
+                }
                 let message = format!(
                     "{path} is {}: move it away, it is not ours to replace",
                     seen.noun()
@@ -378,6 +385,16 @@ impl Planning<'_> {
                 before,
             },
         );
+    }
+}
+
+/// Whether what was `seen` is not ours to replace: a file or a link is kept and put back one day, a
+/// device cannot be, and a folder only if it is ours.
+fn is_strangers(seen: &Entry, ours: Option<&Entry>) -> bool {
+    match seen {
+        Entry::Other => true,
+        Entry::Directory { .. } => !matches!(ours, Some(Entry::Directory { .. })),
+        _ => false,
     }
 }
 

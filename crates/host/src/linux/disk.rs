@@ -262,7 +262,7 @@ impl Disk for RootedDisk {
     fn make_folder(&self, path: &str, mode: u32, owner: Ids) -> Result<()> {
         let make = || -> rustix::io::Result<()> {
             let (parent, name) = self.parent(path)?;
-            rustix::fs::mkdirat(&parent, name, Mode::RWXU)?;
+            rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(mode))?;
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let folder = rustix::fs::openat(&parent, name, flags, Mode::empty())?;
             self.give(&folder, owner)?;

@@ -1,5 +1,11 @@
 //! A tree to work on, files to give, and what `evenkeel` said about them.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a scene that cannot be set is a failed test"
+)]
 
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -136,6 +142,9 @@ pub(crate) fn files(files: &[(&str, &str)]) -> Value {
 }
 
 pub(crate) fn file(path: &str, text: &str) -> Value {
-    let encoded: String = text.bytes().map(|byte| format!("%{byte:02x}")).collect();
-    json!({"path": path, "contents": {"source": format!("data:,{encoded}")}})
+    let mut source = "data:,".to_owned();
+    for byte in text.bytes() {
+        write!(source, "%{byte:02x}").unwrap();
+    }
+    json!({"path": path, "contents": {"source": source}})
 }

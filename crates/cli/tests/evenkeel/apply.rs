@@ -1,11 +1,8 @@
 //! `evenkeel apply` and `verify` on a tree: what stands there afterwards.
-#![cfg(target_os = "linux")]
-
-mod scene;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use scene::{Scene, file, files, ignition};
+use super::scene::{Scene, file, files, ignition};
 use serde_json::json;
 
 /// Covers X03, M07.

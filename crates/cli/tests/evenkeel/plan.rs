@@ -1,9 +1,6 @@
 //! `evenkeel plan`: what it says, in which words, with which exit code. It never touches anything.
-#![cfg(target_os = "linux")]
 
-mod scene;
-
-use scene::{Scene, evenkeel, file, files, ignition};
+use super::scene::{Scene, evenkeel, file, files, ignition};
 use serde_json::{Value, json};
 
 /// Covers X02.

@@ -1,0 +1,7 @@
+//! What the command line promises to whoever types it.
+#![cfg(target_os = "linux")]
+
+mod apply;
+mod plan;
+mod refusals;
+mod scene;

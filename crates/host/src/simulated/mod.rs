@@ -1,0 +1,150 @@
+//! A machine in memory: the same calls as a real one, and everything that can go wrong between two
+//! of them.
+//!
+//! It is no kinder than a real machine, which the conformance suite checks by running on both. A
+//! call can fail, the program can be killed after any change ([`SimulatedHost::stop_after`], then
+//! [`SimulatedHost::reborn`]), and the power can be cut ([`SimulatedHost::cut`]).
+
+mod cut;
+mod disk;
+mod fault;
+mod services;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use evenkeel_plan::entry::Entry;
+
+pub use cut::Chooser;
+pub use disk::{SimulatedDisk, SimulatedLock};
+pub use services::{SimulatedServices, Told};
+
+use crate::Result;
+use crate::disk::Host;
+use fault::Faults;
+use tree::{Node, Tree};
+
+/// A simulated machine. Small: thousands fit into one process.
+#[derive(Debug)]
+pub struct SimulatedHost {
+    disk: SimulatedDisk,
+    services: SimulatedServices,
+    faults: Arc<Faults>,
+}
+
+impl Default for SimulatedHost {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SimulatedHost {
+    /// A machine with an empty root, run by root.
+    pub fn new() -> Self {
+        let faults = Arc::new(Faults::default());
+        Self {
+            disk: SimulatedDisk::of(Tree::new(), Arc::clone(&faults)),
+            services: SimulatedServices::with(Arc::clone(&faults)),
+            faults,
+        }
+    }
+
+    fn with(&self, tree: Tree) -> Self {
+        let faults = Arc::new(Faults::default());
+        Self {
+            disk: SimulatedDisk::of(tree, Arc::clone(&faults)),
+            services: self.services.again(Arc::clone(&faults)),
+            faults,
+        }
+    }
+
+    /// The same machine once more; from here on the two have nothing to do with each other.
+    /// Nothing of it is claimed, and no fault is set.
+    #[must_use]
+    pub fn snapshot(&self) -> Self {
+        self.with(self.disk.tree().clone())
+    }
+
+    /// The machine after the program was killed: what was done is done, what was not durable still
+    /// is not, and nobody holds a lock.
+    #[must_use]
+    pub fn reborn(&self) -> Self {
+        self.snapshot()
+    }
+
+    /// The machine after a power cut. Of what was not durable, `choose` says what is left: it is
+    /// given how many ways there are and returns one of them, counted from 0.
+    #[must_use]
+    pub fn cut(&self, choose: Chooser<'_>) -> Self {
+        self.with(cut::cut(&self.disk.tree(), choose))
+    }
+
+    /// Makes everything durable, as on a machine that has been running for a while.
+    pub fn settle(&self) {
+        let mut tree = self.disk.tree();
+        for id in tree.ids() {
+            if let Some(Node::File(file)) = tree.node_mut(id) {
+                file.durable = true;
+            }
+            tree.settle(id);
+        }
+    }
+
+    /// Lets one call fail, once: the one with this number, of all calls, counted from 0.
+    pub fn fail_at(&self, call: usize) {
+        self.faults.fail_at(call);
+    }
+
+    /// Kills the program after so many changes: what it calls then fails, and changes nothing. Only
+    /// what changes something, or makes it durable, is counted: to be killed before a look is the
+    /// same as to be killed before the change that follows it.
+    pub fn stop_after(&self, changes: usize) {
+        self.faults.stop_after(changes);
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> usize {
+        self.faults.calls()
+    }
+
+    /// How many of them changed something, or made it durable.
+    pub fn changes(&self) -> usize {
+        self.faults.changes()
+    }
+
+    /// Whether the program was killed.
+    pub fn has_stopped(&self) -> bool {
+        self.faults.has_stopped()
+    }
+
+    /// Its service manager.
+    pub const fn services(&self) -> &SimulatedServices {
+        &self.services
+    }
+
+    /// Everything that stands on it, by path.
+    pub fn tree(&self) -> BTreeMap<String, Entry> {
+        self.disk.tree().all()
+    }
+}
+
+impl Host for SimulatedHost {
+    type Disk = SimulatedDisk;
+
+    fn disk(&self) -> &SimulatedDisk {
+        &self.disk
+    }
+
+    fn reload_units(&self) -> Result<()> {
+        self.services.tell(Told::ReloadUnits)
+    }
+
+    fn reload(&self, unit: &str) -> Result<()> {
+        self.services.tell(Told::Reload(unit.to_owned()))
+    }
+
+    fn restart(&self, unit: &str) -> Result<()> {
+        self.services.tell(Told::Restart(unit.to_owned()))
+    }
+}

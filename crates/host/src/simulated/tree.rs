@@ -1,0 +1,253 @@
+//! A file system in memory: what stands where, and what its names were since they were last made
+//! durable.
+//!
+//! Only shapes and walking; what a call does and which errors it gives is next door.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use evenkeel_plan::entry::{Entry, Hash, Ids};
+
+/// A thing that stands under a name, by number.
+pub(super) type Id = u64;
+pub(super) const ROOT: Id = 0;
+/// As many links as Linux follows before it calls them a circle.
+const MOST_LINKS: usize = 40;
+
+#[derive(Debug, Clone)]
+pub(super) enum Node {
+    File(File),
+    Link(Arc<str>),
+    Folder(Folder),
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct File {
+    pub(super) contents: Arc<[u8]>,
+    pub(super) hash: Hash,
+    pub(super) mode: u32,
+    pub(super) owner: Ids,
+    /// Whether a power cut leaves it whole.
+    pub(super) durable: bool,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Folder {
+    pub(super) mode: u32,
+    pub(super) owner: Ids,
+    pub(super) names: BTreeMap<String, Id>,
+    /// What a name stood for before, since the folder was last made durable; the oldest first.
+    pub(super) past: BTreeMap<String, Vec<Option<Id>>>,
+}
+
+/// Why a path leads nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Astray {
+    Missing,
+    NotAFolder,
+    Circle,
+}
+
+/// All of it. A copy shares what is large.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    nodes: BTreeMap<Id, Arc<Node>>,
+    next: Id,
+    /// How many nodes there may be before the unreachable ones are dropped.
+    roomy: usize,
+}
+
+impl File {
+    pub(super) fn fresh(contents: &[u8], mode: u32, owner: Ids) -> Self {
+        Self {
+            hash: Hash::of(contents),
+            contents: contents.into(),
+            mode,
+            owner,
+            durable: false,
+        }
+    }
+}
+
+impl Folder {
+    pub(super) const fn empty(mode: u32, owner: Ids) -> Self {
+        Self {
+            mode,
+            owner,
+            names: BTreeMap::new(),
+            past: BTreeMap::new(),
+        }
+    }
+}
+
+impl Tree {
+    pub(super) fn new() -> Self {
+        let root = Node::Folder(Folder::empty(0o755, Ids::default()));
+        Self {
+            nodes: BTreeMap::from([(ROOT, Arc::new(root))]),
+            next: ROOT + 1,
+            roomy: 64,
+        }
+    }
+
+    pub(super) fn node(&self, id: Id) -> Option<&Node> {
+        self.nodes.get(&id).map(Arc::as_ref)
+    }
+
+    pub(super) fn node_mut(&mut self, id: Id) -> Option<&mut Node> {
+        self.nodes.get_mut(&id).map(Arc::make_mut)
+    }
+
+    pub(super) fn folder(&self, id: Id) -> Option<&Folder> {
+        match self.node(id) {
+            Some(Node::Folder(folder)) => Some(folder),
+            _ => None,
+        }
+    }
+
+    pub(super) fn folder_mut(&mut self, id: Id) -> Option<&mut Folder> {
+        match self.node_mut(id) {
+            Some(Node::Folder(folder)) => Some(folder),
+            _ => None,
+        }
+    }
+
+    pub(super) fn add(&mut self, node: Node) -> Id {
+        let id = self.next;
+        self.next += 1;
+        self.nodes.insert(id, Arc::new(node));
+        id
+    }
+
+    /// Follows `path` to its end, links too. No link leads out: the root's parent is the root.
+    pub(super) fn walk(&self, path: &str) -> Result<Id, Astray> {
+        let parts = |path: &str| -> Vec<String> {
+            path.split('/')
+                .filter(|part| !matches!(*part, "" | "."))
+                .rev()
+                .map(str::to_owned)
+                .collect()
+        };
+        let mut way = vec![ROOT];
+        let mut ahead = parts(path);
+        let mut links = 0;
+        while let Some(name) = ahead.pop() {
+            let here = way.last().copied().unwrap_or(ROOT);
+            let folder = self.folder(here).ok_or(Astray::NotAFolder)?;
+            if name == ".." {
+                if way.len() > 1 {
+                    way.pop();
+                }
+                continue;
+            }
+            let id = *folder.names.get(&name).ok_or(Astray::Missing)?;
+            if let Some(Node::Link(target)) = self.node(id) {
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Astray::Circle);
+                }
+                if target.starts_with('/') {
+                    way.truncate(1);
+                }
+                ahead.extend(parts(target));
+            } else {
+                way.push(id);
+            }
+        }
+        Ok(way.last().copied().unwrap_or(ROOT))
+    }
+
+    /// The folder that holds `path`, links followed, and the last name of `path`.
+    pub(super) fn parent<'p>(&self, path: &'p str) -> Result<(Id, &'p str), Astray> {
+        let (folder, name) = path.rsplit_once('/').ok_or(Astray::Missing)?;
+        let id = self.walk(folder)?;
+        self.folder(id)
+            .map(|_| (id, name))
+            .ok_or(Astray::NotAFolder)
+    }
+
+    /// What stands at `path`, its last name not followed.
+    pub(super) fn at(&self, path: &str) -> Result<Id, Astray> {
+        let (folder, name) = self.parent(path)?;
+        self.named(folder, name).ok_or(Astray::Missing)
+    }
+
+    pub(super) fn named(&self, folder: Id, name: &str) -> Option<Id> {
+        self.folder(folder)?.names.get(name).copied()
+    }
+
+    /// Lets `name` stand for `id`, or for nothing. The past keeps what it stood for.
+    pub(super) fn name(&mut self, folder: Id, name: &str, id: Option<Id>) {
+        let Some(folder) = self.folder_mut(folder) else {
+            return;
+        };
+        let before = match id {
+            Some(id) => folder.names.insert(name.to_owned(), id),
+            None => folder.names.remove(name),
+        };
+        folder.past.entry(name.to_owned()).or_default().push(before);
+    }
+
+    /// The names in a folder are durable from here on.
+    pub(super) fn settle(&mut self, folder: Id) {
+        if let Some(folder) = self.folder_mut(folder) {
+            folder.past.clear();
+        }
+        if self.nodes.len() > self.roomy {
+            let reached = self.reached();
+            self.nodes.retain(|id, _| reached.contains(id));
+            self.roomy = 2 * self.nodes.len().max(32);
+        }
+    }
+
+    pub(super) fn ids(&self) -> Vec<Id> {
+        self.nodes.keys().copied().collect()
+    }
+
+    /// Everything that stands somewhere now, or may come back in a power cut.
+    fn reached(&self) -> BTreeSet<Id> {
+        let mut reached = BTreeSet::new();
+        let mut ahead = vec![ROOT];
+        while let Some(id) = ahead.pop() {
+            if reached.insert(id)
+                && let Some(folder) = self.folder(id)
+            {
+                ahead.extend(folder.names.values());
+                ahead.extend(folder.past.values().flatten().flatten());
+            }
+        }
+        reached
+    }
+
+    pub(super) fn entry(&self, id: Id) -> Entry {
+        match self.node(id) {
+            None => Entry::Absent,
+            Some(Node::File(file)) => Entry::File {
+                hash: file.hash,
+                mode: file.mode,
+                owner: file.owner,
+            },
+            Some(Node::Link(target)) => Entry::Link {
+                target: target.as_ref().to_owned(),
+            },
+            Some(Node::Folder(folder)) => Entry::Directory {
+                mode: folder.mode,
+                owner: folder.owner,
+            },
+        }
+    }
+
+    /// Everything that stands below the root, by path.
+    pub(super) fn all(&self) -> BTreeMap<String, Entry> {
+        let mut all = BTreeMap::new();
+        let mut ahead = vec![(String::new(), ROOT)];
+        while let Some((path, id)) = ahead.pop() {
+            for (name, id) in self.folder(id).into_iter().flat_map(|folder| &folder.names) {
+                let path = format!("{path}/{name}");
+                all.insert(path.clone(), self.entry(*id));
+                ahead.push((path, *id));
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,18 @@
+//! What every host promises, and what the engine promises on every host.
+//!
+//! The promises are written once and kept by the simulated machine and by the real one, so that what
+//! is proved on the first holds on the second.
+
+#[cfg(test)]
+mod configs;
+#[cfg(test)]
+mod machine;
+
+#[cfg(test)]
+mod primitives;
+#[cfg(test)]
+mod promises;
+#[cfg(test)]
+mod random;
+#[cfg(test)]
+mod simulated_kills;

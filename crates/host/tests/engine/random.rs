@@ -1,0 +1,153 @@
+//! Configurations by chance: few names, so that two of them meet in every way.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::machine_config::Unit;
+use evenkeel_plan::entry::Ids;
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config as Settings, RngAlgorithm, TestRng, TestRunner};
+
+use crate::configs::{Config, POLICY, WANTED};
+
+const PATHS: &[&str] = &[
+    "/etc/theirs.conf",
+    "/etc/alias.conf",
+    "/etc/new.conf",
+    "/etc/kubernetes/kubelet-ca.crt",
+    "/opt/tool/bin/run",
+    "/opt/tool/share/text",
+    "/var/link/data",
+    "/var/link/deep/data",
+    POLICY,
+];
+
+/// Two configurations that a machine is brought to one after the other, and a number that decides
+/// everything else.
+pub(crate) type Pair = (Config, Config, u64);
+
+pub(crate) fn pair() -> impl Strategy<Value = Pair> {
+    (config(), config(), any::<u64>())
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    let file = (
+        0..3_usize,
+        select(vec![0o644, 0o600, 0o4755]),
+        select(vec![0, 1000]),
+    );
+    let files = prop::collection::btree_map(select(PATHS), file, 0..5);
+    let units = prop::collection::btree_map(
+        select(vec!["ours", "quiet", "vendor", "started", "admin"]),
+        unit(),
+        0..4,
+    );
+    (files, units, 0..4_usize, 0..3_usize).prop_map(|(files, units, app, keys)| {
+        let mut config = Config::default().keys(&["ssh-ed25519 A", "ssh-ed25519 B"][..keys]);
+        for (path, (contents, mode, owner)) in files {
+            let owner = Ids {
+                user: owner,
+                group: owner,
+            };
+            config = config.file_of(path, ["", "one\n", "two\nlines\n"][contents], mode, owner);
+        }
+        // The same path as a file, as a folder, as a deeper folder, or not at all.
+        match app {
+            1 => config = config.file("/etc/app", "all in one\n", 0o600),
+            2 => config = config.file("/etc/app/a", "a\n", 0o644),
+            3 => config = config.file("/etc/app/b/c", "c\n", 0o644),
+            _ => {}
+        }
+        for (name, mut unit) in units {
+            if matches!(name, "ours" | "quiet") && unit.contents.is_none() {
+                unit.contents = Some(WANTED.to_owned());
+            }
+            config = config.unit(&format!("{name}.service"), unit);
+        }
+        config
+    })
+}
+
+fn unit() -> impl Strategy<Value = Unit> {
+    let text = select(vec![
+        WANTED.to_owned(),
+        format!("[Service]\nNice=1\n{WANTED}"),
+        format!("{WANTED}Alias=other.service\n"),
+    ]);
+    let drop_ins = prop::collection::btree_map(
+        select(vec!["10-a.conf".to_owned(), "20-b.conf".to_owned()]),
+        select(vec!["[Service]\n".to_owned(), "[Unit]\n".to_owned()]),
+        0..3,
+    );
+    (
+        prop::option::of(text),
+        any::<Option<bool>>(),
+        prop::bool::weighted(0.25),
+        drop_ins,
+    )
+        .prop_map(|(contents, enabled, masked, drop_ins)| Unit {
+            contents,
+            enabled,
+            masked,
+            drop_ins: BTreeMap::from_iter(drop_ins),
+        })
+}
+
+/// Whether to take the time for many more cases.
+pub(crate) fn is_soak() -> bool {
+    std::env::var_os("EVENKEEL_SOAK").is_some_and(|value| value != "0")
+}
+
+/// `EVENKEEL_SEED`, or the same each time; a soak has one of its own.
+pub(crate) fn seed() -> u64 {
+    let given = std::env::var("EVENKEEL_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    given.unwrap_or_else(|| {
+        if is_soak() {
+            std::time::SystemTime::UNIX_EPOCH
+                .elapsed()
+                .map_or(0, |since| u64::from(since.subsec_nanos()))
+        } else {
+            4
+        }
+    })
+}
+
+/// Tries `promise` on `usual` pairs, or on twenty times as many in a soak.
+pub(crate) fn for_pairs(usual: u32, promise: impl Fn(&Pair)) {
+    let (seed, cases) = (seed(), if is_soak() { 20 * usual } else { usual });
+    eprintln!("EVENKEEL_SEED={seed}, {cases} pairs of configurations");
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let settings = Settings {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Settings::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(settings, rng);
+    let done = runner.run(&pair(), |pair| {
+        promise(&pair);
+        Ok(())
+    });
+    if let Err(error) = done {
+        panic!("{error}");
+    }
+}
+
+/// Numbers by chance, the same for the same seed (`SplitMix64`).
+pub(crate) struct Chance(pub(crate) u64);
+
+impl Chance {
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let limit = u64::try_from(limit.max(1)).unwrap();
+        usize::try_from((mixed ^ (mixed >> 31)) % limit).unwrap()
+    }
+}

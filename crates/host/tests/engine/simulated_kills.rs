@@ -1,0 +1,227 @@
+//! Killed or without power after any change, a simulated machine is exactly at the old or exactly at
+//! the new configuration after the next start.
+
+use evenkeel_host::Error;
+use evenkeel_host::disk::{Disk, Host};
+use evenkeel_host::execute::Claim;
+use evenkeel_host::simulated::SimulatedHost;
+
+use crate::configs::{Config, live_on};
+use crate::machine::{Machine, Tree, bring, planned, state, without_state};
+use crate::random::{Chance, Pair, for_pairs};
+
+/// A machine on its way from one configuration to the next.
+struct Journey {
+    start: SimulatedHost,
+    old: (Config, Tree),
+    new: (Config, Tree),
+    /// How many changes the way takes.
+    changes: usize,
+    /// How many calls.
+    calls: usize,
+}
+
+impl Journey {
+    fn of((old, new, _): &Pair) -> Self {
+        let machine = Machine::simulated();
+        live_on(&machine);
+        let start = machine.into_simulated().unwrap();
+        bring(&start, old).unwrap();
+        start.settle();
+        let end = start.snapshot();
+        bring(&end, new).unwrap();
+        Self {
+            old: (old.clone(), without_state(start.tree())),
+            new: (new.clone(), without_state(end.tree())),
+            start: start.snapshot(),
+            changes: end.changes(),
+            calls: end.calls(),
+        }
+    }
+
+    /// A machine at the start that is killed after so many changes on its way.
+    fn killed_after(&self, changes: usize) -> SimulatedHost {
+        let host = self.start.snapshot();
+        host.stop_after(changes);
+        // Killed while it forgets what nobody needs, it has done all it was asked to.
+        _ = bring(&host, &self.new.0);
+        assert!(host.has_stopped());
+        host
+    }
+
+    /// The next start brings `host` to one end of the journey, durably and with the right record.
+    fn ends_well(&self, host: &SimulatedHost, chance: &mut Chance, what: &str) {
+        let resumed = resume(host);
+        assert!(resumed.is_ok(), "{what}: {resumed:?}");
+        self.is_at_an_end(host, what);
+        let later = host.cut(&mut |ways| chance.below(ways));
+        self.is_at_an_end(&later, &format!("{what}, and the power cut after that"));
+    }
+
+    fn is_at_an_end(&self, host: &SimulatedHost, what: &str) {
+        let tree = without_state(host.tree());
+        let end = [&self.old, &self.new]
+            .into_iter()
+            .find(|(_, expected)| *expected == tree);
+        let Some((config, _)) = end else {
+            let differs = |end: &Tree| -> Tree {
+                let both = tree.iter().chain(end);
+                both.filter(|(path, _)| tree.get(*path) != end.get(*path))
+                    .map(|(path, entry)| (path.clone(), entry.clone()))
+                    .collect()
+            };
+            panic!(
+                "{what}: a mixture, from the old {:#?}, from the new {:#?}",
+                differs(&self.old.1),
+                differs(&self.new.1)
+            );
+        };
+        let plan = planned(host, config).unwrap().0;
+        assert_eq!(plan.steps, [], "{what}: the record is not that of the tree");
+    }
+}
+
+fn resume<H: Host>(host: &H) -> Result<(), Error> {
+    Claim::take(host, &state()).map(|_| ())
+}
+
+/// Covers M09, X05.
+#[test]
+fn killed_after_any_change_a_machine_is_at_the_old_or_at_the_new_configuration() {
+    for_pairs(12, |pair| {
+        let journey = Journey::of(pair);
+        let mut chance = Chance(pair.2);
+        for changes in 0..journey.changes {
+            let host = journey.killed_after(changes).reborn();
+            journey.ends_well(&host, &mut chance, &format!("killed after {changes}"));
+        }
+    });
+}
+
+/// Covers M09, X05.
+#[test]
+fn without_power_after_any_change_a_machine_is_at_the_old_or_at_the_new_configuration() {
+    for_pairs(12, |pair| {
+        let journey = Journey::of(pair);
+        let mut chance = Chance(pair.2);
+        for changes in 0..journey.changes {
+            let killed = journey.killed_after(changes);
+            for _ in 0..2 {
+                let host = killed.cut(&mut |ways| chance.below(ways));
+                let what = format!("power cut after {changes}");
+                journey.ends_well(&host, &mut chance, &what);
+            }
+        }
+        let done = journey.start.snapshot();
+        bring(&done, &journey.new.0).unwrap();
+        let host = done.cut(&mut |ways| chance.below(ways));
+        assert_eq!(without_state(host.tree()), journey.new.1, "all was durable");
+    });
+}
+
+/// Covers M09, X05.
+#[test]
+fn killed_again_and_again_while_it_recovers_a_machine_still_ends_well() {
+    for_pairs(12, |pair| {
+        let journey = Journey::of(pair);
+        let mut chance = Chance(pair.2);
+        for changes in 0..journey.changes {
+            let mut host = journey.killed_after(changes);
+            let mut what = format!("killed after {changes}");
+            for _ in 0..3 {
+                host = if chance.below(2) == 0 {
+                    host.reborn()
+                } else {
+                    what.push_str(", power cut");
+                    host.cut(&mut |ways| chance.below(ways))
+                };
+                let after = chance.below(40);
+                what.push_str(&format!(", again after {after}"));
+                host.stop_after(after);
+                _ = resume(&host);
+            }
+            let host = host.cut(&mut |ways| chance.below(ways));
+            journey.ends_well(&host, &mut chance, &what);
+        }
+    });
+}
+
+/// Covers M09, X05.
+#[test]
+fn when_any_call_fails_everything_is_put_back_or_the_next_start_does_it() {
+    for_pairs(10, |pair| {
+        let journey = Journey::of(pair);
+        let mut chance = Chance(pair.2);
+        for call in 0..journey.calls {
+            let host = journey.start.snapshot();
+            host.fail_at(call);
+            let what = format!("call {call} failed");
+            match bring(&host, &journey.new.0) {
+                // Some failures are nobody's business: contents that were not forgotten, for one.
+                Ok(()) => assert_eq!(without_state(host.tree()), journey.new.1, "{what}"),
+                Err(Error::Unfinished { .. }) => {
+                    assert_eq!(without_state(host.tree()), journey.new.1, "{what}");
+                }
+                Err(Error::Stuck { step, source }) => panic!("{what}: {step}: {source:?}"),
+                Err(_) => {
+                    assert_eq!(without_state(host.tree()), journey.old.1, "{what}");
+                    assert_eq!(state().unfinished(&host).unwrap(), None, "{what}");
+                }
+            }
+            journey.ends_well(&host.reborn(), &mut chance, &what);
+        }
+    });
+}
+
+/// Covers M09, X05.
+#[test]
+fn killed_while_it_goes_back_a_machine_ends_well() {
+    for_pairs(12, |pair| {
+        let journey = Journey::of(pair);
+        let mut chance = Chance(pair.2);
+        for _ in 0..40 {
+            let call = chance.below(journey.calls);
+            let whole = journey.start.snapshot();
+            whole.fail_at(call);
+            _ = bring(&whole, &journey.new.0);
+            let changes = chance.below(whole.changes());
+            let host = journey.start.snapshot();
+            host.fail_at(call);
+            host.stop_after(changes);
+            _ = bring(&host, &journey.new.0);
+            let what = format!("call {call} failed, killed after {changes}");
+            journey.ends_well(&host.reborn(), &mut chance, &what);
+            let host = host.cut(&mut |ways| chance.below(ways));
+            journey.ends_well(&host, &mut chance, &format!("{what}, power cut"));
+        }
+    });
+}
+
+/// Covers M20.
+#[test]
+fn killed_while_it_heals_a_machine_has_the_drift_or_not() {
+    let machine = Machine::simulated();
+    live_on(&machine);
+    let config = Config::default().file("/opt/ours/file", "ours", 0o640);
+    machine.bring(&config).unwrap();
+    let start = machine.into_simulated().unwrap();
+    let healthy = start.tree();
+    let owned = state().record(&start).unwrap().owned;
+    let heal = |host: &SimulatedHost| -> Result<(), Error> {
+        let state = state();
+        let claim = Claim::take(host, &state)?;
+        claim.heal("/opt/ours/file", &owned["/opt/ours/file"].entry)
+    };
+    start.disk().remove("/opt/ours/file").unwrap();
+    let whole = start.snapshot();
+    heal(&whole).unwrap();
+    assert_eq!(whole.tree(), healthy);
+    for changes in 0..whole.changes() {
+        let host = start.snapshot();
+        host.stop_after(changes);
+        heal(&host).unwrap_err();
+        let host = host.reborn();
+        heal(&host).unwrap();
+        assert_eq!(host.tree(), healthy, "killed after {changes}");
+    }
+}
