@@ -22,16 +22,21 @@ pub(crate) fn state() -> State {
     State::at(STATE)
 }
 
-/// A disk of any kind, and what is done before each of its calls.
+/// A disk of any kind, and what is done before each call that changes something.
 pub(crate) struct AnyDisk {
     kind: Kind,
-    pub(crate) before_call: Option<Box<dyn Fn()>>,
+    pub(crate) before_change: Option<Box<dyn Fn()>>,
 }
 
 enum Kind {
     Simulated(Box<SimulatedHost>),
     #[cfg(target_os = "linux")]
-    Linux(RootedDisk, tempfile::TempDir),
+    Linux {
+        disk: RootedDisk,
+        root: std::path::PathBuf,
+        /// Removed with the machine, unless somebody else looks after it.
+        _folder: Option<tempfile::TempDir>,
+    },
 }
 
 #[expect(dead_code, reason = "held, not read")]
@@ -42,19 +47,25 @@ pub(crate) enum AnyLock {
 }
 
 macro_rules! on {
-    ($self:ident, $disk:ident => $call:expr) => {{
-        if let Some(before_call) = &$self.before_call {
-            before_call();
-        }
+    ($self:ident, $disk:ident => $call:expr) => {
         match &$self.kind {
             Kind::Simulated(host) => {
                 let $disk = host.disk();
                 $call
             }
             #[cfg(target_os = "linux")]
-            Kind::Linux($disk, _) => $call,
+            Kind::Linux { disk: $disk, .. } => $call,
         }
-    }};
+    };
+}
+
+impl AnyDisk {
+    fn changes(&self) -> &Self {
+        if let Some(before_change) = &self.before_change {
+            before_change();
+        }
+        self
+    }
 }
 
 impl Disk for AnyDisk {
@@ -77,42 +88,50 @@ impl Disk for AnyDisk {
     }
 
     fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids, like: &str) -> Result<()> {
-        on!(self, disk => disk.create(path, contents, mode, owner, like))
+        let this = self.changes();
+        on!(this, disk => disk.create(path, contents, mode, owner, like))
     }
 
     fn link(&self, path: &str, target: &str) -> Result<()> {
-        on!(self, disk => disk.link(path, target))
+        let this = self.changes();
+        on!(this, disk => disk.link(path, target))
     }
 
     fn make_folder(&self, path: &str, mode: u32, owner: Ids) -> Result<()> {
-        on!(self, disk => disk.make_folder(path, mode, owner))
+        let this = self.changes();
+        on!(this, disk => disk.make_folder(path, mode, owner))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        on!(self, disk => disk.rename(from, to))
+        let this = self.changes();
+        on!(this, disk => disk.rename(from, to))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        on!(self, disk => disk.remove(path))
+        let this = self.changes();
+        on!(this, disk => disk.remove(path))
     }
 
     fn remove_folder(&self, path: &str) -> Result<bool> {
-        on!(self, disk => disk.remove_folder(path))
+        let this = self.changes();
+        on!(this, disk => disk.remove_folder(path))
     }
 
     fn sync_files(&self, paths: &[String]) -> Result<()> {
-        on!(self, disk => disk.sync_files(paths))
+        let this = self.changes();
+        on!(this, disk => disk.sync_files(paths))
     }
 
     fn sync_folder(&self, path: &str) -> Result<()> {
-        on!(self, disk => disk.sync_folder(path))
+        let this = self.changes();
+        on!(this, disk => disk.sync_folder(path))
     }
 
     fn lock(&self, path: &str) -> Result<AnyLock> {
         match &self.kind {
             Kind::Simulated(host) => host.disk().lock(path).map(AnyLock::Simulated),
             #[cfg(target_os = "linux")]
-            Kind::Linux(disk, _) => disk.lock(path).map(AnyLock::Linux),
+            Kind::Linux { disk, .. } => disk.lock(path).map(AnyLock::Linux),
         }
     }
 
@@ -152,7 +171,7 @@ impl Machine {
         Self {
             disk: AnyDisk {
                 kind,
-                before_call: None,
+                before_change: None,
             },
             services: SimulatedServices::default(),
         }
@@ -166,8 +185,22 @@ impl Machine {
     /// An empty tree on this machine's own disk.
     #[cfg(target_os = "linux")]
     pub(crate) fn linux() -> Self {
-        let root = tempfile::tempdir().unwrap();
-        Self::of(Kind::Linux(RootedDisk::open(root.path()).unwrap(), root))
+        let folder = tempfile::tempdir().unwrap();
+        Self::of(Kind::Linux {
+            disk: RootedDisk::open(folder.path()).unwrap(),
+            root: folder.path().to_owned(),
+            _folder: Some(folder),
+        })
+    }
+
+    /// A tree that is there already, and stays there.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn linux_at(root: &std::path::Path) -> Self {
+        Self::of(Kind::Linux {
+            disk: RootedDisk::open(root).unwrap(),
+            root: root.to_owned(),
+            _folder: None,
+        })
     }
 
     /// The simulated machine itself, if it is one.
@@ -175,7 +208,7 @@ impl Machine {
         match self.disk.kind {
             Kind::Simulated(host) => Some(*host),
             #[cfg(target_os = "linux")]
-            Kind::Linux(..) => None,
+            Kind::Linux { .. } => None,
         }
     }
 
@@ -184,7 +217,7 @@ impl Machine {
         match &self.disk.kind {
             Kind::Simulated(_) => None,
             #[cfg(target_os = "linux")]
-            Kind::Linux(_, root) => Some(root.path()),
+            Kind::Linux { root, .. } => Some(root),
         }
     }
 
@@ -192,7 +225,7 @@ impl Machine {
         match self.disk.kind {
             Kind::Simulated(_) => "simulated",
             #[cfg(target_os = "linux")]
-            Kind::Linux(..) => "linux",
+            Kind::Linux { .. } => "linux",
         }
     }
 

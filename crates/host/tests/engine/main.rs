@@ -14,5 +14,7 @@ mod primitives;
 mod promises;
 #[cfg(test)]
 mod random;
+#[cfg(all(test, target_os = "linux"))]
+mod real_kills;
 #[cfg(test)]
 mod simulated_kills;
