@@ -1,10 +1,178 @@
 //! `evenkeel watch`: reports drift as it happens, or repairs it.
 
+use std::time::Duration;
+
 use anyhow::Result;
+use evenkeel_host::execute::Claim;
+use evenkeel_host::linux::{Watcher, on_interrupt};
+use evenkeel_host::verify::Finding;
+use evenkeel_host::watch::{Event, Monitor};
+use evenkeel_host::{memory, observe};
+use evenkeel_plan::diff;
+use evenkeel_plan::entry::Entry;
+use evenkeel_plan::step::Step;
+use evenkeel_plan::targets::Part;
+use serde_json::{Value, json};
 
 use crate::Ending;
-use crate::arguments::WatchArguments;
+use crate::arguments::{Format, WatchArguments};
+use crate::machine::{Machine, Wanted, explain};
+use crate::output::{self, Paint};
 
-pub(crate) fn run(_arguments: &WatchArguments) -> Result<Ending> {
-    anyhow::bail!("not yet")
+pub(crate) fn run(arguments: &WatchArguments) -> Result<Ending> {
+    let Wanted { desired, contents } = Wanted::read(&arguments.configuration.files)?;
+    let machine = Machine::at(&arguments.place)?;
+    machine.warn_if_unfinished()?;
+    let targets = observe::targets_of(&machine.host, &machine.state, &desired).map_err(explain)?;
+    let mut monitor = if arguments.heal {
+        let claim = Claim::take(&machine.host, &machine.state).map_err(explain)?;
+        claim.keep_contents(&targets, &contents).map_err(explain)?;
+        Monitor::healing(&machine.host, &machine.state, targets.clone())
+    } else {
+        Monitor::reporting(&machine.host, targets.clone())
+    };
+    let mut watcher = Watcher::new(machine.host.disk(), targets.keys().map(String::as_str)).map_err(explain)?;
+    for (path, error) in watcher.blind() {
+        output::warn([format!("{path} cannot be watched and is only checked now and then: {error}")]);
+    }
+    let stopper = watcher.stopper();
+    on_interrupt(move || stopper.stop()).map_err(explain)?;
+    let paths = targets.len();
+    // Contents are in the store by now; a large configuration need not stay in memory.
+    drop((desired, contents, targets));
+    memory::give_back();
+    let teller = Teller { machine: &machine, format: arguments.format, paint: Paint::for_stdout() };
+    teller.start(paths, arguments.heal)?;
+    let mut failed = None;
+    monitor
+        .run(&mut watcher, &mut |event| {
+            if let Err(error) = teller.tell(&event) {
+                failed.get_or_insert(error);
+            }
+        })
+        .map_err(explain)?;
+    match failed {
+        Some(error) => Err(error),
+        None if monitor.drifted().next().is_some() => Ok(Ending::Differs),
+        None => Ok(Ending::Well),
+    }
+}
+
+/// Says what happens, to a person or to a program.
+struct Teller<'a> {
+    machine: &'a Machine,
+    format: Format,
+    paint: Paint,
+}
+
+impl Teller<'_> {
+    fn start(&self, paths: usize, heal: bool) -> Result<()> {
+        if self.format != Format::Text {
+            return Ok(());
+        }
+        let what = if heal { "and putting back what drifts" } else { "and reporting what drifts" };
+        output::print(format!("Watching {paths} paths {what}; Ctrl-C ends.\n").as_bytes())
+    }
+
+    fn tell(&self, event: &Event) -> Result<()> {
+        let text = match self.format {
+            Format::Text => self.text(event),
+            Format::Json => format!("{}\n", document(event)),
+            Format::Yaml => format!("---\n{}", output::document(&document(event), Format::Yaml)?),
+        };
+        output::print(text.as_bytes())
+    }
+
+    fn text(&self, event: &Event) -> String {
+        let paint = self.paint;
+        let name = |finding: &Finding| paint.bold(&finding.resource.to_string());
+        match event {
+            Event::Drifted { finding, after, .. } => {
+                let first = format!("{} {}: {} (found in {})\n", paint.red("!"), name(finding), finding.why, shown(*after));
+                self.diff(finding).iter().fold(first, |text, line| {
+                    format!("{text}    {}\n", output::painted(line, paint))
+                })
+            }
+            Event::Recovered { finding } => format!("{} {}: is right again\n", paint.green("="), name(finding)),
+            Event::Healed { finding, took } => {
+                format!("{} {}: put back (in {})\n", paint.green("="), name(finding), shown(*took))
+            }
+            Event::HealFailed { finding, error, again_in } => {
+                let error = format!("{:#}", explain_ref(error));
+                format!("{} {}: cannot be put back, trying again in {}: {error}\n", paint.red("!"), name(finding), shown(*again_in))
+            }
+            Event::Fought { finding, times, wait } => format!(
+                "{} {}: somebody changes it over and over ({times} times): looking again in {}\n",
+                paint.red("!"),
+                name(finding),
+                shown(*wait)
+            ),
+        }
+    }
+
+    /// What was changed, where the right contents are at hand.
+    fn diff(&self, finding: &Finding) -> Vec<diff::Line> {
+        let (Part::Whole | Part::DropIn(_), Some(seen)) = (&finding.part, &finding.seen) else {
+            return Vec::new();
+        };
+        let right = finding.expected.hash().map(|hash| self.machine.state.contents(&self.machine.host, hash));
+        let (Some(Ok(right)), Entry::File { .. }) = (right, seen) else {
+            return Vec::new();
+        };
+        let Ok(Some(wrong)) = self.machine.read(&finding.path) else {
+            return Vec::new();
+        };
+        let step = Step {
+            resource: finding.resource.clone(),
+            part: finding.part.clone(),
+            path: finding.path.clone(),
+            before: finding.expected.clone(),
+            after: seen.clone(),
+        };
+        diff::of(&step, Some(&right), Some(&wrong))
+    }
+}
+
+fn explain_ref(error: &evenkeel_host::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+fn document(event: &Event) -> Value {
+    let (word, finding, rest) = match event {
+        Event::Drifted { finding, after, .. } => ("drifted", finding, json!({"afterSeconds": after.as_secs_f64()})),
+        Event::Recovered { finding } => ("recovered", finding, json!({})),
+        Event::Healed { finding, took } => ("healed", finding, json!({"tookSeconds": took.as_secs_f64()})),
+        Event::HealFailed { finding, error, again_in } => {
+            ("healFailed", finding, json!({"error": explain_ref(error), "againInSeconds": again_in.as_secs_f64()}))
+        }
+        Event::Fought { finding, times, wait } => {
+            ("fought", finding, json!({"times": times, "waitSeconds": wait.as_secs_f64()}))
+        }
+    };
+    let mut document = json!({
+        "event": word,
+        "resource": finding.resource.to_string(),
+        "path": finding.path,
+        "why": finding.why,
+    });
+    if let (Value::Object(document), Value::Object(rest)) = (&mut document, rest) {
+        document.extend(rest);
+    }
+    document
+}
+
+/// A time as people say it.
+fn shown(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{:.1} ms", time.as_secs_f64() * 1000.0)
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
 }

@@ -8,6 +8,8 @@ mod configs;
 #[cfg(test)]
 mod machine;
 
+#[cfg(all(test, target_os = "linux"))]
+mod power_cuts;
 #[cfg(test)]
 mod primitives;
 #[cfg(test)]

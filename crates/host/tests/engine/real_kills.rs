@@ -36,7 +36,7 @@ fn old() -> Config {
     config
 }
 
-fn new() -> Config {
+pub(crate) fn new() -> Config {
     let mut config = Config::default()
         .file("/etc/theirs.conf", "ours, second\n", 0o4755)
         .file("/etc/app/now/a/folder", "below\n", 0o600)
@@ -99,12 +99,12 @@ fn is_ready(program: &mut Child) {
 }
 
 /// The tree that every program starts from, and its two ends.
-struct Journey {
-    start: Machine,
-    ends: [(Config, Tree); 2],
+pub(crate) struct Journey {
+    pub(crate) start: Machine,
+    pub(crate) ends: [(Config, Tree); 2],
     /// How many changes the way takes.
-    changes: usize,
-    kinds: Vec<&'static str>,
+    pub(crate) changes: usize,
+    pub(crate) kinds: Vec<&'static str>,
     /// What was under way when a program was killed, and how often.
     hit: BTreeMap<&'static str, usize>,
     /// How often the next start had to go on.
@@ -112,7 +112,7 @@ struct Journey {
 }
 
 impl Journey {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let start = Machine::linux();
         live_on(&start);
         start.bring(&old()).unwrap();
