@@ -6,9 +6,12 @@
 pub mod disk;
 mod error;
 pub mod execute;
+pub mod memory;
 pub mod observe;
 mod place;
 mod store;
+pub mod verify;
+pub mod watch;
 
 #[cfg(target_os = "linux")]
 pub mod linux;

@@ -2,10 +2,12 @@
 
 mod disk;
 mod systemd;
+mod watch;
 
 use std::path::Path;
 
 pub use disk::RootedDisk;
+pub use watch::{Stopper, Watcher};
 
 use crate::Result;
 use crate::disk::Host;
@@ -32,6 +34,11 @@ impl LinuxHost {
             disk: RootedDisk::open(root)?,
             has_systemd: false,
         })
+    }
+
+    /// Watches `paths` for changes; whoever listens is first told to look at everything.
+    pub fn watch<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Result<Watcher> {
+        Watcher::new(&self.disk, paths)
     }
 }
 
