@@ -4,7 +4,7 @@
 //! pieces are small on purpose: how they make a write atomic and durable is written once, above
 //! them, and the simulated host can stop or forget between any two of them.
 
-use evenkeel_plan::entry::{Entry, Ids};
+use evenkeel_plan::entry::{Entry, Hash, Ids};
 
 use crate::Result;
 
@@ -26,6 +26,13 @@ pub trait Disk {
 
     /// What stands at `path`, not following it if it is a link.
     fn look(&self, path: &str) -> Result<Entry>;
+
+    /// As [`Disk::look`], for whoever knows the contents that are most likely there: comparing is
+    /// cheaper than hashing.
+    fn look_for(&self, path: &str, likely: &[u8], hash: Hash) -> Result<Entry> {
+        let _ = (likely, hash);
+        self.look(path)
+    }
 
     /// Whether `path` is a folder, following links inside the root.
     fn folder(&self, path: &str) -> Result<Folder>;

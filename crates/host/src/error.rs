@@ -53,6 +53,20 @@ pub enum Error {
         /// The lock.
         path: String,
     },
+    /// The machine lets us watch no more folders.
+    #[error(
+        "cannot watch {path}: the limit {limit} is reached: raise it, for example with `sysctl -w {limit}={enough}`"
+    )]
+    WatchLimit {
+        /// What was to be watched.
+        path: String,
+        /// The kernel's name of the limit.
+        limit: &'static str,
+        /// A value that will do on most machines.
+        enough: u32,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A step failed, and everything before it was undone.
     #[error("{step} failed; everything was put back as it was")]
     Undone {
@@ -92,6 +106,7 @@ impl Error {
             Self::Journal { .. } => "JournalUnreadable",
             Self::Lost { .. } => "ContentsLost",
             Self::Busy { .. } => "Busy",
+            Self::WatchLimit { .. } => "WatchLimitReached",
             Self::Undone { .. } => "UpdateUndone",
             Self::Unfinished { .. } => "UpdateUnfinished",
             Self::Stuck { .. } => "UndoFailed",

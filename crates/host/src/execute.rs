@@ -11,6 +11,7 @@ use evenkeel_plan::entry::{Entry, Hash, Ids};
 use evenkeel_plan::journal::{Direction, Journal};
 use evenkeel_plan::machine::{Plan, above};
 use evenkeel_plan::record::Record;
+use evenkeel_plan::targets::Targets;
 
 use crate::disk::{Disk, Host};
 use crate::place::{Placer, write_durably};
@@ -254,6 +255,14 @@ impl<'a, H: Host> Claim<'a, H> {
             needed(action.to_string(), told)?;
         }
         Ok(())
+    }
+
+    /// Keeps the contents of `targets` durably, so that they can be put back without `contents`.
+    pub fn keep_contents(&self, targets: &Targets, contents: &Contents) -> Result<()> {
+        let wanted = targets.values().filter_map(|target| target.entry.hash());
+        self.store().keep(&wanted.collect(), |hash| {
+            Ok(contents.get(hash).map(<[u8]>::to_vec))
+        })
     }
 
     /// Puts one path of ours back as the record says.

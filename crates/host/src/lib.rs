@@ -6,10 +6,13 @@
 pub mod disk;
 mod error;
 pub mod execute;
+pub mod memory;
 pub mod observe;
 mod place;
 pub mod simulated;
 mod store;
+pub mod verify;
+pub mod watch;
 
 #[cfg(target_os = "linux")]
 pub mod linux;

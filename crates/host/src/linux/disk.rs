@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -51,17 +52,14 @@ impl RootedDisk {
         self.place == Path::new("/")
     }
 
+    /// The handle of the root.
+    pub(super) const fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
     /// Opens `path` without leaving the root.
     fn open_in(&self, path: &str, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let path = if path.is_empty() { "/" } else { path };
-        loop {
-            match rustix::fs::openat2(&self.root, path, flags | OFlags::CLOEXEC, mode, inside) {
-                // Somebody renamed on the way: look again.
-                Err(Errno::AGAIN) => {}
-                other => return other,
-            }
-        }
+        open_below(&self.root, path, flags, mode)
     }
 
     /// The folder that holds `path`, and the last name of `path`.
@@ -121,33 +119,12 @@ impl RootedDisk {
         Ok(is(&stat, FileType::RegularFile).then(|| (File::from(file), stat)))
     }
 
-    fn label(&self, path: &str) -> Option<Vec<u8>> {
-        let file = self.file(path).ok()??.0;
-        let mut label = vec![0; 256];
-        let length = rustix::fs::fgetxattr(&file, LABEL, label.as_mut_slice()).ok()?;
-        label.truncate(length);
-        Some(label)
-    }
-
-    fn link_target(&self, path: &str) -> rustix::io::Result<String> {
-        let (parent, name) = self.parent(path)?;
-        let target = rustix::fs::readlinkat(&parent, name, Vec::new())?;
-        Ok(String::from_utf8_lossy(target.as_bytes()).into_owned())
-    }
-}
-
-fn is(stat: &Stat, kind: FileType) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == kind
-}
-
-fn mode_of(stat: &Stat) -> u32 {
-    stat.st_mode & 0o7777
-}
-
-impl Disk for RootedDisk {
-    type Lock = File;
-
-    fn look(&self, path: &str) -> Result<Entry> {
+    /// What stands at `path`; if it is a file, with the hash that `hash` finds.
+    fn look_with(
+        &self,
+        path: &str,
+        hash: impl FnOnce(&mut File, i64) -> io::Result<Hash>,
+    ) -> Result<Entry> {
         let failed = |error: io::Error| Error::path("read", path, error);
         // A file is what is there nearly always: opened, it is read and judged in one go.
         match self.file(path) {
@@ -176,6 +153,64 @@ impl Disk for RootedDisk {
                 owner: self.owner(&stat),
             },
             _ => Entry::Other,
+        })
+    }
+
+    fn label(&self, path: &str) -> Option<Vec<u8>> {
+        let file = self.file(path).ok()??.0;
+        let mut label = vec![0; 256];
+        let length = rustix::fs::fgetxattr(&file, LABEL, label.as_mut_slice()).ok()?;
+        label.truncate(length);
+        Some(label)
+    }
+
+    fn link_target(&self, path: &str) -> rustix::io::Result<String> {
+        let (parent, name) = self.parent(path)?;
+        let target = rustix::fs::readlinkat(&parent, name, Vec::new())?;
+        Ok(String::from_utf8_lossy(target.as_bytes()).into_owned())
+    }
+}
+
+/// Opens `path` below `root` without leaving it.
+pub(super) fn open_below(
+    root: &OwnedFd,
+    path: &str,
+    flags: OFlags,
+    mode: Mode,
+) -> rustix::io::Result<OwnedFd> {
+    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let path = if path.is_empty() { "/" } else { path };
+    loop {
+        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, mode, inside) {
+            // Somebody renamed on the way: look again.
+            Err(Errno::AGAIN) => {}
+            other => return other,
+        }
+    }
+}
+
+fn is(stat: &Stat, kind: FileType) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == kind
+}
+
+fn mode_of(stat: &Stat) -> u32 {
+    stat.st_mode & 0o7777
+}
+
+impl Disk for RootedDisk {
+    type Lock = File;
+
+    fn look(&self, path: &str) -> Result<Entry> {
+        self.look_with(path, hash)
+    }
+
+    fn look_for(&self, path: &str, likely: &[u8], its_hash: Hash) -> Result<Entry> {
+        self.look_with(path, |file, size| {
+            if is_like(file, size, likely)? {
+                return Ok(its_hash);
+            }
+            file.rewind()?;
+            hash(file, size)
         })
     }
 
@@ -356,18 +391,44 @@ impl Disk for RootedDisk {
     }
 }
 
+/// A file is read in pieces of this size.
+const ONE_GO: usize = 16 * 1024;
+
 fn hash(file: &mut File, size: i64) -> io::Result<Hash> {
-    const ONE_GO: usize = 16 * 1024;
     let mut digest = Sha256::new();
-    let mut buffer = [0; ONE_GO];
+    let mut buffer = [MaybeUninit::uninit(); ONE_GO];
     let mut left = usize::try_from(size).unwrap_or_default();
     loop {
-        let read = file.read(&mut buffer)?;
-        digest.update(&buffer[..read]);
-        left = left.saturating_sub(read);
+        let piece = read_piece(file, &mut buffer)?;
+        digest.update(piece);
+        left = left.saturating_sub(piece.len());
         // The size says where the end is; a file that grew is read on until it ends.
-        if read == 0 || (left == 0 && read < ONE_GO) {
+        if piece.is_empty() || (left == 0 && piece.len() < ONE_GO) {
             return Ok(Hash::from_digest(digest.finalize().into()));
         }
     }
+}
+
+/// Whether a file of this size has exactly these contents.
+fn is_like(file: &File, size: i64, contents: &[u8]) -> io::Result<bool> {
+    if usize::try_from(size) != Ok(contents.len()) {
+        return Ok(false);
+    }
+    let mut buffer = [MaybeUninit::uninit(); ONE_GO];
+    let mut left = contents;
+    loop {
+        let piece = read_piece(file, &mut buffer)?;
+        match left.strip_prefix(piece) {
+            // Shorter than it said it is.
+            Some(rest) if piece.is_empty() => return Ok(rest.is_empty()),
+            Some([]) if piece.len() < ONE_GO => return Ok(true),
+            Some(rest) => left = rest,
+            None => return Ok(false),
+        }
+    }
+}
+
+fn read_piece<'b>(file: &File, buffer: &'b mut [MaybeUninit<u8>]) -> io::Result<&'b [u8]> {
+    let (piece, _) = rustix::io::read(file, buffer)?;
+    Ok(piece)
 }

@@ -1,11 +1,17 @@
 //! A Linux machine: its file system, or a tree that is prepared for one, and its systemd.
 
 mod disk;
+mod interrupt;
+mod process;
 mod systemd;
+mod watch;
 
 use std::path::Path;
 
 pub use disk::RootedDisk;
+pub use interrupt::on_interrupt;
+pub use process::kill_when;
+pub use watch::{Stopper, Watcher};
 
 use crate::Result;
 use crate::disk::Host;
@@ -41,6 +47,11 @@ impl LinuxHost {
         } else {
             Ok(())
         }
+    }
+
+    /// Watches `paths` for changes; whoever listens is first told to look at everything.
+    pub fn watch<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Result<Watcher> {
+        Watcher::new(&self.disk, paths)
     }
 }
 

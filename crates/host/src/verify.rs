@@ -1,0 +1,81 @@
+//! Compares a machine with its targets: every difference, not the first one. Read only.
+
+use evenkeel_plan::desired::Contents;
+use evenkeel_plan::entry::Entry;
+use evenkeel_plan::resource::Resource;
+use evenkeel_plan::targets::{Part, Target, Targets};
+
+use crate::disk::{Disk, Host};
+use crate::{Error, Result};
+
+/// A path that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Whose path it is.
+    pub resource: Resource,
+    /// What the path is for that resource.
+    pub part: Part,
+    /// The path.
+    pub path: String,
+    /// What differs, in words; if the path could not be looked at, why not.
+    pub why: String,
+    /// What stands there; `None` if it could not be looked at.
+    pub seen: Option<Entry>,
+    /// What should stand there.
+    pub expected: Entry,
+}
+
+/// Every path of `targets` that is not as it should be, in the order of the paths.
+///
+/// Where `contents` has what should be in a file it is compared, which is quicker than hashing;
+/// none of it needs to be there.
+pub fn verify<H: Host>(host: &H, targets: &Targets, contents: &Contents) -> Vec<Finding> {
+    let disk = host.disk();
+    let look = |path: &str, target: &Target| {
+        let likely = target
+            .entry
+            .hash()
+            .and_then(|hash| Some((hash, contents.get(hash)?)));
+        match likely {
+            Some((hash, bytes)) => disk.look_for(path, bytes, hash),
+            None => disk.look(path),
+        }
+    };
+    targets
+        .iter()
+        .filter_map(|(path, target)| compare(path, target, look(path, target)))
+        .collect()
+}
+
+/// What is wrong at `path`, if anything.
+pub(crate) fn judge<D: Disk>(disk: &D, path: &str, target: &Target) -> Option<Finding> {
+    compare(path, target, disk.look(path))
+}
+
+fn compare(path: &str, target: &Target, seen: Result<Entry>) -> Option<Finding> {
+    let (why, seen) = match seen {
+        Ok(seen) if seen == target.entry => return None,
+        Ok(seen) => (target.part.difference(&seen, &target.entry), Some(seen)),
+        Err(error) => (chain(&error), None),
+    };
+    Some(Finding {
+        resource: target.resource.clone(),
+        part: target.part.clone(),
+        path: path.to_owned(),
+        why,
+        seen,
+        expected: target.entry.clone(),
+    })
+}
+
+/// An error with its causes, as one sentence: a finding is read by people and has no source.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut next = std::error::Error::source(error);
+    while let Some(source) = next {
+        text.push_str(": ");
+        text.push_str(&source.to_string());
+        next = source.source();
+    }
+    text
+}

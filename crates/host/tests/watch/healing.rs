@@ -1,0 +1,172 @@
+//! Drift of a real tree is put back, durably and without a fight.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_host::watch::Event;
+use rustix::fs::{CWD, RenameFlags};
+
+use crate::bed::{Bed, until};
+
+const ONE: &str = "/etc/app/one.conf";
+const DEEP: &str = "/opt/a/b/c/deep.conf";
+
+/// Covers M20.
+#[test]
+fn drift_is_repaired_in_place_and_told_with_what_differed() {
+    type Change = fn(&Bed);
+    let changes: [(Change, &str); 6] = [
+        (
+            |bed| fs::write(bed.at(DEEP), "x").unwrap(),
+            "contents differ",
+        ),
+        (
+            |bed| fs::set_permissions(bed.at(DEEP), fs::Permissions::from_mode(0o777)).unwrap(),
+            "mode is 0777, should be 0644",
+        ),
+        (|bed| fs::remove_file(bed.at(DEEP)).unwrap(), "missing"),
+        (
+            |bed| fs::rename(bed.at("/opt/a"), bed.at("/gone")).unwrap(),
+            "missing",
+        ),
+        (
+            |bed| {
+                symlink("/etc/shadow", bed.at("/opt/link")).unwrap();
+                fs::rename(bed.at("/opt/link"), bed.at(DEEP)).unwrap();
+            },
+            "is a symbolic link, should be a file",
+        ),
+        (
+            |bed| {
+                fs::rename(bed.at("/opt/a/b/c"), bed.at("/opt/aside")).unwrap();
+            },
+            "missing",
+        ),
+    ];
+    let bed = Bed::with(&[ONE, DEEP]);
+    let watch = bed.heal();
+    for (change, why) in changes {
+        change(&bed);
+        watch.drifted(DEEP, why);
+        match watch.next() {
+            Event::Healed { finding, .. } => {
+                assert_eq!((&*finding.path, &*finding.why), (DEEP, why));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(bed.is_right(DEEP), "after {why}");
+    }
+}
+
+#[test]
+fn what_is_healed_is_neither_drift_nor_recovery() {
+    let bed = Bed::with(&[ONE]);
+    let watch = bed.heal();
+    fs::write(bed.at(ONE), "x").unwrap();
+    watch.drifted(ONE, "contents differ");
+    assert!(matches!(watch.next(), Event::Healed { .. }));
+    let told = watch.so_far(&bed);
+    assert!(told.is_empty(), "{told:?}");
+}
+
+#[test]
+fn everything_that_drifted_before_the_start_is_healed() {
+    let paths: Vec<String> = (0..50).map(|n| format!("/etc/many/{n}")).collect();
+    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let bed = Bed::with(&names);
+    fs::remove_dir_all(bed.at("/etc")).unwrap();
+    let _watch = bed.heal();
+    until("all files", || names.iter().all(|path| bed.is_right(path)));
+}
+
+#[test]
+fn what_cannot_be_healed_is_told_once_and_healed_when_it_can_be() {
+    let bed = Bed::with(&[ONE, DEEP]);
+    let watch = bed.heal();
+    // A folder with somebody's file in it comes in the way, in one instant.
+    fs::create_dir(bed.at("/etc/ready")).unwrap();
+    fs::write(bed.at("/etc/ready/theirs"), "x").unwrap();
+    let exchange = || {
+        let (ready, one) = (bed.at("/etc/ready"), bed.at(ONE));
+        rustix::fs::renameat_with(CWD, ready, CWD, one, RenameFlags::EXCHANGE).unwrap();
+    };
+    exchange();
+    watch.drifted(ONE, "is a directory, should be a file");
+    // Several tries of ours, of which one is told.
+    match watch.next() {
+        Event::HealFailed { finding, .. } => assert_eq!(finding.path, ONE),
+        other => panic!("{other:?}"),
+    }
+    let told = watch.events.recv_timeout(Duration::from_secs(1));
+    assert!(told.is_err(), "{told:?}");
+    assert!(bed.at(ONE).join("theirs").exists());
+    fs::rename(bed.at(ONE), bed.at("/etc/away")).unwrap();
+    until("the file to be back", || bed.is_right(ONE));
+    // Meanwhile the others are looked after.
+    fs::write(bed.at(DEEP), "x").unwrap();
+    until("the other file to be back", || bed.is_right(DEEP));
+}
+
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_path_that_is_fought_over_is_healed_ever_more_rarely_and_in_the_end() {
+    let bed = Bed::with(&[ONE]);
+    let watch = bed.heal();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        // Also if an assertion fails: the scope waits for its thread.
+        let _over = OnDrop(&over);
+        threads.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if bed.is_right(ONE) {
+                    let _ = fs::write(bed.at(ONE), "theirs");
+                }
+                std::thread::yield_now();
+            }
+        });
+        let start = Instant::now();
+        let mut waits = Vec::new();
+        while waits.len() < 4 {
+            match watch.next() {
+                Event::Fought { finding, wait, .. } => {
+                    assert_eq!(finding.path, ONE);
+                    waits.push(wait);
+                }
+                Event::Drifted { .. } | Event::Healed { .. } | Event::Recovered { .. } => {}
+                failed @ Event::HealFailed { .. } => panic!("{failed:?}"),
+            }
+        }
+        assert!(waits.is_sorted_by(|one, next| one < next), "{waits:?}");
+        // 64 times each of the waits, but for the last, which has just begun.
+        let waited: Duration = waits[..3].iter().map(|wait| *wait * 64).sum();
+        assert!(start.elapsed() > waited, "{:?}", start.elapsed());
+    });
+    until("the end of the fight", || bed.is_right(ONE));
+}
+
+#[test]
+fn stopping_ends_it_at_once_though_much_is_left_to_heal() {
+    let paths: Vec<String> = (0..2_000).map(|n| format!("/etc/many/{n}")).collect();
+    let names: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let bed = Bed::with(&names);
+    fs::remove_dir_all(bed.at("/etc")).unwrap();
+    let mut watch = bed.heal();
+    while !matches!(watch.next(), Event::Healed { .. }) {}
+    let start = Instant::now();
+    watch.stopper.stop();
+    watch.thread.take().unwrap().join().unwrap().unwrap();
+    assert!(start.elapsed() < Duration::from_secs(1));
+    assert!(
+        !names.iter().all(|path| bed.is_right(path)),
+        "it was too quick to tell"
+    );
+}
