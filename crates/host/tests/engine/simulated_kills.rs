@@ -136,7 +136,7 @@ fn killed_again_and_again_while_it_recovers_a_machine_still_ends_well() {
                     host.cut(&mut |ways| chance.below(ways))
                 };
                 let after = chance.below(40);
-                what.push_str(&format!(", again after {after}"));
+                what = format!("{what}, again after {after}");
                 host.stop_after(after);
                 _ = resume(&host);
             }
