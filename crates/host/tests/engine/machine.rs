@@ -254,7 +254,10 @@ impl Machine {
     }
 
     pub(crate) fn file_of(&self, path: &str, contents: &str, mode: u32, owner: Ids) {
-        if let Some((folder, _)) = path.rsplit_once('/').filter(|(folder, _)| *folder != "") {
+        if let Some((folder, _)) = path
+            .rsplit_once('/')
+            .filter(|(folder, _)| !folder.is_empty())
+        {
             self.folder(folder);
         }
         self.disk.remove(path).unwrap();
@@ -338,6 +341,14 @@ pub(crate) fn every_machine(promise: impl Fn(&Machine)) {
         eprintln!("on the {} machine:", machine.name());
         promise(machine);
     }
+}
+
+/// Every kind of machine, with the folder that holds our state.
+pub(crate) fn every_ready_machine(promise: impl Fn(&Machine)) {
+    every_machine(|machine| {
+        machine.folder("/var/lib");
+        promise(machine);
+    });
 }
 
 /// What the operating system said.

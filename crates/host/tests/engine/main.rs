@@ -16,7 +16,10 @@ mod primitives;
 mod promises;
 #[cfg(test)]
 mod random;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod real_kills;
 #[cfg(test)]
 mod simulated_kills;
+#[cfg(test)]
+mod unit_promises;

@@ -2,25 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_api::machine_config::Unit;
 use evenkeel_host::Error;
 use evenkeel_host::disk::Disk;
 use evenkeel_host::execute::Claim;
 use evenkeel_host::simulated::Told;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
 
-use crate::configs::{
-    Config, POLICY, UNITS, WANTED, WANTS, drop_in, enabled, live_on, masked, our_unit,
-};
-use crate::machine::{Machine, STATE, Tree, state};
-
-/// Every kind of machine, with the folder that holds our state.
-fn every_machine(promise: impl Fn(&Machine)) {
-    crate::machine::every_machine(|machine| {
-        machine.folder("/var/lib");
-        promise(machine);
-    });
-}
+use crate::configs::{Config, POLICY, WANTED, enabled, live_on, masked, our_unit};
+use crate::machine::{Machine, STATE, Tree, every_ready_machine, state};
 
 /// One of everything that a configuration can do to a machine.
 fn one_of_everything() -> Config {
@@ -93,7 +82,7 @@ fn stamps(_: &Machine) -> BTreeSet<String> {
 /// Covers M07, M08.
 #[test]
 fn apply_brings_everything_that_is_desired_and_nothing_else() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         live_on(machine);
         let before = machine.tree();
         machine.bring(&one_of_everything()).unwrap();
@@ -171,7 +160,7 @@ fn apply_brings_everything_that_is_desired_and_nothing_else() {
 /// Covers M07, M08.
 #[test]
 fn apply_twice_changes_nothing_the_second_time_not_even_an_mtime() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         live_on(machine);
         machine.bring(&one_of_everything()).unwrap();
         let (tree, before, told) = (machine.tree(), stamps(machine), machine.services.told());
@@ -187,7 +176,7 @@ fn apply_twice_changes_nothing_the_second_time_not_even_an_mtime() {
 /// Covers M07, M08.
 #[test]
 fn what_is_no_longer_desired_goes_and_what_it_replaced_comes_back() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         live_on(machine);
         let before = machine.tree();
         machine.bring(&one_of_everything()).unwrap();
@@ -203,7 +192,7 @@ fn what_is_no_longer_desired_goes_and_what_it_replaced_comes_back() {
 /// Covers M07.
 #[test]
 fn a_strangers_file_in_a_folder_that_we_made_keeps_the_folder() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         machine
             .bring(&Config::default().file("/opt/ours/file", "x", 0o644))
             .unwrap();
@@ -218,7 +207,7 @@ fn a_strangers_file_in_a_folder_that_we_made_keeps_the_folder() {
 /// Covers M07.
 #[test]
 fn what_already_stands_right_is_adopted_untouched_and_never_removed() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         machine.file("/etc/right", "right", 0o640);
         let before = machine.tree();
         let config = Config::default().file("/etc/right", "right", 0o640);
@@ -243,7 +232,7 @@ fn what_already_stands_right_is_adopted_untouched_and_never_removed() {
 /// Covers M07, M08, M09.
 #[test]
 fn when_a_service_refuses_the_new_configuration_everything_is_put_back() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         live_on(machine);
         machine.folder("/etc/containers");
         machine.file(POLICY, "old", 0o600);
@@ -267,7 +256,7 @@ fn when_a_service_refuses_the_new_configuration_everything_is_put_back() {
 /// Covers M07, M08, M09.
 #[test]
 fn when_units_cannot_be_read_again_everything_is_put_back() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         live_on(machine);
         let before = machine.tree();
         machine.services.refuse_reload_units();
@@ -292,7 +281,7 @@ fn when_units_cannot_be_read_again_everything_is_put_back() {
 /// Covers M07.
 #[test]
 fn a_folder_of_ours_becomes_a_file_and_a_folder_again() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         machine.folder("/etc");
         let folder =
             Config::default()
@@ -320,7 +309,7 @@ fn a_folder_of_ours_becomes_a_file_and_a_folder_again() {
 /// Covers M07, M09.
 #[test]
 fn a_folder_with_a_strangers_file_in_it_does_not_become_a_file() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         let folder = Config::default().file("/etc/app/a", "a", 0o644);
         machine.bring(&folder).unwrap();
         machine.file("/etc/app/theirs", "theirs", 0o644);
@@ -336,7 +325,7 @@ fn a_folder_with_a_strangers_file_in_it_does_not_become_a_file() {
 /// Covers M07.
 #[test]
 fn a_strangers_folder_is_never_replaced() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         machine.folder("/etc/app");
         let before = machine.tree();
         let error = machine
@@ -356,7 +345,7 @@ fn a_strangers_folder_is_never_replaced() {
 /// Covers M07.
 #[test]
 fn a_path_that_leaves_the_root_is_refused_before_anything_is_touched() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         machine.folder("/etc");
         machine.link("/etc/out", "/../../../proc/self/root/tmp");
         let before = machine.tree();
@@ -377,98 +366,10 @@ fn a_path_that_leaves_the_root_is_refused_before_anything_is_touched() {
     });
 }
 
-/// Covers M08.
-#[test]
-fn a_unit_that_was_disabled_stays_disabled_and_is_enabled_again_when_it_is_no_longer_ours() {
-    every_machine(|machine| {
-        live_on(machine);
-        let before = machine.tree();
-        let path = format!("{WANTS}/started.service");
-        let disabled = Config::default().unit("started.service", enabled(false));
-        for _ in 0..3 {
-            machine.bring(&disabled).unwrap();
-            assert_eq!(machine.disk.look(&path).unwrap(), Entry::Absent);
-        }
-        machine.bring(&Config::default()).unwrap();
-        assert_eq!(machine.tree(), before);
-        machine.bring(&disabled).unwrap();
-        machine
-            .bring(&Config::default().unit("started.service", enabled(true)))
-            .unwrap();
-        assert_eq!(machine.tree(), before);
-    });
-}
-
-/// Covers M08.
-#[test]
-fn a_unit_that_only_we_brought_is_not_taken_for_one_of_the_machine() {
-    every_machine(|machine| {
-        live_on(machine);
-        machine
-            .bring(&Config::default().unit("ours.service", our_unit("/bin/true")))
-            .unwrap();
-        let before = machine.tree();
-        let without = Config::default().unit("ours.service", enabled(true));
-        let error = machine.bring(&without).unwrap_err();
-        assert!(matches!(error, Error::Refused(_)), "{error:?}");
-        assert_eq!(machine.tree(), before);
-    });
-}
-
-/// Covers M08.
-#[test]
-fn the_administrators_unit_is_enabled_also_while_ours_stands_in_its_place() {
-    every_machine(|machine| {
-        live_on(machine);
-        let theirs = Config::default().unit("admin.service", enabled(true));
-        machine.bring(&theirs).unwrap();
-        let enabled_theirs = machine.tree();
-        machine
-            .bring(&Config::default().unit("admin.service", our_unit("/bin/true")))
-            .unwrap();
-        machine.bring(&theirs).unwrap();
-        assert_eq!(machine.tree(), enabled_theirs);
-        let both = Unit {
-            masked: true,
-            ..enabled(true)
-        };
-        let both = Config::default().unit("admin.service", both);
-        machine.bring(&both).unwrap();
-        assert_eq!(machine.plan(&both).unwrap().steps, []);
-    });
-}
-
-/// Covers M08.
-#[test]
-fn a_unit_follows_the_presets_and_its_drop_ins_come_and_go() {
-    every_machine(|machine| {
-        live_on(machine);
-        let before = machine.tree();
-        let preset = Unit {
-            enabled: None,
-            ..our_unit("/bin/true")
-        };
-        let config = Config::default()
-            .unit("quiet.service", preset.clone())
-            .unit("loud.service", preset)
-            .unit("vendor.service", drop_in("a.conf", "[Service]\n"));
-        machine.bring(&config).unwrap();
-        let linked = |name: &str| machine.disk.look(&format!("{WANTS}/{name}")).unwrap();
-        assert_eq!(linked("quiet.service"), Entry::Absent);
-        assert_eq!(
-            linked("loud.service"),
-            link(&format!("{UNITS}/loud.service"))
-        );
-        assert_eq!(linked("vendor.service"), Entry::Absent);
-        machine.bring(&Config::default()).unwrap();
-        assert_eq!(machine.tree(), before);
-    });
-}
-
 /// Covers M07.
 #[test]
 fn a_file_whose_folder_somebody_removed_can_still_be_pruned() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         machine.file("/srv/app/conf", "theirs", 0o644);
         let config = Config::default().file("/srv/app/conf", "ours", 0o644);
         machine.bring(&config).unwrap();
@@ -482,7 +383,7 @@ fn a_file_whose_folder_somebody_removed_can_still_be_pruned() {
 
 #[test]
 fn two_at_once_cannot_change_a_machine() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         let state = state();
         let claim = Claim::take(machine, &state).unwrap();
         assert!(matches!(
@@ -497,7 +398,7 @@ fn two_at_once_cannot_change_a_machine() {
 /// Covers X05.
 #[test]
 fn the_journal_of_a_newer_program_is_left_alone() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         machine
             .bring(&Config::default().file("/etc/a", "a", 0o644))
             .unwrap();
@@ -517,7 +418,7 @@ fn the_journal_of_a_newer_program_is_left_alone() {
 /// Covers M20.
 #[test]
 fn healing_puts_one_path_back_with_the_folders_above_it() {
-    every_machine(|machine| {
+    every_ready_machine(|machine| {
         let config = Config::default().file("/opt/ours/deep/file", "x", 0o640);
         machine.bring(&config).unwrap();
         let before = machine.tree();

@@ -23,10 +23,17 @@ struct Journey {
 
 impl Journey {
     fn of((old, new, _): &Pair) -> Self {
-        let machine = Machine::simulated();
-        live_on(&machine);
-        let start = machine.into_simulated().unwrap();
+        let start = lived_on();
         bring(&start, old).unwrap();
+        Self::from(&start, old, new)
+    }
+
+    /// To a machine that we never saw before.
+    fn of_first_contact((_, new, _): &Pair) -> Self {
+        Self::from(&lived_on(), &Config::default(), new)
+    }
+
+    fn from(start: &SimulatedHost, old: &Config, new: &Config) -> Self {
         start.settle();
         let end = start.snapshot();
         bring(&end, new).unwrap();
@@ -81,6 +88,12 @@ impl Journey {
     }
 }
 
+fn lived_on() -> SimulatedHost {
+    let machine = Machine::simulated();
+    live_on(&machine);
+    machine.into_simulated().unwrap()
+}
+
 fn resume<H: Host>(host: &H) -> Result<(), Error> {
     Claim::take(host, &state()).map(|_| ())
 }
@@ -88,7 +101,7 @@ fn resume<H: Host>(host: &H) -> Result<(), Error> {
 /// Covers M09, X05.
 #[test]
 fn killed_after_any_change_a_machine_is_at_the_old_or_at_the_new_configuration() {
-    for_pairs(12, |pair| {
+    for_pairs(8, |pair| {
         let journey = Journey::of(pair);
         let mut chance = Chance(pair.2);
         for changes in 0..journey.changes {
@@ -101,7 +114,7 @@ fn killed_after_any_change_a_machine_is_at_the_old_or_at_the_new_configuration()
 /// Covers M09, X05.
 #[test]
 fn without_power_after_any_change_a_machine_is_at_the_old_or_at_the_new_configuration() {
-    for_pairs(12, |pair| {
+    for_pairs(8, |pair| {
         let journey = Journey::of(pair);
         let mut chance = Chance(pair.2);
         for changes in 0..journey.changes {
@@ -122,34 +135,45 @@ fn without_power_after_any_change_a_machine_is_at_the_old_or_at_the_new_configur
 /// Covers M09, X05.
 #[test]
 fn killed_again_and_again_while_it_recovers_a_machine_still_ends_well() {
-    for_pairs(12, |pair| {
-        let journey = Journey::of(pair);
-        let mut chance = Chance(pair.2);
-        for changes in 0..journey.changes {
-            let mut host = journey.killed_after(changes);
-            let mut what = format!("killed after {changes}");
-            for _ in 0..3 {
-                host = if chance.below(2) == 0 {
-                    host.reborn()
-                } else {
-                    what.push_str(", power cut");
-                    host.cut(&mut |ways| chance.below(ways))
-                };
-                let after = chance.below(40);
-                what.push_str(&format!(", again after {after}"));
-                host.stop_after(after);
-                _ = resume(&host);
-            }
-            let host = host.cut(&mut |ways| chance.below(ways));
-            journey.ends_well(&host, &mut chance, &what);
-        }
+    for_pairs(8, |pair| recovers(&Journey::of(pair), &mut Chance(pair.2)));
+}
+
+/// Covers M09, X05.
+#[test]
+fn killed_again_and_again_on_first_contact_a_machine_still_ends_well() {
+    for_pairs(8, |pair| {
+        recovers(&Journey::of_first_contact(pair), &mut Chance(pair.2));
     });
+}
+
+/// Killed after any change, and then again while it recovers, in either way.
+fn recovers(journey: &Journey, chance: &mut Chance) {
+    // Each pair takes every third change, beginning somewhere else.
+    for changes in (chance.below(3)..journey.changes).step_by(3) {
+        let mut host = journey.killed_after(changes);
+        let mut what = format!("killed after {changes}");
+        for _ in 0..3 {
+            host = if chance.below(2) == 0 {
+                host.reborn()
+            } else {
+                what.push_str(", power cut");
+                host.cut(&mut |ways| chance.below(ways))
+            };
+            let after = chance.below(40);
+            what = format!("{what}, again after {after}");
+            host.stop_after(after);
+            // On first contact nothing may have begun yet: then it is begun anew.
+            _ = bring(&host, &journey.new.0);
+        }
+        let host = host.cut(&mut |ways| chance.below(ways));
+        journey.ends_well(&host, chance, &what);
+    }
 }
 
 /// Covers M09, X05.
 #[test]
 fn when_any_call_fails_everything_is_put_back_or_the_next_start_does_it() {
-    for_pairs(10, |pair| {
+    for_pairs(8, |pair| {
         let journey = Journey::of(pair);
         let mut chance = Chance(pair.2);
         for call in 0..journey.calls {
@@ -176,7 +200,7 @@ fn when_any_call_fails_everything_is_put_back_or_the_next_start_does_it() {
 /// Covers M09, X05.
 #[test]
 fn killed_while_it_goes_back_a_machine_ends_well() {
-    for_pairs(12, |pair| {
+    for_pairs(8, |pair| {
         let journey = Journey::of(pair);
         let mut chance = Chance(pair.2);
         for _ in 0..40 {
@@ -200,11 +224,9 @@ fn killed_while_it_goes_back_a_machine_ends_well() {
 /// Covers M20.
 #[test]
 fn killed_while_it_heals_a_machine_has_the_drift_or_not() {
-    let machine = Machine::simulated();
-    live_on(&machine);
+    let start = lived_on();
     let config = Config::default().file("/opt/ours/file", "ours", 0o640);
-    machine.bring(&config).unwrap();
-    let start = machine.into_simulated().unwrap();
+    bring(&start, &config).unwrap();
     let healthy = start.tree();
     let owned = state().record(&start).unwrap().owned;
     let heal = |host: &SimulatedHost| -> Result<(), Error> {
