@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use evenkeel_api::machine_config::{File, MachineConfig, Owner, Unit};
-use evenkeel_host::linux::{Watcher, kill_when};
-use evenkeel_host::disk::Host;
+use evenkeel_host::linux::kill_when;
 use evenkeel_host::observe;
 use evenkeel_host::watch::{Event, Monitor};
 
@@ -32,7 +31,10 @@ pub(crate) fn run() -> Result<Ending> {
         .prefix("evenkeel-demo-")
         .tempdir()
         .context("cannot make a folder for the demo in the temporary folder")?;
-    let demo = Demo { folder: folder.path().to_owned(), paint: Paint::for_stdout() };
+    let demo = Demo {
+        folder: folder.path().to_owned(),
+        paint: Paint::for_stdout(),
+    };
     std::fs::create_dir(demo.root()).context("cannot make the demo's tree")?;
     demo.play()?;
     Ok(Ending::Well)
@@ -59,11 +61,19 @@ impl Demo {
         self.heal()?;
 
         self.say("Three updates, before anything is touched. A search registry appended: the runtime reloads.")?;
-        put(&mut config, REGISTRIES, "unqualified-search-registries = [\"quay.io\", \"docker.io\"]\n");
+        put(
+            &mut config,
+            REGISTRIES,
+            "unqualified-search-registries = [\"quay.io\", \"docker.io\"]\n",
+        );
         self.give("reload.yaml", &config)?;
         self.run("plan", "reload.yaml")?;
         self.say("A registry that is used by tag moves: pods leave first.")?;
-        put(&mut config, REGISTRIES, "unqualified-search-registries = [\"registry.example.com\"]\n");
+        put(
+            &mut config,
+            REGISTRIES,
+            "unqualified-search-registries = [\"registry.example.com\"]\n",
+        );
         self.give("drain.yaml", &config)?;
         self.run("plan", "drain.yaml")?;
         self.say("A time server changes: nothing running is known to pick that up, so the machine reboots.")?;
@@ -73,11 +83,17 @@ impl Demo {
 
         self.say(&format!("Last: {MANY} new files, and the apply is killed in the middle (SIGKILL, no chance to clean up)."))?;
         for number in 0..MANY {
-            put(&mut config, &format!("/etc/many/{number:04}.conf"), &format!("number = {number}\n"));
+            put(
+                &mut config,
+                &format!("/etc/many/{number:04}.conf"),
+                &format!("number = {number}\n"),
+            );
         }
         self.give("many.yaml", &config)?;
         self.kill_in_the_middle()?;
-        self.say("The next start finds the journal and finishes it. Then everything is as declared.")?;
+        self.say(
+            "The next start finds the journal and finishes it. Then everything is as declared.",
+        )?;
         self.resume()?;
         self.run("verify", "many.yaml")
     }
@@ -90,37 +106,54 @@ impl Demo {
         output::print(format!("\n{}\n", self.paint.bold(&format!("# {sentence}"))).as_bytes())
     }
 
-    fn tell(&self, line: &str) -> Result<()> {
-        output::print(format!("{line}\n").as_bytes())
-    }
-
     fn give(&self, name: &str, config: &MachineConfig) -> Result<()> {
-        std::fs::write(self.folder.join(name), config.to_yaml()).with_context(|| format!("cannot write {name}"))
+        std::fs::write(self.folder.join(name), config.to_yaml())
+            .with_context(|| format!("cannot write {name}"))
     }
 
     /// Runs a command as if it had been typed.
     fn run(&self, command: &str, file: &str) -> Result<()> {
-        self.tell(&self.paint.dim(&format!("$ evenkeel {command} -f {file} --root tree")))?;
-        let path = self.folder.join(file);
-        let words: [&OsStr; 6] =
-            ["evenkeel".as_ref(), command.as_ref(), "-f".as_ref(), path.as_ref(), "--root".as_ref(), self.root().leak()];
+        tell(
+            &self
+                .paint
+                .dim(&format!("$ evenkeel {command} -f {file} --root tree")),
+        )?;
+        let (path, root) = (self.folder.join(file), self.root());
+        let words: [&OsStr; 6] = [
+            "evenkeel".as_ref(),
+            command.as_ref(),
+            "-f".as_ref(),
+            path.as_ref(),
+            "--root".as_ref(),
+            root.as_ref(),
+        ];
         let arguments = Arguments::try_parse_from(words).context("the demo typed nonsense")?;
         crate::dispatch(arguments.command).map(|_| ())
     }
 
     /// A watch that heals, and somebody who tampers.
     fn heal(&self) -> Result<()> {
-        self.tell(&self.paint.dim("$ evenkeel watch --heal -f worker.yaml --root tree &"))?;
-        let machine = Machine::at(&Place { root: Some(self.root()) })?;
+        tell(
+            &self
+                .paint
+                .dim("$ evenkeel watch --heal -f worker.yaml --root tree &"),
+        )?;
+        let machine = Machine::at(&Place {
+            root: Some(self.root()),
+        })?;
         let wanted = Wanted::read(&[self.folder.join("worker.yaml")])?;
-        let targets = observe::targets_of(&machine.host, &machine.state, &wanted.desired).map_err(explain)?;
-        let mut watcher = Watcher::new(machine.host.disk(), targets.keys().map(String::as_str)).map_err(explain)?;
+        let targets =
+            observe::targets_of(&machine.host, &machine.state, &wanted.desired).map_err(explain)?;
+        let mut watcher = machine
+            .host
+            .watch(targets.keys().map(String::as_str))
+            .map_err(explain)?;
         let stopper = watcher.stopper();
-        let (tell, told) = mpsc::channel();
+        let (send, told) = mpsc::channel();
         std::thread::scope(|threads| -> Result<()> {
             let watching = threads.spawn(|| {
                 let mut monitor = Monitor::healing(&machine.host, &machine.state, targets.clone());
-                monitor.run(&mut watcher, &mut |event| _ = tell.send(event))
+                monitor.run(&mut watcher, &mut |event| _ = send.send(event))
             });
             let tampered = self.tamper(&told);
             stopper.stop();
@@ -133,20 +166,36 @@ impl Demo {
     }
 
     fn tamper(&self, told: &mpsc::Receiver<Event>) -> Result<()> {
-        self.tell(&self.paint.dim("$ echo 'server evil.example.com' >> tree/etc/chrony.conf"))?;
+        tell(
+            &self
+                .paint
+                .dim("$ echo 'server evil.example.com' >> tree/etc/chrony.conf"),
+        )?;
         let path = self.root().join(CHRONY.trim_start_matches('/'));
         let mut text = std::fs::read_to_string(&path).context("cannot read the demo's file")?;
         text.push_str("server evil.example.com\n");
         std::fs::write(&path, text).context("cannot tamper with the demo's file")?;
         loop {
-            match told.recv_timeout(PATIENCE).context("the watch did not notice in time")? {
+            match told
+                .recv_timeout(PATIENCE)
+                .context("the watch did not notice in time")?
+            {
                 Event::Drifted { finding, after, .. } => {
-                    let found = format!("! {}: {} (found in {:.1} ms)", finding.resource, finding.why, millis(after));
-                    self.tell(&self.paint.red(&found))?;
+                    let found = format!(
+                        "! {}: {} (found in {:.1} ms)",
+                        finding.resource,
+                        finding.why,
+                        millis(after)
+                    );
+                    tell(&self.paint.red(&found))?;
                 }
                 Event::Healed { finding, took } => {
-                    let healed = format!("= {}: put back (in {:.1} ms)", finding.resource, millis(took));
-                    return self.tell(&self.paint.green(&healed));
+                    let healed = format!(
+                        "= {}: put back (in {:.1} ms)",
+                        finding.resource,
+                        millis(took)
+                    );
+                    return tell(&self.paint.green(&healed));
                 }
                 Event::HealFailed { error, .. } => return Err(explain(error)),
                 Event::Recovered { .. } | Event::Fought { .. } => {}
@@ -155,28 +204,51 @@ impl Demo {
     }
 
     fn kill_in_the_middle(&self) -> Result<()> {
-        self.tell(&self.paint.dim("$ evenkeel apply -f many.yaml --root tree & sleep a little; kill -9 $!"))?;
+        tell(
+            &self
+                .paint
+                .dim("$ evenkeel apply -f many.yaml --root tree & sleep a little; kill -9 $!"),
+        )?;
         let program = std::env::current_exe().context("cannot find this program")?;
         let (root, file) = (self.root(), self.folder.join("many.yaml"));
-        let words: [&OsStr; 5] = ["apply".as_ref(), "-f".as_ref(), file.as_ref(), "--root".as_ref(), root.as_ref()];
+        let words: [&OsStr; 5] = [
+            "apply".as_ref(),
+            "-f".as_ref(),
+            file.as_ref(),
+            "--root".as_ref(),
+            root.as_ref(),
+        ];
         let half = root.join(format!("etc/many/{:04}.conf", MANY / 2));
         let killed = kill_when(&program, &words, PATIENCE, || half.exists()).map_err(explain)?;
         if !killed {
-            return self.tell("(this machine is so fast that it was done before it could be killed)");
+            return tell("(this machine is so fast that it was done before it could be killed)");
         }
         let there = std::fs::read_dir(root.join("etc/many")).map_or(0, Iterator::count);
-        self.tell(&self.paint.red(&format!("Killed, with about {there} of {MANY} files in place.")))
+        tell(&self.paint.red(&format!(
+            "Killed, with about {there} of {MANY} files in place."
+        )))
     }
 
     fn resume(&self) -> Result<()> {
-        self.tell(&self.paint.dim("$ evenkeel apply -f many.yaml --root tree"))?;
-        let machine = Machine::at(&Place { root: Some(self.root()) })?;
-        let claim = evenkeel_host::execute::Claim::take(&machine.host, &machine.state).map_err(explain)?;
+        tell(&self.paint.dim("$ evenkeel apply -f many.yaml --root tree"))?;
+        let machine = Machine::at(&Place {
+            root: Some(self.root()),
+        })?;
+        let claim =
+            evenkeel_host::execute::Claim::take(&machine.host, &machine.state).map_err(explain)?;
         match claim.resumed() {
-            Some(_) => self.tell(&self.paint.green("An earlier apply was interrupted; it was finished.")),
-            None => self.tell("There was nothing to finish."),
+            Some(_) => tell(
+                &self
+                    .paint
+                    .green("An earlier apply was interrupted; it was finished."),
+            ),
+            None => tell("There was nothing to finish."),
         }
     }
+}
+
+fn tell(line: &str) -> Result<()> {
+    output::print(format!("{line}\n").as_bytes())
 }
 
 fn millis(time: Duration) -> f64 {
@@ -196,7 +268,8 @@ fn put(config: &mut MachineConfig, path: &str, text: &str) {
 fn worker() -> MachineConfig {
     let unit = Unit {
         contents: Some(
-            "[Service]\nExecStart=/usr/bin/node-tuner\n\n[Install]\nWantedBy=multi-user.target\n".to_owned(),
+            "[Service]\nExecStart=/usr/bin/node-tuner\n\n[Install]\nWantedBy=multi-user.target\n"
+                .to_owned(),
         ),
         enabled: Some(true),
         ..Unit::default()
@@ -206,8 +279,20 @@ fn worker() -> MachineConfig {
         units: BTreeMap::from([("node-tuner.service".to_owned(), unit)]),
         ..MachineConfig::default()
     };
-    put(&mut config, CHRONY, "server 0.pool.example.com iburst\nmakestep 1.0 3\n");
-    put(&mut config, REGISTRIES, "unqualified-search-registries = [\"quay.io\"]\n");
-    put(&mut config, POLICY, "{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}\n");
+    put(
+        &mut config,
+        CHRONY,
+        "server 0.pool.example.com iburst\nmakestep 1.0 3\n",
+    );
+    put(
+        &mut config,
+        REGISTRIES,
+        "unqualified-search-registries = [\"quay.io\"]\n",
+    );
+    put(
+        &mut config,
+        POLICY,
+        "{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}\n",
+    );
     config
 }

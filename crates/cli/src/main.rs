@@ -18,6 +18,7 @@ mod watch;
 use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::{CommandFactory, Parser};
 
 use arguments::{Arguments, Command};
@@ -31,20 +32,7 @@ enum Ending {
 }
 
 fn main() -> ExitCode {
-    let ending = match Arguments::parse().command {
-        Command::Plan(arguments) => plan::run(&arguments),
-        Command::Apply(arguments) => apply::run(&arguments),
-        Command::Verify(arguments) => verify::run(&arguments),
-        Command::Watch(arguments) => watch::run(&arguments),
-        Command::Render(arguments) => render::run(&arguments),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Demo => demo::run(),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "evenkeel", &mut script);
-            output::print(&script).map(|()| Ending::Well)
-        }
-    };
+    let ending = dispatch(Arguments::parse().command);
     match ending {
         Ok(Ending::Well) => ExitCode::SUCCESS,
         Ok(Ending::Differs) => ExitCode::from(2),
@@ -57,6 +45,24 @@ fn main() -> ExitCode {
             }
             let _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::from(1)
+        }
+    }
+}
+
+/// Does what was typed.
+fn dispatch(command: Command) -> Result<Ending> {
+    match command {
+        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Apply(arguments) => apply::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Watch(arguments) => watch::run(&arguments),
+        Command::Render(arguments) => render::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Demo => demo::run(),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "evenkeel", &mut script);
+            output::print(&script).map(|()| Ending::Well)
         }
     }
 }

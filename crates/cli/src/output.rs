@@ -190,7 +190,8 @@ fn has_diff(part: &Part) -> bool {
     matches!(part, Part::Whole | Part::DropIn(_))
 }
 
-fn painted(line: &Line, paint: Paint) -> String {
+/// One line of a diff.
+pub(crate) fn painted(line: &Line, paint: Paint) -> String {
     match line {
         Line::Note(text) => paint.dim(&format!("({text})")),
         Line::Place(text) => paint.cyan(text),

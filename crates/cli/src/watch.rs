@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use evenkeel_host::execute::Claim;
-use evenkeel_host::linux::{Watcher, on_interrupt};
+use evenkeel_host::linux::on_interrupt;
 use evenkeel_host::verify::Finding;
 use evenkeel_host::watch::{Event, Monitor};
 use evenkeel_host::{memory, observe};
@@ -31,9 +31,14 @@ pub(crate) fn run(arguments: &WatchArguments) -> Result<Ending> {
     } else {
         Monitor::reporting(&machine.host, targets.clone())
     };
-    let mut watcher = Watcher::new(machine.host.disk(), targets.keys().map(String::as_str)).map_err(explain)?;
+    let mut watcher = machine
+        .host
+        .watch(targets.keys().map(String::as_str))
+        .map_err(explain)?;
     for (path, error) in watcher.blind() {
-        output::warn([format!("{path} cannot be watched and is only checked now and then: {error}")]);
+        output::warn([format!(
+            "{path} cannot be watched and is only checked now and then: {error}"
+        )]);
     }
     let stopper = watcher.stopper();
     on_interrupt(move || stopper.stop()).map_err(explain)?;
@@ -41,7 +46,11 @@ pub(crate) fn run(arguments: &WatchArguments) -> Result<Ending> {
     // Contents are in the store by now; a large configuration need not stay in memory.
     drop((desired, contents, targets));
     memory::give_back();
-    let teller = Teller { machine: &machine, format: arguments.format, paint: Paint::for_stdout() };
+    let teller = Teller {
+        machine: &machine,
+        format: arguments.format,
+        paint: Paint::for_stdout(),
+    };
     teller.start(paths, arguments.heal)?;
     let mut failed = None;
     monitor
@@ -70,7 +79,11 @@ impl Teller<'_> {
         if self.format != Format::Text {
             return Ok(());
         }
-        let what = if heal { "and putting back what drifts" } else { "and reporting what drifts" };
+        let what = if heal {
+            "and putting back what drifts"
+        } else {
+            "and reporting what drifts"
+        };
         output::print(format!("Watching {paths} paths {what}; Ctrl-C ends.\n").as_bytes())
     }
 
@@ -88,20 +101,46 @@ impl Teller<'_> {
         let name = |finding: &Finding| paint.bold(&finding.resource.to_string());
         match event {
             Event::Drifted { finding, after, .. } => {
-                let first = format!("{} {}: {} (found in {})\n", paint.red("!"), name(finding), finding.why, shown(*after));
+                let first = format!(
+                    "{} {}: {} (found in {})\n",
+                    paint.red("!"),
+                    name(finding),
+                    finding.why,
+                    shown(*after)
+                );
                 self.diff(finding).iter().fold(first, |text, line| {
                     format!("{text}    {}\n", output::painted(line, paint))
                 })
             }
-            Event::Recovered { finding } => format!("{} {}: is right again\n", paint.green("="), name(finding)),
+            Event::Recovered { finding } => {
+                format!("{} {}: is right again\n", paint.green("="), name(finding))
+            }
             Event::Healed { finding, took } => {
-                format!("{} {}: put back (in {})\n", paint.green("="), name(finding), shown(*took))
+                format!(
+                    "{} {}: put back (in {})\n",
+                    paint.green("="),
+                    name(finding),
+                    shown(*took)
+                )
             }
-            Event::HealFailed { finding, error, again_in } => {
-                let error = format!("{:#}", explain_ref(error));
-                format!("{} {}: cannot be put back, trying again in {}: {error}\n", paint.red("!"), name(finding), shown(*again_in))
+            Event::HealFailed {
+                finding,
+                error,
+                again_in,
+            } => {
+                let error = error.with_causes();
+                format!(
+                    "{} {}: cannot be put back, trying again in {}: {error}\n",
+                    paint.red("!"),
+                    name(finding),
+                    shown(*again_in)
+                )
             }
-            Event::Fought { finding, times, wait } => format!(
+            Event::Fought {
+                finding,
+                times,
+                wait,
+            } => format!(
                 "{} {}: somebody changes it over and over ({times} times): looking again in {}\n",
                 paint.red("!"),
                 name(finding),
@@ -115,7 +154,10 @@ impl Teller<'_> {
         let (Part::Whole | Part::DropIn(_), Some(seen)) = (&finding.part, &finding.seen) else {
             return Vec::new();
         };
-        let right = finding.expected.hash().map(|hash| self.machine.state.contents(&self.machine.host, hash));
+        let right = finding
+            .expected
+            .hash()
+            .map(|hash| self.machine.state.contents(&self.machine.host, hash));
         let (Some(Ok(right)), Entry::File { .. }) = (right, seen) else {
             return Vec::new();
         };
@@ -133,28 +175,37 @@ impl Teller<'_> {
     }
 }
 
-fn explain_ref(error: &evenkeel_host::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
-}
-
 fn document(event: &Event) -> Value {
     let (word, finding, rest) = match event {
-        Event::Drifted { finding, after, .. } => ("drifted", finding, json!({"afterSeconds": after.as_secs_f64()})),
+        Event::Drifted { finding, after, .. } => (
+            "drifted",
+            finding,
+            json!({"afterSeconds": after.as_secs_f64()}),
+        ),
         Event::Recovered { finding } => ("recovered", finding, json!({})),
-        Event::Healed { finding, took } => ("healed", finding, json!({"tookSeconds": took.as_secs_f64()})),
-        Event::HealFailed { finding, error, again_in } => {
-            ("healFailed", finding, json!({"error": explain_ref(error), "againInSeconds": again_in.as_secs_f64()}))
-        }
-        Event::Fought { finding, times, wait } => {
-            ("fought", finding, json!({"times": times, "waitSeconds": wait.as_secs_f64()}))
-        }
+        Event::Healed { finding, took } => (
+            "healed",
+            finding,
+            json!({"tookSeconds": took.as_secs_f64()}),
+        ),
+        Event::HealFailed {
+            finding,
+            error,
+            again_in,
+        } => (
+            "healFailed",
+            finding,
+            json!({"error": error.with_causes(), "againInSeconds": again_in.as_secs_f64()}),
+        ),
+        Event::Fought {
+            finding,
+            times,
+            wait,
+        } => (
+            "fought",
+            finding,
+            json!({"times": times, "waitSeconds": wait.as_secs_f64()}),
+        ),
     };
     let mut document = json!({
         "event": word,

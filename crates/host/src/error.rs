@@ -113,6 +113,18 @@ impl Error {
         }
     }
 
+    /// The error with its causes, as one sentence, for findings and reports that keep no source.
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(source) = next {
+            text.push_str(": ");
+            text.push_str(&source.to_string());
+            next = source.source();
+        }
+        text
+    }
+
     /// An error of the operating system on a path.
     pub fn path(
         doing: &'static str,

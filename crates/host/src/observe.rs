@@ -14,6 +14,7 @@ use evenkeel_plan::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, inst
 use crate::Result;
 use crate::disk::{Disk, Folder, Host};
 use crate::execute::State;
+use crate::verify;
 
 /// Contents above this are compared by hash and never shown.
 const LARGEST_SHOWN: usize = 1 << 20;
@@ -58,9 +59,16 @@ pub fn compare<H: Host>(
     let record = state.record(host)?;
     let facts = facts(host, state, desired, &record)?;
     let targets = targets(desired, &facts).map_err(Refused)?;
-    let seen = look(host.disk(), &targets, &record)?;
+    let seen = look(host.disk(), &targets, &record, contents)?;
     let plan = machine::plan(desired, &targets, contents, &seen, &record)?;
     Ok((plan, seen))
+}
+
+/// What must stand where on this machine for it to be at `desired`.
+pub fn targets_of<H: Host>(host: &H, state: &State, desired: &Desired) -> Result<Targets> {
+    let record = state.record(host)?;
+    let facts = facts(host, state, desired, &record)?;
+    Ok(targets(desired, &facts).map_err(Refused)?)
 }
 
 /// What must be known before the paths of `desired` can be named.
@@ -113,12 +121,22 @@ pub fn facts<H: Host>(
 }
 
 /// What stands at every path that matters for going from `record` to `targets`.
-pub fn look<D: Disk>(disk: &D, targets: &Targets, record: &Record) -> Result<Seen> {
+///
+/// Where `contents` has what should be in a file it is compared, which is quicker than hashing.
+pub fn look<D: Disk>(
+    disk: &D,
+    targets: &Targets,
+    record: &Record,
+    contents: &Contents,
+) -> Result<Seen> {
     let mut seen = Seen::default();
     let mut folders: BTreeSet<&str> = BTreeSet::new();
     for path in interest(targets, record) {
-        let entry = disk.look(path)?;
         let target = targets.get(path);
+        let entry = match target {
+            Some(target) => verify::look(disk, path, target, contents)?,
+            None => disk.look(path)?,
+        };
         if target.map(|target| &target.entry) != Some(&entry) {
             let judged = target.is_some_and(|target| rules::looks_at_contents(&target.resource));
             keep_contents(disk, path, judged, &mut seen.contents)?;

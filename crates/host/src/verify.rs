@@ -5,8 +5,8 @@ use evenkeel_plan::entry::Entry;
 use evenkeel_plan::resource::Resource;
 use evenkeel_plan::targets::{Part, Target, Targets};
 
+use crate::Result;
 use crate::disk::{Disk, Host};
-use crate::{Error, Result};
 
 /// A path that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,20 +31,24 @@ pub struct Finding {
 /// none of it needs to be there.
 pub fn verify<H: Host>(host: &H, targets: &Targets, contents: &Contents) -> Vec<Finding> {
     let disk = host.disk();
-    let look = |path: &str, target: &Target| {
-        let likely = target
-            .entry
-            .hash()
-            .and_then(|hash| Some((hash, contents.get(hash)?)));
-        match likely {
-            Some((hash, bytes)) => disk.look_for(path, bytes, hash),
-            None => disk.look(path),
-        }
-    };
     targets
         .iter()
-        .filter_map(|(path, target)| compare(path, target, look(path, target)))
+        .filter_map(|(path, target)| compare(path, target, look(disk, path, target, contents)))
         .collect()
+}
+
+/// What stands at `path`, where `target` should; compared rather than hashed if `contents` has it.
+pub(crate) fn look<D: Disk>(
+    disk: &D,
+    path: &str,
+    target: &Target,
+    contents: &Contents,
+) -> Result<Entry> {
+    let hash = target.entry.hash();
+    match hash.and_then(|hash| Some((hash, contents.get(hash)?))) {
+        Some((hash, likely)) => disk.look_for(path, likely, hash),
+        None => disk.look(path),
+    }
 }
 
 /// What is wrong at `path`, if anything.
@@ -56,7 +60,7 @@ fn compare(path: &str, target: &Target, seen: Result<Entry>) -> Option<Finding> 
     let (why, seen) = match seen {
         Ok(seen) if seen == target.entry => return None,
         Ok(seen) => (target.part.difference(&seen, &target.entry), Some(seen)),
-        Err(error) => (chain(&error), None),
+        Err(error) => (error.with_causes(), None),
     };
     Some(Finding {
         resource: target.resource.clone(),
@@ -66,16 +70,4 @@ fn compare(path: &str, target: &Target, seen: Result<Entry>) -> Option<Finding> 
         seen,
         expected: target.entry.clone(),
     })
-}
-
-/// An error with its causes, as one sentence: a finding is read by people and has no source.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(source) = next {
-        text.push_str(": ");
-        text.push_str(&source.to_string());
-        next = source.source();
-    }
-    text
 }

@@ -127,12 +127,9 @@ pub(crate) fn evenkeel(words: &[&str]) -> Said {
 }
 
 /// An Ignition config with these sections.
-pub(crate) fn ignition(sections: Value) -> Value {
-    let mut config = json!({"ignition": {"version": "3.2.0"}});
-    for (name, section) in sections.as_object().cloned().unwrap_or_default() {
-        config[name] = section;
-    }
-    config
+pub(crate) fn ignition(mut sections: Value) -> Value {
+    sections["ignition"] = json!({"version": "3.2.0"});
+    sections
 }
 
 /// An Ignition config with these files.

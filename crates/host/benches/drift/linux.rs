@@ -10,14 +10,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::machine_config::{File, MachineConfig, Owner};
-use evenkeel_host::disk::Host;
 use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::linux::{LinuxHost, Stopper};
 use evenkeel_host::verify::verify;
 use evenkeel_host::watch::{Event, Monitor};
 use evenkeel_host::{memory, observe};
 use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::targets::{Targets, targets};
+use evenkeel_plan::targets::Targets;
 use tempfile::TempDir;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -194,8 +193,7 @@ impl Tree {
             config.files.insert(path, file);
         }
         let (desired, contents) = Desired::of(config);
-        let facts = observe::facts(host.disk(), &desired)?;
-        let targets = targets(&desired, &facts).map_err(|problems| format!("{problems:?}"))?;
+        let targets = observe::targets_of(host, &State::at(STATE), &desired)?;
         Ok((targets, contents))
     }
 

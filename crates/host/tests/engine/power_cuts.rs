@@ -129,7 +129,8 @@ fn after_a_power_cut_the_machine_has_the_old_or_the_new_configuration() -> Resul
 /// A machine whose disk has the tree that every way starts from.
 fn machine(journey: &Journey) -> Result<PowerCutMachine> {
     let disk = Scratch::new("power-cut")?;
-    let from = journey.start.root().unwrap();
+    let from = journey.start.root();
+    let from = from.ok_or_else(|| Error::failed("the tree is not on a disk"))?;
     evenkeel_testbed::process::run(
         std::process::Command::new("cp")
             .arg("-a")
