@@ -60,26 +60,27 @@ impl Demo {
         self.say("Now somebody edits a file by hand while `evenkeel watch --heal` looks on.")?;
         self.heal()?;
 
-        self.say("Three updates, before anything is touched. A search registry appended: the runtime reloads.")?;
-        put(
-            &mut config,
+        self.say("Three updates, before anything is touched. One more search registry: reload.")?;
+        let registries = |list: &str| format!("unqualified-search-registries = [{list}]\n");
+        self.plan_with(
+            "reload.yaml",
             REGISTRIES,
-            "unqualified-search-registries = [\"quay.io\", \"docker.io\"]\n",
-        );
-        self.give("reload.yaml", &config)?;
-        self.run("plan", "reload.yaml")?;
-        self.say("A registry that is used by tag moves: pods leave first.")?;
-        put(
-            &mut config,
+            &registries("\"quay.io\", \"docker.io\""),
+        )?;
+        self.say(
+            "A search registry replaced: pods could lose an image source, so they leave first.",
+        )?;
+        self.plan_with(
+            "drain.yaml",
             REGISTRIES,
-            "unqualified-search-registries = [\"registry.example.com\"]\n",
-        );
-        self.give("drain.yaml", &config)?;
-        self.run("plan", "drain.yaml")?;
-        self.say("A time server changes: nothing running is known to pick that up, so the machine reboots.")?;
-        put(&mut config, CHRONY, "server time.example.com iburst\n");
-        self.give("reboot.yaml", &config)?;
-        self.run("plan", "reboot.yaml")?;
+            &registries("\"registry.example.com\""),
+        )?;
+        self.say("Another time server: nothing running is known to pick that up, so it reboots.")?;
+        self.plan_with(
+            "reboot.yaml",
+            CHRONY,
+            "server time.example.com iburst\nmakestep 1.0 3\n",
+        )?;
 
         self.say(&format!("Last: {MANY} new files, and the apply is killed in the middle (SIGKILL, no chance to clean up)."))?;
         for number in 0..MANY {
@@ -96,6 +97,14 @@ impl Demo {
         )?;
         self.resume()?;
         self.run("verify", "many.yaml")
+    }
+
+    /// Plans an update of one file.
+    fn plan_with(&self, name: &str, path: &str, text: &str) -> Result<()> {
+        let mut config = worker();
+        put(&mut config, path, text);
+        self.give(name, &config)?;
+        self.run("plan", name)
     }
 
     fn root(&self) -> PathBuf {

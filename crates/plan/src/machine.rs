@@ -213,6 +213,9 @@ fn change_action(
 
 fn why(steps: &[&Step]) -> String {
     let mut reasons: Vec<String> = Vec::new();
+    // The thing itself first, then what hangs on it, whatever order the steps are done in.
+    let mut steps = steps.to_vec();
+    steps.sort_by(|one, other| one.part.cmp(&other.part));
     for step in steps {
         let reason = step.part.difference(&step.before, &step.after);
         if !reasons.contains(&reason) {

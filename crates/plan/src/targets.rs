@@ -46,19 +46,19 @@ pub struct Target {
 }
 
 /// What a path is for its resource; it decides how a difference is worded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
     /// The resource itself.
     Whole,
-    /// A folder above it that was missing.
-    Folder,
     /// A drop-in of a unit, by name.
     DropIn(String),
-    /// A link that enables a unit.
-    Enablement,
     /// The link that masks a unit.
     Mask,
+    /// A link that enables a unit.
+    Enablement,
+    /// A folder above it that was missing.
+    Folder,
 }
 
 impl Part {

@@ -197,8 +197,19 @@ fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
+/// A claim on the machine. It is given up outright: a program that is just being started still has
+/// the file open for a moment, and would otherwise keep the claim for us.
+#[derive(Debug)]
+pub struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
 impl Disk for RootedDisk {
-    type Lock = File;
+    type Lock = Lock;
 
     fn look(&self, path: &str) -> Result<Entry> {
         self.look_with(path, hash)
@@ -360,14 +371,14 @@ impl Disk for RootedDisk {
             .map_err(|error| Error::path("make durable", path, error))
     }
 
-    fn lock(&self, path: &str) -> Result<File> {
+    fn lock(&self, path: &str) -> Result<Lock> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
         let file = self
             .open_in(path, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
             .map_err(|error| Error::path("lock", path, error))?;
         match file.try_lock() {
-            Ok(()) => Ok(file),
+            Ok(()) => Ok(Lock(file)),
             Err(std::fs::TryLockError::WouldBlock) => Err(Error::Busy {
                 path: path.to_owned(),
             }),

@@ -8,7 +8,7 @@ mod watch;
 
 use std::path::Path;
 
-pub use disk::RootedDisk;
+pub use disk::{Lock, RootedDisk};
 pub use interrupt::on_interrupt;
 pub use process::kill_when;
 pub use watch::{Stopper, Watcher};

@@ -43,7 +43,7 @@ enum Kind {
 pub(crate) enum AnyLock {
     Simulated(SimulatedLock),
     #[cfg(target_os = "linux")]
-    Linux(std::fs::File),
+    Linux(evenkeel_host::linux::Lock),
 }
 
 macro_rules! on {
