@@ -102,9 +102,10 @@ pub fn facts<H: Host>(
             continue;
         }
         let vendor = vendor(host, state, record, &name)?;
-        let ours = desired.units.get(&name).map(|unit| unit.install.also());
-        let also = ours.or_else(|| vendor.as_ref().map(|vendor| vendor.install.also()));
-        waiting.extend(also.unwrap_or_default().iter().cloned());
+        let ours = desired.units.get(&name).map(|unit| &unit.install);
+        let theirs = vendor.as_ref().map(|vendor| &vendor.install);
+        let installs = ours.into_iter().chain(theirs);
+        waiting.extend(installs.flat_map(Install::also).cloned());
         let enabled = preset::enables(presets.iter().map(String::as_str), &name);
         let unit = UnitFacts {
             vendor,

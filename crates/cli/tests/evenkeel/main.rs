@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod apply;
+mod live;
 mod plan;
 mod refusals;
 mod scene;
