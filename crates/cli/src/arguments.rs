@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Verify(VerifyArguments),
     /// Reports drift as it happens, or repairs it. Ends with Ctrl-C.
     Watch(WatchArguments),
-    /// Prints a configuration as the one rendered `MachineConfig` it stands for.
+    /// Merges configurations into the one rendered `MachineConfig` they stand for.
     Render(RenderArguments),
     /// Validates any file that Evenkeel reads: 0 valid, 2 invalid, 1 unreadable.
     Check(CheckArguments),
@@ -51,8 +51,8 @@ pub(crate) enum Format {
 
 #[derive(Debug, Args)]
 pub(crate) struct Configuration {
-    /// The configuration: a `MachineConfig` or Ignition config in YAML or JSON, a folder of them, or
-    /// `-` for standard input.
+    /// The configuration: `MachineConfigs` or Ignition configs in YAML or JSON, a folder of them, or
+    /// `-` for standard input. Several are merged in the order of their names.
     #[arg(short = 'f', long = "file", value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
 }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use evenkeel_api::document::{self, Document};
 use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::{Problems, Warning};
+use evenkeel_plan::render;
 
 /// One file's bytes and the name by which people know it.
 pub(crate) struct Source {
@@ -82,7 +83,8 @@ pub(crate) fn documents(source: &Source) -> Result<(Vec<Document>, Vec<Warning>)
     document::read(&source.name, &source.bytes)
 }
 
-/// The one machine configuration that `files` hold. Warnings are printed, problems are all told.
+/// The machine configuration that `files` hold; several are merged. Warnings are printed, problems
+/// are all told.
 pub(crate) fn configuration(files: &[PathBuf]) -> Result<MachineConfig> {
     let mut found: Vec<(String, MachineConfig)> = Vec::new();
     let mut problems: Vec<String> = Vec::new();
@@ -112,22 +114,12 @@ pub(crate) fn configuration(files: &[PathBuf]) -> Result<MachineConfig> {
             problems.join("\n  ")
         );
     }
-    let names = || {
-        found
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     match found.len() {
         0 => bail!("there is no machine configuration in the given files"),
         1 => found
             .pop()
             .map(|(_, config)| config)
             .context("there is no machine configuration"),
-        more => bail!(
-            "there are {more} machine configurations ({}): give one",
-            names()
-        ),
+        _ => Ok(render::merge(found)?),
     }
 }

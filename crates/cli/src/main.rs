@@ -32,7 +32,18 @@ enum Ending {
 }
 
 fn main() -> ExitCode {
-    let ending = dispatch(Arguments::parse().command);
+    let ending = match Arguments::try_parse() {
+        Ok(arguments) => dispatch(arguments.command),
+        // A typing error is a failure (1); clap's own 2 would say that there are changes.
+        Err(usage) => {
+            let _ = usage.print();
+            return if usage.use_stderr() {
+                ExitCode::from(1)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
     match ending {
         Ok(Ending::Well) => ExitCode::SUCCESS,
         Ok(Ending::Differs) => ExitCode::from(2),

@@ -11,6 +11,7 @@ pub mod journal;
 pub mod machine;
 pub mod problem;
 pub mod record;
+pub mod render;
 pub mod resource;
 pub mod secret;
 pub mod step;
