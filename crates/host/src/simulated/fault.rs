@@ -1,6 +1,7 @@
 //! What goes wrong on a simulated machine, and when: counted in calls, so that a test can try them
 //! all.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,11 +9,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 pub(super) struct Faults(Mutex<Count>);
 
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 struct Count {
     calls: usize,
     changes: usize,
-    fail_at: Option<usize>,
+    fail_at: BTreeSet<usize>,
     stop_after: Option<usize>,
     stopped: bool,
 }
@@ -23,7 +24,7 @@ impl Faults {
     }
 
     pub(super) fn fail_at(&self, call: usize) {
-        self.count().fail_at = Some(call);
+        self.count().fail_at.insert(call);
     }
 
     pub(super) fn stop_after(&self, changes: usize) {
@@ -66,7 +67,7 @@ impl Count {
         }
         let call = self.calls;
         self.calls += 1;
-        if self.fail_at == Some(call) {
+        if self.fail_at.contains(&call) {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
                 "this call was told to fail",

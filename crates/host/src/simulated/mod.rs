@@ -91,7 +91,8 @@ impl SimulatedHost {
         }
     }
 
-    /// Lets one call fail, once: the one with this number, of all calls, counted from 0.
+    /// Lets one call fail: the one with this number, of all calls, counted from 0. Told again, it lets
+    /// another one fail as well.
     pub fn fail_at(&self, call: usize) {
         self.faults.fail_at(call);
     }

@@ -129,6 +129,9 @@ fn without_power_after_any_change_a_machine_is_at_the_old_or_at_the_new_configur
         bring(&done, &journey.new.0).unwrap();
         let host = done.cut(&mut |ways| chance.below(ways));
         assert_eq!(without_state(host.tree()), journey.new.1, "all was durable");
+        let host = done.cut(&mut |_| 0);
+        let left = state().unfinished(&host).unwrap();
+        assert_eq!(left, None, "a run that is over does not come back");
     });
 }
 
@@ -168,6 +171,70 @@ fn recovers(journey: &Journey, chance: &mut Chance) {
         let host = host.cut(&mut |ways| chance.below(ways));
         journey.ends_well(&host, chance, &what);
     }
+}
+
+/// Covers M09, X05.
+#[test]
+fn what_stands_there_but_is_not_durable_is_made_durable_before_it_is_relied_on() {
+    for_pairs(8, |pair| {
+        let mut chance = Chance(pair.2);
+        let mut relies = |journey: &Journey, changes: usize| {
+            let killed = journey.killed_after(changes);
+            for _ in 0..4 {
+                let after = chance.below(journey.changes);
+                let host = killed.reborn();
+                host.stop_after(after);
+                _ = bring(&host, &journey.new.0);
+                let host = host.cut(&mut |ways| chance.below(ways));
+                let what = format!("killed after {changes}, power cut after {after}");
+                journey.ends_well(&host, &mut chance, &what);
+            }
+        };
+        // While our folders are made.
+        let journey = Journey::of_first_contact(pair);
+        for changes in 0..journey.changes.min(10) {
+            relies(&journey, changes);
+        }
+        // Just when the journal is there.
+        let journey = Journey::of(pair);
+        let has_journal = |changes: &usize| {
+            let host = journey.killed_after(*changes).reborn();
+            state().unfinished(&host).unwrap().is_some()
+        };
+        let written = (0..journey.changes).find(has_journal);
+        for changes in std::iter::repeat_n(written, 4).flatten() {
+            relies(&journey, changes);
+        }
+    });
+}
+
+/// Covers M09, X05.
+#[test]
+fn when_also_turning_back_meets_a_failure_nothing_is_left_half_done() {
+    for_pairs(8, |pair| {
+        let journey = Journey::of(pair);
+        let mut chance = Chance(pair.2);
+        for _ in 0..40 {
+            let call = chance.below(journey.calls);
+            let then = call + 1 + chance.below(10);
+            let host = journey.start.snapshot();
+            host.fail_at(call);
+            host.fail_at(then);
+            let what = format!("calls {call} and {then} failed");
+            let brought = bring(&host, &journey.new.0);
+            let kept = state().unfinished(&host.reborn()).unwrap().is_some();
+            let end = match brought {
+                Ok(()) | Err(Error::Unfinished { .. }) => Some(&journey.new.1),
+                Err(Error::Stuck { .. }) => None,
+                Err(_) => Some(&journey.old.1),
+            };
+            match end {
+                Some(end) => assert_eq!(without_state(host.tree()), *end, "{what}"),
+                None => assert!(kept, "{what}: stuck, and nobody will know"),
+            }
+            journey.ends_well(&host.reborn(), &mut chance, &what);
+        }
+    });
 }
 
 /// Covers M09, X05.
