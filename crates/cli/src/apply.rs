@@ -1,9 +1,12 @@
 //! `evenkeel apply`: brings the machine to a configuration, and it ends there or where it was.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use evenkeel_host::execute::{Claim, Progress};
+use evenkeel_host::linux::on_interrupt;
 use evenkeel_plan::disruption::Action;
 use evenkeel_plan::journal::Direction;
 use evenkeel_plan::machine::Plan;
@@ -30,7 +33,11 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
         // What is refused is refused before the machine is even claimed.
         can_be_applied(&machine.compare(&wanted)?.plan)?;
     }
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    on_interrupt(move || asked.store(true, Ordering::Relaxed)).map_err(explain)?;
     let claim = Claim::take(&machine.host, &machine.state).map_err(explain)?;
+    let claim = claim.stopping_on(&stop);
     match claim.resumed() {
         Some(Direction::Forward) => {
             output::warn(["an earlier apply was interrupted; it was finished first"]);

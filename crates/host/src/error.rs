@@ -67,6 +67,9 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// Somebody wanted it to end.
+    #[error("it was stopped on request")]
+    Stopped,
     /// A step failed, and everything before it was undone.
     #[error("{step} failed; everything was put back as it was")]
     Undone {
@@ -107,6 +110,7 @@ impl Error {
             Self::Lost { .. } => "ContentsLost",
             Self::Busy { .. } => "Busy",
             Self::WatchLimit { .. } => "WatchLimitReached",
+            Self::Stopped => "Stopped",
             Self::Undone { .. } => "UpdateUndone",
             Self::Unfinished { .. } => "UpdateUnfinished",
             Self::Stuck { .. } => "UndoFailed",

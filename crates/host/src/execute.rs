@@ -4,6 +4,7 @@
 //! the new configuration, or back to the old one if a step had failed.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_plan::desired::Contents;
 use evenkeel_plan::disruption::Action;
@@ -81,6 +82,7 @@ pub struct Claim<'a, H: Host> {
     host: &'a H,
     state: &'a State,
     resumed: Option<Direction>,
+    stop: Option<&'a AtomicBool>,
     _lock: <H::Disk as Disk>::Lock,
 }
 
@@ -93,6 +95,7 @@ impl<'a, H: Host> Claim<'a, H> {
             host,
             state,
             resumed: None,
+            stop: None,
             _lock: lock,
         };
         if let Some(journal) = state.unfinished(host)? {
@@ -102,6 +105,13 @@ impl<'a, H: Host> Claim<'a, H> {
             claim.run(journal, true, &mut |_| {})?;
         }
         Ok(claim)
+    }
+
+    /// Undoes what is under way as soon as `stop` is set, as if a step had failed.
+    #[must_use]
+    pub fn stopping_on(mut self, stop: &'a AtomicBool) -> Self {
+        self.stop = Some(stop);
+        self
     }
 
     /// Which way an unfinished run was brought to its end, if there was one.
@@ -222,7 +232,11 @@ impl<'a, H: Host> Claim<'a, H> {
         };
         let moves = journal.moves();
         let steps = moves.len();
+        let stops = journal.direction() == Direction::Forward;
         for (done, (step, entry)) in moves.into_iter().enumerate() {
+            if stops && self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return Err((format!("{} ({})", step.resource, step.path), Error::Stopped));
+            }
             placer
                 .put(&step.path, entry)
                 .map_err(|error| (format!("{} ({})", step.resource, step.path), error))?;

@@ -1,8 +1,17 @@
 //! What the command line promises to whoever types it.
 #![cfg(target_os = "linux")]
 
+#[cfg(test)]
 mod apply;
+#[cfg(test)]
+mod interruptions;
+#[cfg(test)]
 mod live;
+#[cfg(test)]
 mod plan;
+#[cfg(test)]
+mod readme;
+#[cfg(test)]
 mod refusals;
+#[cfg(test)]
 mod scene;

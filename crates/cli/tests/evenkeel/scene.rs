@@ -1,9 +1,4 @@
 //! A tree to work on, files to give, and what `evenkeel` said about them.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a scene that cannot be set is a failed test"
-)]
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
