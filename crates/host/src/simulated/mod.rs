@@ -9,6 +9,8 @@ mod cut;
 mod disk;
 mod fault;
 mod services;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::collections::BTreeMap;
