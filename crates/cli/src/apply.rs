@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
     let format = arguments.output.format;
     if arguments.dry_run {
         machine.warn_if_unfinished()?;
-        return plan::print(&machine.compare(&wanted)?, &wanted, format);
+        return plan::print(&machine.compare(&wanted)?, &wanted.contents, format);
     }
     if !machine.is_unfinished()? {
         // What is refused is refused before the machine is even claimed.

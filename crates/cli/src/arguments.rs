@@ -81,7 +81,8 @@ pub(crate) struct Output {
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) configuration: Configuration,
-    /// Compares with another configuration instead of a machine.
+    /// Compares with another configuration instead of a machine: two machine configurations, or two
+    /// services `ConfigMaps`.
     #[arg(long, value_name = "OLD", conflicts_with = "root")]
     pub(crate) from: Vec<PathBuf>,
     #[command(flatten)]

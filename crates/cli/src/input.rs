@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use evenkeel_api::document::{self, Document};
 use evenkeel_api::machine_config::MachineConfig;
+use evenkeel_api::services::Services;
 use evenkeel_api::{Problems, Warning};
 use evenkeel_plan::render;
 
@@ -83,10 +84,19 @@ pub(crate) fn documents(source: &Source) -> Result<(Vec<Document>, Vec<Warning>)
     document::read(&source.name, &source.bytes)
 }
 
-/// The machine configuration that `files` hold; several are merged. Warnings are printed, problems
-/// are all told.
-pub(crate) fn configuration(files: &[PathBuf]) -> Result<MachineConfig> {
-    let mut found: Vec<(String, MachineConfig)> = Vec::new();
+/// What a machine is to be, in either way to say it.
+pub(crate) enum Configuration {
+    /// For a Linux machine.
+    Machine(MachineConfig),
+    /// For a Windows machine.
+    Services(Services),
+}
+
+/// The configuration that `files` hold; several machine configurations are merged. Warnings are
+/// printed, problems are all told.
+pub(crate) fn configuration(files: &[PathBuf]) -> Result<Configuration> {
+    let mut machines: Vec<(String, MachineConfig)> = Vec::new();
+    let mut services: Vec<Services> = Vec::new();
     let mut problems: Vec<String> = Vec::new();
     for source in sources(files)? {
         match documents(&source) {
@@ -96,10 +106,11 @@ pub(crate) fn configuration(files: &[PathBuf]) -> Result<MachineConfig> {
                 for document in documents {
                     match document {
                         Document::MachineConfig(config) => {
-                            found.push((source.name.clone(), config));
+                            machines.push((source.name.clone(), config));
                         }
+                        Document::Services { services: one, .. } => services.push(one),
                         other => problems.push(format!(
-                            "{}: this is a {}, and a machine configuration is wanted here",
+                            "{}: this is a {}, and a configuration of a machine is wanted here",
                             source.name,
                             other.kind()
                         )),
@@ -114,12 +125,25 @@ pub(crate) fn configuration(files: &[PathBuf]) -> Result<MachineConfig> {
             problems.join("\n  ")
         );
     }
-    match found.len() {
-        0 => bail!("there is no machine configuration in the given files"),
-        1 => found
+    match (machines.len(), services.pop()) {
+        (0, None) => bail!("there is no configuration of a machine in the given files"),
+        (0, Some(only)) if services.is_empty() => Ok(Configuration::Services(only)),
+        (_, Some(_)) => bail!("a services ConfigMap stands alone: give one, and nothing beside it"),
+        (1, None) => machines
             .pop()
-            .map(|(_, config)| config)
-            .context("there is no machine configuration"),
-        _ => Ok(render::merge(found)?),
+            .map(|(_, config)| Configuration::Machine(config))
+            .context("there is no configuration of a machine"),
+        (_, None) => Ok(Configuration::Machine(render::merge(machines)?)),
+    }
+}
+
+/// The configuration of a Linux machine that `files` hold.
+pub(crate) fn machine_config(files: &[PathBuf]) -> Result<MachineConfig> {
+    match configuration(files)? {
+        Configuration::Machine(config) => Ok(config),
+        Configuration::Services(_) => bail!(
+            "this is a services ConfigMap, for Windows machines: here it can only be compared with \
+             another one, by `evenkeel plan -f NEW --from OLD`"
+        ),
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::names::linux::OWN_STATE;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::State;
@@ -28,8 +29,13 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// The configuration that `files` hold.
     pub(crate) fn read(files: &[PathBuf]) -> Result<Self> {
-        let (desired, contents) = Desired::of(crate::input::configuration(files)?);
-        Ok(Self { desired, contents })
+        crate::input::machine_config(files).map(Self::of)
+    }
+
+    /// One that was read already.
+    pub(crate) fn of(config: MachineConfig) -> Self {
+        let (desired, contents) = Desired::of(config);
+        Self { desired, contents }
     }
 }
 

@@ -1,36 +1,57 @@
 //! `evenkeel plan`: what would change, and what that disrupts. Touches nothing.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use evenkeel_api::machine_config::MachineConfig;
+use evenkeel_plan::desired::Contents;
 use evenkeel_plan::machine::{self, Seen};
 use evenkeel_plan::problem::Refused;
 use evenkeel_plan::record::Record;
-use evenkeel_plan::targets::{Facts, targets};
+use evenkeel_plan::services;
+use evenkeel_plan::targets::{Facts, Targets, targets};
 
-use crate::Ending;
 use crate::arguments::{Format, PlanArguments};
+use crate::input::Configuration;
 use crate::machine::{Compared, Machine, Wanted};
 use crate::output::{self, Paint};
+use crate::{Ending, input};
 
 pub(crate) fn run(arguments: &PlanArguments) -> Result<Ending> {
-    let new = Wanted::read(&arguments.configuration.files)?;
-    let compared = if arguments.from.is_empty() {
+    let format = arguments.output.format;
+    let files = &arguments.configuration.files;
+    if arguments.from.is_empty() {
+        let new = Wanted::read(files)?;
         let machine = Machine::at(&arguments.place)?;
         machine.warn_if_unfinished()?;
-        machine.compare(&new)?
-    } else {
-        between(&Wanted::read(&arguments.from)?, &new)?
-    };
-    print(&compared, &new, arguments.output.format)
+        return print(&machine.compare(&new)?, &new.contents, format);
+    }
+    match (
+        input::configuration(&arguments.from)?,
+        input::configuration(files)?,
+    ) {
+        (Configuration::Machine(old), Configuration::Machine(new)) => {
+            let (old, new) = (Wanted::of(old), Wanted::of(new));
+            print(&between(&old, &new)?, &new.contents, format)
+        }
+        (Configuration::Services(old), Configuration::Services(new)) => {
+            let nothing = Wanted::of(MachineConfig::default());
+            let compared = compare(
+                (&nothing, &services::targets(&old)),
+                (&nothing, &services::targets(&new)),
+            )?;
+            print(&compared, &nothing.contents, format)
+        }
+        _ => bail!(
+            "one side is for Linux machines and the other for Windows machines: give two of a kind"
+        ),
+    }
 }
 
 /// Shows a plan in the asked format.
-pub(crate) fn print(compared: &Compared, wanted: &Wanted, format: Format) -> Result<Ending> {
+pub(crate) fn print(compared: &Compared, contents: &Contents, format: Format) -> Result<Ending> {
     let Compared { plan, seen } = compared;
     output::warn(&plan.warnings);
     let text = match format {
-        Format::Text => {
-            output::plan_text(plan, &seen.contents, &wanted.contents, Paint::for_stdout())
-        }
+        Format::Text => output::plan_text(plan, &seen.contents, contents, Paint::for_stdout()),
         Format::Json | Format::Yaml => output::document(&output::PlanDocument::of(plan), format)?,
     };
     output::print(text.as_bytes())?;
@@ -45,10 +66,13 @@ pub(crate) fn print(compared: &Compared, wanted: &Wanted, format: Format) -> Res
 /// old one.
 fn between(old: &Wanted, new: &Wanted) -> Result<Compared> {
     let facts = Facts::imagined(&[&old.desired, &new.desired]);
-    let old_targets = targets(&old.desired, &facts).map_err(Refused)?;
-    let new_targets = targets(&new.desired, &facts).map_err(Refused)?;
-    let seen = Seen::imagined(&old_targets, &old.contents);
-    let record = Record::imagined(&old.desired, &old_targets);
-    let plan = machine::plan(&new.desired, &new_targets, &new.contents, &seen, &record)?;
+    let targets = |wanted: &Wanted| targets(&wanted.desired, &facts).map_err(Refused);
+    compare((old, &targets(old)?), (new, &targets(new)?))
+}
+
+fn compare(old: (&Wanted, &Targets), new: (&Wanted, &Targets)) -> Result<Compared> {
+    let seen = Seen::imagined(old.1, &old.0.contents);
+    let record = Record::imagined(&old.0.desired, old.1);
+    let plan = machine::plan(&new.0.desired, new.1, &new.0.contents, &seen, &record)?;
     Ok(Compared { plan, seen })
 }

@@ -7,7 +7,7 @@ use crate::arguments::{Format, RenderArguments};
 use crate::{Ending, input, output};
 
 pub(crate) fn run(arguments: &RenderArguments) -> Result<Ending> {
-    let mut config = input::configuration(&arguments.configuration.files)?;
+    let mut config = input::machine_config(&arguments.configuration.files)?;
     if config.name.is_none() {
         config.name = Some(render::name(&arguments.pool, &config));
     }

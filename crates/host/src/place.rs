@@ -71,6 +71,11 @@ impl<'a, D: Disk> Placer<'a, D> {
                 self.disk.rename(&temporary, path)?;
             }
             Entry::Other => return Ok(()),
+            Entry::Service(_) | Entry::Variable { .. } => {
+                // Nothing that stands at a path.
+                let unsupported = std::io::ErrorKind::Unsupported;
+                return Err(Error::path("place", path, unsupported));
+            }
         }
         self.unsynced.insert(folder_of(path).to_owned());
         Ok(())

@@ -1,6 +1,7 @@
 //! What can stand at a path of a machine, small enough to keep in memory and in the journal:
 //! contents are known by their hash, the bytes stay on disk.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use evenkeel_api::machine_config::Owner;
@@ -111,8 +112,49 @@ pub enum Entry {
         /// Who owns it.
         owner: Ids,
     },
+    /// A Windows service. Its place is its name.
+    Service(ServiceEntry),
+    /// An environment variable of a Windows machine. Its place is its name.
+    Variable {
+        /// What it is set to.
+        value: String,
+    },
     /// A device, a socket or a pipe: never ours.
     Other,
+}
+
+/// A Windows service as its manager keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ServiceEntry {
+    /// What it runs.
+    pub command: String,
+    /// Services that must run before it.
+    pub dependencies: Vec<String>,
+    /// What in the command is found out on each machine, and how; empty on a machine, where it is
+    /// found out already.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
+}
+
+impl ServiceEntry {
+    fn differs_from(&self, desired: &Self) -> String {
+        let differences = [
+            (self.command != desired.command, "command differs"),
+            (
+                self.dependencies != desired.dependencies,
+                "dependencies differ",
+            ),
+            (
+                self.variables != desired.variables,
+                "variables in the command differ",
+            ),
+        ];
+        let words = differences
+            .iter()
+            .filter(|(differs, _)| *differs)
+            .map(|(_, word)| *word);
+        words.collect::<Vec<_>>().join("; ")
+    }
 }
 
 impl Entry {
@@ -146,6 +188,13 @@ impl Entry {
                 },
                 Self::Directory { mode, owner },
             ) => ((*seen_mode, *seen_owner), (*mode, *owner)),
+            (Self::Service(seen), Self::Service(desired)) => {
+                return Some(seen.differs_from(desired));
+            }
+            // Values may hold credentials of a proxy.
+            (Self::Variable { .. }, Self::Variable { .. }) => {
+                return Some("value differs".to_owned());
+            }
             (seen, desired) => {
                 return Some(format!("is {}, should be {}", seen.noun(), desired.noun()));
             }
@@ -160,6 +209,8 @@ impl Entry {
             Self::File { .. } => "a file",
             Self::Link { .. } => "a symbolic link",
             Self::Directory { .. } => "a directory",
+            Self::Service(_) => "a service",
+            Self::Variable { .. } => "an environment variable",
             Self::Other => "a device, socket or pipe",
         }
     }
@@ -189,23 +240,22 @@ fn join(first: Option<String>, rest: Vec<String>) -> String {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
     /// Users by name.
-    pub users: std::collections::BTreeMap<String, u32>,
+    pub users: BTreeMap<String, u32>,
     /// Groups by name.
-    pub groups: std::collections::BTreeMap<String, u32>,
+    pub groups: BTreeMap<String, u32>,
 }
 
 impl Names {
     /// The numbers of `user` and `group`, or a sentence that names the one that is unknown.
     pub fn ids(&self, user: &Owner, group: &Owner) -> Result<Ids, String> {
-        let find = |owner: &Owner, known: &std::collections::BTreeMap<String, u32>, what: &str| {
-            match owner {
+        let find = |owner: &Owner, known: &BTreeMap<String, u32>, what: &str| match owner {
             Owner::Id(id) => Ok(*id),
             Owner::Name(name) if name == "root" => Ok(0),
-            Owner::Name(name) => known
-                .get(name)
-                .copied()
-                .ok_or_else(|| format!("{what} {name} does not exist on this machine: create it, or give its number")),
-        }
+            Owner::Name(name) => known.get(name).copied().ok_or_else(|| {
+                format!(
+                    "{what} {name} does not exist on this machine: create it, or give its number"
+                )
+            }),
         };
         Ok(Ids {
             user: find(user, &self.users, "user")?,

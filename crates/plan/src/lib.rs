@@ -14,6 +14,7 @@ pub mod record;
 pub mod render;
 pub mod resource;
 pub mod secret;
+pub mod services;
 pub mod step;
 pub mod targets;
 pub mod units;

@@ -141,7 +141,7 @@ pub fn plan(
     let mut actions = Vec::new();
     let mut changes = Vec::new();
     for (resource, group) in group(&steps) {
-        let (needs, warning) = needs(resource, &group, contents, seen);
+        let (needs, warning) = needs(&group, contents, seen);
         warnings.extend(warning);
         changes.push(Change {
             action: change_action(resource, &group, targets, record),
@@ -152,7 +152,7 @@ pub fn plan(
         actions.extend(needs);
     }
     for (resource, old, new) in system_changes(desired, record) {
-        let (needs, _) = rules::needs(&resource, &[], &[]);
+        let needs = rules::REBOOT.to_vec();
         let action = match (old.is_empty(), new.is_empty()) {
             (true, _) => ChangeAction::Create,
             (_, true) => ChangeAction::Delete,
@@ -225,20 +225,14 @@ fn why(steps: &[&Step]) -> String {
     reasons.join("; ")
 }
 
-fn needs(
-    resource: &Resource,
-    steps: &[&Step],
-    contents: &Contents,
-    seen: &Seen,
-) -> (Vec<Action>, Option<String>) {
-    let step = steps.first();
-    let old = step
-        .and_then(|step| step.before.hash())
-        .and_then(|hash| seen.contents.get(hash));
-    let new = step
-        .and_then(|step| step.after.hash())
-        .and_then(|hash| contents.get(hash).or_else(|| seen.contents.get(hash)));
-    rules::needs(resource, old.unwrap_or_default(), new.unwrap_or_default())
+fn needs(steps: &[&Step], contents: &Contents, seen: &Seen) -> (Vec<Action>, Option<String>) {
+    let Some(step) = steps.first() else {
+        return (Vec::new(), None);
+    };
+    let old = step.before.hash().and_then(|hash| seen.contents.get(hash));
+    let new = step.after.hash();
+    let new = new.and_then(|hash| contents.get(hash).or_else(|| seen.contents.get(hash)));
+    rules::needs(step, old.unwrap_or_default(), new.unwrap_or_default())
 }
 
 fn system_changes(desired: &Desired, record: &Record) -> Vec<(Resource, String, String)> {

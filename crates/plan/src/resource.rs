@@ -16,6 +16,10 @@ pub enum Resource {
     Unit(String),
     /// The authorised SSH keys of a user.
     AuthorisedKeys(String),
+    /// An environment variable of a Windows machine, by name.
+    Variable(String),
+    /// A Windows service, by name.
+    Service(String),
     /// The kernel's arguments.
     KernelArguments,
     /// The operating system's image.
@@ -29,6 +33,8 @@ impl fmt::Display for Resource {
             Self::File(path) => write!(f, "file {path}"),
             Self::Unit(name) => write!(f, "unit {name}"),
             Self::AuthorisedKeys(user) => write!(f, "authorised keys {user}"),
+            Self::Variable(name) => write!(f, "environment variable {name}"),
+            Self::Service(name) => write!(f, "service {name}"),
             Self::KernelArguments => f.write_str("kernel arguments"),
             Self::OsImage => f.write_str("os image"),
         }

@@ -32,6 +32,10 @@ impl Step {
             (_, Entry::Directory { .. }) => "make directory",
             (Entry::Directory { .. }, Entry::Absent) => "remove directory",
             (Entry::Link { .. }, Entry::Absent) => "remove link",
+            (_, Entry::Service(_)) => "configure service",
+            (Entry::Service(_), Entry::Absent) => "remove service",
+            (_, Entry::Variable { .. }) => "set variable",
+            (Entry::Variable { .. }, Entry::Absent) => "remove variable",
             (_, Entry::Absent) => "remove file",
             (_, Entry::Other) => "leave alone",
         }

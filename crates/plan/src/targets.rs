@@ -57,6 +57,8 @@ pub enum Part {
     Mask,
     /// A link that enables a unit.
     Enablement,
+    /// A payload file, with the services that run it.
+    Payload(Vec<String>),
     /// A folder above it that was missing.
     Folder,
 }
@@ -75,7 +77,7 @@ impl Part {
             (Self::Enablement, _, _) => "enabled in another way".to_owned(),
             (Self::Mask, _, Entry::Link { .. }) => "not masked".to_owned(),
             (Self::Mask, _, _) => "masked, should not be".to_owned(),
-            (Self::Whole | Self::Folder, _, _) => plain(),
+            (Self::Whole | Self::Payload(_) | Self::Folder, _, _) => plain(),
         }
     }
 }

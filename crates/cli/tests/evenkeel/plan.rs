@@ -293,3 +293,56 @@ fn an_os_image_and_kernel_arguments_are_planned_with_a_reboot() {
          Disruption: reboot (drain, then reboot).\n"
     );
 }
+
+/// Covers X01.
+#[test]
+fn a_services_config_map_has_the_same_kind_of_plan() {
+    let scene = Scene::new();
+    let config = |command: &str, proxy: &str| {
+        let services =
+            json!([{"name": "kubelet", "command": command, "bootstrap": true, "priority": 0}]);
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "services-1-2-3-abc1234"},
+            "data": {
+                "services": services.to_string(), "files": "[]",
+                "environmentVars": json!([{"name": "HTTP_PROXY", "value": proxy}]).to_string(),
+            },
+        })
+    };
+    let old = scene.give_json("old.json", &config("kubelet.exe", "http://me:s3cret@proxy"));
+    let restart = scene.give_json(
+        "restart.json",
+        &config("kubelet.exe --v=4", "http://me:s3cret@proxy"),
+    );
+    let reboot = scene.give_json(
+        "reboot.json",
+        &config("kubelet.exe", "http://me:0ther@proxy"),
+    );
+    let said = evenkeel(&["plan", "-f", &restart, "--from", &old, "-o", "json"]);
+    assert_eq!(
+        (said.code, said.json()),
+        (
+            Some(2),
+            json!({
+                "changes": [{"resource": "service kubelet", "action": "update", "why": "command differs", "disruption": "restart"}],
+                "actions": ["restart kubelet"],
+                "disruption": "restart",
+            })
+        )
+    );
+    let said = evenkeel(&["plan", "-f", &reboot, "--from", &old]);
+    assert_eq!(
+        said.out,
+        "~ environment variable HTTP_PROXY: value differs [reboot]\n\n\
+         0 to create, 1 to update, 0 to delete.\nDisruption: reboot (drain, then reboot).\n"
+    );
+    let linux = scene.give_json("linux.json", &files(&[]));
+    let mixed = evenkeel(&["plan", "-f", &linux, "--from", &old]);
+    assert_eq!(mixed.code, Some(1));
+    let applied = scene.on_root(&["apply", "-f", &old]);
+    assert!(
+        applied.err.contains("for Windows machines"),
+        "{}",
+        applied.err
+    );
+}

@@ -3,7 +3,10 @@
 
 use super::registries;
 use super::{Action, Disruption};
+use crate::entry::Entry;
 use crate::resource::Resource;
+use crate::step::Step;
+use crate::targets::Part;
 
 /// The service that reads container registries and signature policies.
 const CRIO: &str = "crio.service";
@@ -23,13 +26,20 @@ struct Rule {
 }
 
 enum What {
+    /// The SSH keys of a user.
     Keys,
+    /// A Windows service.
+    Service,
+    /// A file of the payload of a Windows machine.
+    Payload,
     Path(&'static str),
     Anything,
 }
 
 enum Needs {
     Nothing,
+    /// The service itself, or those that run the file, are restarted.
+    RestartIt,
     Reload(&'static str),
     /// A reload, after a drain unless the change is one of the safe ones.
     ReloadRegistries(&'static str),
@@ -68,23 +78,41 @@ const RULES: &[Rule] = &[
         because: "the runtime reads registries on reload; pods may lose an image source, so they move first unless nothing is taken away",
     },
     Rule {
+        what: What::Service,
+        needs: Needs::RestartIt,
+        because: "a service takes a new command when it starts",
+    },
+    Rule {
+        what: What::Payload,
+        needs: Needs::RestartIt,
+        because: "a program takes a new file when it starts",
+    },
+    Rule {
         what: What::Anything,
         needs: Needs::Reboot,
         because: "nothing else is known to be picked up by a running machine",
     },
 ];
 
-/// What a change of `resource` needs around it, in order, and a warning where there is reason.
+/// What everything needs that no row spares.
+pub(crate) const REBOOT: &[Action] = &[Action::Drain, Action::Reboot];
+
+/// What `step` needs around it, in order, and a warning where there is reason.
 ///
 /// `old` and `new` are the contents where the rule looks at them; nothing there is empty contents.
-pub(crate) fn needs(resource: &Resource, old: &[u8], new: &[u8]) -> (Vec<Action>, Option<String>) {
+pub(crate) fn needs(step: &Step, old: &[u8], new: &[u8]) -> (Vec<Action>, Option<String>) {
+    let Step { resource, part, .. } = step;
     let rule = RULES.iter().find(|rule| match (&rule.what, resource) {
-        (What::Anything, _) | (What::Keys, Resource::AuthorisedKeys(_)) => true,
+        (What::Anything, _)
+        | (What::Keys, Resource::AuthorisedKeys(_))
+        | (What::Service, Resource::Service(_)) => true,
+        (What::Payload, _) => matches!(part, Part::Payload(_)),
         (What::Path(path), Resource::File(changed)) => path == changed,
         _ => false,
     });
     match rule.map(|rule| &rule.needs) {
         Some(Needs::Nothing) => (vec![], None),
+        Some(Needs::RestartIt) => (restarts(step), None),
         Some(Needs::Reload(unit)) => (vec![Action::Reload((*unit).to_owned())], None),
         Some(Needs::ReloadRegistries(unit)) => {
             let reload = Action::Reload((*unit).to_owned());
@@ -99,8 +127,19 @@ pub(crate) fn needs(resource: &Resource, old: &[u8], new: &[u8]) -> (Vec<Action>
                 ),
             }
         }
-        Some(Needs::Reboot) | None => (vec![Action::Drain, Action::Reboot], None),
+        Some(Needs::Reboot) | None => (REBOOT.to_vec(), None),
     }
+}
+
+/// What goes away is not restarted.
+fn restarts(step: &Step) -> Vec<Action> {
+    let services = match (&step.resource, &step.part) {
+        _ if step.after == Entry::Absent => &[],
+        (Resource::Service(name), _) => std::slice::from_ref(name),
+        (_, Part::Payload(services)) => services,
+        _ => &[],
+    };
+    services.iter().cloned().map(Action::Restart).collect()
 }
 
 /// The greatest disruption among `actions`.
@@ -130,8 +169,18 @@ mod tests {
         Resource::File(path.to_owned())
     }
 
+    fn step(resource: &Resource) -> Step {
+        Step {
+            resource: resource.clone(),
+            part: Part::Whole,
+            path: String::new(),
+            before: Entry::Absent,
+            after: Entry::Other,
+        }
+    }
+
     fn words(resource: &Resource, old: &str, new: &str) -> (String, Vec<String>) {
-        let (actions, _) = needs(resource, old.as_bytes(), new.as_bytes());
+        let (actions, _) = needs(&step(resource), old.as_bytes(), new.as_bytes());
         (
             greatest(&actions).to_string(),
             actions.iter().map(ToString::to_string).collect(),
@@ -301,6 +350,22 @@ mod tests {
                 "also the runtime's own",
             ),
             (
+                Resource::Service("kubelet".into()),
+                "",
+                "",
+                "restart",
+                &["restart kubelet"],
+                "a Windows service starts with its new command",
+            ),
+            (
+                Resource::Variable("HTTP_PROXY".into()),
+                "",
+                "",
+                "reboot",
+                reboot,
+                "services see a Machine variable after a boot",
+            ),
+            (
                 Resource::OsImage,
                 "",
                 "",
@@ -338,7 +403,11 @@ mod tests {
     /// Covers M14.
     #[test]
     fn registries_that_do_not_parse_are_warned_about_and_never_refused() {
-        let (actions, warning) = needs(&file("/etc/containers/registries.conf"), b"", b"a = [");
+        let (actions, warning) = needs(
+            &step(&file("/etc/containers/registries.conf")),
+            b"",
+            b"a = [",
+        );
         assert_eq!(actions.first(), Some(&Action::Drain));
         assert!(warning.is_some_and(|text| text.contains("the new contents are not TOML")));
     }
