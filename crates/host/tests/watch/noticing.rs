@@ -25,6 +25,18 @@ fn looks(watcher: &mut Watcher) -> Vec<Look> {
     }
 }
 
+/// The next hints that say anything.
+fn news(watcher: &mut Watcher) -> Vec<Look> {
+    let start = Instant::now();
+    loop {
+        let heard = looks(watcher);
+        if !heard.is_empty() {
+            return heard;
+        }
+        assert!(start.elapsed() < crate::bed::SOON, "nothing was heard");
+    }
+}
+
 #[test]
 fn every_way_to_change_a_file_is_found() {
     type Change = fn(&Bed);
@@ -300,10 +312,7 @@ fn what_happens_next_to_our_paths_costs_nobody_a_look() {
     bed.put("/etc/app/other", "x");
     fs::create_dir(bed.at("/etc/unrelated")).unwrap();
     bed.put(ONE, "x");
-    let mut heard = Vec::new();
-    while heard.is_empty() {
-        heard = looks(&mut watcher);
-    }
+    let heard = news(&mut watcher);
     assert_eq!(heard, [Look::Path(ONE.to_owned())]);
 }
 
@@ -320,10 +329,7 @@ fn a_path_can_be_added_while_watching() {
     assert_eq!(looks(&mut watcher), expected);
     for path in [DEEP, TWO] {
         bed.make(path);
-        let mut heard = Vec::new();
-        while heard.is_empty() {
-            heard = looks(&mut watcher);
-        }
+        let heard = news(&mut watcher);
         assert_eq!(heard, [Look::Path(path.to_owned())]);
         while watcher.next(Duration::ZERO).unwrap() != Heard::Looks(Vec::new()) {}
     }
