@@ -95,6 +95,11 @@ impl<'a, H: Host> Monitor<'a, H> {
         self.drifts.values().map(|drift| &drift.finding)
     }
 
+    /// Every hint so far was followed.
+    pub fn is_at_rest(&self) -> bool {
+        self.sweep.is_none() && self.hints.is_empty()
+    }
+
     /// Goes on until the source is stopped.
     pub fn run(&mut self, source: &mut impl Source, tell: &mut dyn FnMut(Event)) -> Result<()> {
         while self.turn(source, Duration::MAX, tell)? == Turn::GoOn {}

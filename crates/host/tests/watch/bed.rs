@@ -60,10 +60,18 @@ impl Bed {
 
     /// Makes the file as it should be.
     pub(crate) fn make(&self, path: &str) {
+        self.put(path, path);
+    }
+
+    /// Puts other contents there in one instant, so that nobody sees the file half written.
+    pub(crate) fn put(&self, path: &str, contents: &str) {
         let place = self.at(path);
-        fs::create_dir_all(place.parent().unwrap()).unwrap();
-        fs::write(&place, path).unwrap();
-        fs::set_permissions(&place, fs::Permissions::from_mode(0o644)).unwrap();
+        let folder = place.parent().unwrap();
+        fs::create_dir_all(folder).unwrap();
+        let new = folder.join(".new");
+        fs::write(&new, contents).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::rename(new, place).unwrap();
     }
 
     pub(crate) fn at(&self, path: &str) -> PathBuf {
@@ -149,7 +157,7 @@ impl Watch {
 
     /// All events up to this moment: a last drift is made, and once it is told, so is the rest.
     pub(crate) fn so_far(&self, bed: &Bed) -> Vec<Event> {
-        fs::write(bed.at(FENCE), "drift").unwrap();
+        bed.put(FENCE, "drift");
         let mut events = Vec::new();
         loop {
             match self.next() {

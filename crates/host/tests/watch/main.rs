@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod bed;
 #[cfg(test)]
+mod chaos;
+#[cfg(test)]
 mod healing;
 #[cfg(test)]
 mod noticing;

@@ -10,6 +10,7 @@ use evenkeel_host::verify::verify;
 use evenkeel_host::watch::{Event, Heard, Look, Source};
 use evenkeel_plan::desired::Contents;
 use evenkeel_plan::entry::Hash;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::bed::Bed;
 
@@ -21,6 +22,18 @@ fn looks(watcher: &mut Watcher) -> Vec<Look> {
     match watcher.next(crate::bed::SOON).unwrap() {
         Heard::Looks(looks) => looks,
         Heard::Stopped => panic!("stopped"),
+    }
+}
+
+/// The next hints that say anything.
+fn news(watcher: &mut Watcher) -> Vec<Look> {
+    let start = Instant::now();
+    loop {
+        let heard = looks(watcher);
+        if !heard.is_empty() {
+            return heard;
+        }
+        assert!(start.elapsed() < crate::bed::SOON, "nothing was heard");
     }
 }
 
@@ -43,11 +56,7 @@ fn every_way_to_change_a_file_is_found() {
             },
             "contents differ",
         ),
-        (
-            "truncated",
-            |bed| rustix_truncate(&bed.at(ONE)),
-            "contents differ",
-        ),
+        ("truncated", |bed| truncate(&bed.at(ONE)), "contents differ"),
         (
             "renamed over",
             |bed| {
@@ -76,16 +85,17 @@ fn every_way_to_change_a_file_is_found() {
         (
             "replaced by a link",
             |bed| {
-                fs::remove_file(bed.at(ONE)).unwrap();
-                symlink("/dev/null", bed.at(ONE)).unwrap();
+                symlink("/dev/null", bed.at("/link")).unwrap();
+                fs::rename(bed.at("/link"), bed.at(ONE)).unwrap();
             },
             "is a symbolic link, should be a file",
         ),
         (
             "replaced by a folder",
             |bed| {
-                fs::remove_file(bed.at(ONE)).unwrap();
-                fs::create_dir(bed.at(ONE)).unwrap();
+                fs::create_dir(bed.at("/folder")).unwrap();
+                let (folder, one) = (bed.at("/folder"), bed.at(ONE));
+                renameat_with(CWD, folder, CWD, one, RenameFlags::EXCHANGE).unwrap();
             },
             "is a directory, should be a file",
         ),
@@ -104,7 +114,7 @@ fn every_way_to_change_a_file_is_found() {
     }
 }
 
-fn rustix_truncate(path: &std::path::Path) {
+fn truncate(path: &std::path::Path) {
     // Without the close of a writer, as `truncate(2)` does it.
     let file = fs::File::options().write(true).open(path).unwrap();
     file.set_len(0).unwrap();
@@ -114,7 +124,7 @@ fn rustix_truncate(path: &std::path::Path) {
 #[test]
 fn what_drifted_before_the_watch_is_found_at_its_start() {
     let bed = Bed::with(&[ONE, TWO]);
-    fs::write(bed.at(TWO), "x").unwrap();
+    bed.put(TWO, "x");
     bed.report().drifted(TWO, "contents differ");
 }
 
@@ -137,7 +147,7 @@ fn a_file_that_did_not_exist_at_start_is_followed_from_its_first_moment() {
             other => panic!("{other:?}"),
         }
     }
-    fs::write(bed.at(DEEP), "x").unwrap();
+    bed.put(DEEP, "x");
     watch.drifted(DEEP, "contents differ");
 }
 
@@ -147,16 +157,16 @@ fn a_folder_that_is_replaced_is_watched_in_its_new_place() {
     let watch = bed.report();
     // Ready before it appears, so that nothing but the appearance is announced.
     fs::create_dir_all(bed.at("/stage/b/c")).unwrap();
-    fs::write(bed.at("/stage/b/c/deep.conf"), "other").unwrap();
+    bed.put("/stage/b/c/deep.conf", "other");
     fs::rename(bed.at("/opt/a"), bed.at("/old")).unwrap();
     watch.drifted(DEEP, "missing");
     fs::rename(bed.at("/stage"), bed.at("/opt/a")).unwrap();
     watch.drifted(DEEP, "contents differ");
     // What happens in the old one is nobody's business now.
-    fs::write(bed.at("/old/b/c/deep.conf"), "whatever").unwrap();
+    bed.put("/old/b/c/deep.conf", "whatever");
     bed.make(DEEP);
     watch.recovered(DEEP);
-    fs::write(bed.at(DEEP), "x").unwrap();
+    bed.put(DEEP, "x");
     watch.drifted(DEEP, "contents differ");
 }
 
@@ -175,7 +185,7 @@ fn a_folder_that_is_removed_and_made_again_is_watched_again() {
             "{event:?}"
         );
     }
-    fs::write(bed.at(DEEP), "x").unwrap();
+    bed.put(DEEP, "x");
     loop {
         match watch.next() {
             Event::Drifted { finding, .. } if finding.why == "contents differ" => break,
@@ -193,28 +203,27 @@ fn a_folder_behind_links_is_watched_and_so_is_every_link_on_the_way() {
     fs::create_dir_all(bed.at("/etc")).unwrap();
     fs::create_dir_all(bed.at("/data")).unwrap();
     for version in ["v1", "v2"] {
-        bed.make(&format!("/store/{version}/one.conf"));
-        fs::write(bed.at(&format!("/store/{version}/one.conf")), ONE).unwrap();
+        bed.put(&format!("/store/{version}/one.conf"), ONE);
     }
     symlink("/data/current", bed.at("/etc/app")).unwrap();
     symlink("../store/v1", bed.at("/data/current")).unwrap();
     let mut bed = bed;
     bed.want(ONE);
     let watch = bed.report();
-    fs::write(bed.at("/store/v1/one.conf"), "x").unwrap();
+    bed.put("/store/v1/one.conf", "x");
     watch.drifted(ONE, "contents differ");
 
     // The second link leads elsewhere, in one instant.
     symlink("../store/v2", bed.at("/data/next")).unwrap();
     fs::rename(bed.at("/data/next"), bed.at("/data/current")).unwrap();
     watch.recovered(ONE);
-    fs::write(bed.at("/store/v2/one.conf"), "x").unwrap();
+    bed.put("/store/v2/one.conf", "x");
     watch.drifted(ONE, "contents differ");
 
     // A folder in the middle of the way goes, and comes back with other contents.
     fs::rename(bed.at("/store"), bed.at("/away")).unwrap();
     watch.drifted(ONE, "missing");
-    fs::write(bed.at("/away/v2/one.conf"), ONE).unwrap();
+    bed.put("/away/v2/one.conf", ONE);
     fs::rename(bed.at("/away"), bed.at("/store")).unwrap();
     watch.recovered(ONE);
 
@@ -236,7 +245,7 @@ fn a_link_that_leads_out_of_the_root_is_taken_inside_it() {
     watch.drifted(ONE, "missing");
     bed.make("/store/one.conf");
     watch.drifted(ONE, "contents differ");
-    fs::write(bed.at("/store/one.conf"), ONE).unwrap();
+    bed.put("/store/one.conf", ONE);
     watch.recovered(ONE);
 }
 
@@ -276,7 +285,7 @@ fn an_overflow_of_the_kernels_queue_loses_nothing() {
     // The kernel has no room to say this:
     fs::rename(bed.at("/opt/a"), bed.at("/old")).unwrap();
     bed.make(DEEP);
-    fs::write(bed.at(DEEP), "x").unwrap();
+    bed.put(DEEP, "x");
 
     let start = Instant::now();
     while looks(&mut watcher) != [Look::Everything] {
@@ -290,7 +299,7 @@ fn an_overflow_of_the_kernels_queue_loses_nothing() {
     assert_eq!(found[0].path, DEEP);
     // The new folder is watched now.
     while watcher.next(Duration::ZERO).unwrap() != Heard::Looks(Vec::new()) {}
-    fs::write(bed.at(DEEP), DEEP).unwrap();
+    bed.put(DEEP, DEEP);
     assert_eq!(looks(&mut watcher), [Look::Path(DEEP.to_owned())]);
 }
 
@@ -300,13 +309,10 @@ fn what_happens_next_to_our_paths_costs_nobody_a_look() {
     let host = bed.host();
     let mut watcher = host.watch([ONE]).unwrap();
     assert_eq!(looks(&mut watcher), [Look::Everything]);
-    fs::write(bed.at("/etc/app/other"), "x").unwrap();
+    bed.put("/etc/app/other", "x");
     fs::create_dir(bed.at("/etc/unrelated")).unwrap();
-    fs::write(bed.at(ONE), "x").unwrap();
-    let mut heard = Vec::new();
-    while heard.is_empty() {
-        heard = looks(&mut watcher);
-    }
+    bed.put(ONE, "x");
+    let heard = news(&mut watcher);
     assert_eq!(heard, [Look::Path(ONE.to_owned())]);
 }
 
@@ -323,10 +329,7 @@ fn a_path_can_be_added_while_watching() {
     assert_eq!(looks(&mut watcher), expected);
     for path in [DEEP, TWO] {
         bed.make(path);
-        let mut heard = Vec::new();
-        while heard.is_empty() {
-            heard = looks(&mut watcher);
-        }
+        let heard = news(&mut watcher);
         assert_eq!(heard, [Look::Path(path.to_owned())]);
         while watcher.next(Duration::ZERO).unwrap() != Heard::Looks(Vec::new()) {}
     }
@@ -360,7 +363,7 @@ fn touching_a_file_is_no_drift() {
 fn a_drift_is_told_once_and_not_for_each_write() {
     let bed = Bed::with(&[ONE]);
     let watch = bed.report();
-    fs::write(bed.at(ONE), "x").unwrap();
+    bed.put(ONE, "x");
     watch.drifted(ONE, "contents differ");
     for _ in 0..100 {
         let file = fs::File::options().write(true).open(bed.at(ONE)).unwrap();
@@ -370,8 +373,7 @@ fn a_drift_is_told_once_and_not_for_each_write() {
     let told = watch.so_far(&bed);
     assert!(told.is_empty(), "{told:?}");
     // Another state is another drift, and says that there was one before.
-    fs::write(bed.at("/etc/app/new"), "y").unwrap();
-    fs::rename(bed.at("/etc/app/new"), bed.at(ONE)).unwrap();
+    bed.put(ONE, "y");
     match watch.next() {
         Event::Drifted { finding, again, .. } => assert!(finding.path == ONE && again),
         other => panic!("{other:?}"),
@@ -383,15 +385,12 @@ fn a_path_that_is_right_again_is_told_and_drifts_anew() {
     let bed = Bed::with(&[ONE]);
     let watch = bed.report();
     for _ in 0..3 {
-        fs::write(bed.at("/etc/app/x"), "x").unwrap();
-        fs::rename(bed.at("/etc/app/x"), bed.at(ONE)).unwrap();
+        bed.put(ONE, "x");
         match watch.next() {
             Event::Drifted { again: false, .. } => {}
             other => panic!("{other:?}"),
         }
-        bed.make("/etc/app/x");
-        fs::write(bed.at("/etc/app/x"), ONE).unwrap();
-        fs::rename(bed.at("/etc/app/x"), bed.at(ONE)).unwrap();
+        bed.make(ONE);
         watch.recovered(ONE);
     }
 }
@@ -410,7 +409,7 @@ fn a_path_that_cannot_be_looked_at_is_a_finding_and_not_the_end() {
         }
         other => panic!("{other:?}"),
     }
-    fs::write(bed.at(ONE), "x").unwrap();
+    bed.put(ONE, "x");
     watch.drifted(ONE, "contents differ");
 }
 
