@@ -10,8 +10,9 @@ use evenkeel_plan::desired::Contents;
 use evenkeel_plan::disruption::Action;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
 use evenkeel_plan::journal::{Direction, Journal};
-use evenkeel_plan::machine::{Plan, above};
+use evenkeel_plan::machine::{Plan, above, folder_for};
 use evenkeel_plan::record::Record;
+use evenkeel_plan::resource::Resource;
 use evenkeel_plan::targets::Targets;
 
 use crate::disk::{Disk, Host};
@@ -280,7 +281,7 @@ impl<'a, H: Host> Claim<'a, H> {
     }
 
     /// Puts one path of ours back as the record says.
-    pub fn heal(&self, path: &str, entry: &Entry) -> Result<()> {
+    pub fn heal(&self, path: &str, resource: &Resource, entry: &Entry) -> Result<()> {
         let mut placer = Placer::new(self.host.disk(), self.store());
         let missing: Vec<&str> = above(path)
             .filter(|folder| {
@@ -299,10 +300,7 @@ impl<'a, H: Host> Claim<'a, H> {
             let made = record.owned.get(folder).map(|owned| owned.entry.clone());
             placer.put(
                 folder,
-                &made.unwrap_or(Entry::Directory {
-                    mode: 0o755,
-                    owner: Ids::default(),
-                }),
+                &made.unwrap_or_else(|| folder_for(folder, resource, entry)),
             )?;
         }
         placer.put(path, entry)?;

@@ -3,6 +3,8 @@
 
 mod route;
 
+pub use route::folder_for;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

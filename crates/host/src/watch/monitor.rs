@@ -311,7 +311,7 @@ impl Drift {
 
 fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<()> {
     let claim = Claim::take(host, state)?;
-    claim.heal(&finding.path, &finding.expected)?;
+    claim.heal(&finding.path, &finding.resource, &finding.expected)?;
     if matches!(finding.resource, Resource::Unit(_)) {
         host.reload_units()?;
     }

@@ -430,7 +430,11 @@ fn healing_puts_one_path_back_with_the_folders_above_it() {
             machine.disk.remove_folder(folder).unwrap();
         }
         claim
-            .heal("/opt/ours/deep/file", &owned["/opt/ours/deep/file"].entry)
+            .heal(
+                "/opt/ours/deep/file",
+                &owned["/opt/ours/deep/file"].resource,
+                &owned["/opt/ours/deep/file"].entry,
+            )
             .unwrap();
         assert_eq!(machine.tree(), before);
     });

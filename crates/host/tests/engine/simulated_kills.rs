@@ -299,7 +299,11 @@ fn killed_while_it_heals_a_machine_has_the_drift_or_not() {
     let heal = |host: &SimulatedHost| -> Result<(), Error> {
         let state = state();
         let claim = Claim::take(host, &state)?;
-        claim.heal("/opt/ours/file", &owned["/opt/ours/file"].entry)
+        claim.heal(
+            "/opt/ours/file",
+            &owned["/opt/ours/file"].resource,
+            &owned["/opt/ours/file"].entry,
+        )
     };
     start.disk().remove("/opt/ours/file").unwrap();
     let whole = start.snapshot();

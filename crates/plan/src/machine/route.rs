@@ -168,7 +168,7 @@ impl Route<'_> {
     }
 
     fn make(&mut self, folder: &str, target: &Target) {
-        let after = folder_for(folder, target);
+        let after = folder_for(folder, &target.resource, &target.entry);
         let before = self.seen.at(folder).clone();
         let resource = target.resource.clone();
         self.own(folder, resource.clone(), Part::Folder, &after, &before);
@@ -257,9 +257,9 @@ fn is_strangers(seen: &Entry, ours: Option<&Entry>) -> bool {
 }
 
 /// A folder that a target needs above it. A user's keys are private, and so is the way to them.
-fn folder_for(folder: &str, target: &Target) -> Entry {
+pub fn folder_for(folder: &str, resource: &Resource, entry: &Entry) -> Entry {
     let home = format!("/home/{KEYS_USER}");
-    match (&target.resource, &target.entry) {
+    match (resource, entry) {
         (Resource::AuthorisedKeys(_), Entry::File { owner, .. }) if folder.starts_with(&home) => {
             Entry::Directory {
                 mode: 0o700,
