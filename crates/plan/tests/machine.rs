@@ -110,14 +110,22 @@ fn file(contents: &str, mode: u32) -> Entry {
     }
 }
 
-fn any_entry() -> impl Strategy<Value = Entry> {
+/// What can be desired at a path.
+fn any_wanted() -> impl Strategy<Value = Entry> {
     prop_oneof![
         4 => (select(vec!["x", "y"]), select(vec![0o644, 0o600]))
             .prop_map(|(contents, mode)| file(contents, mode)),
         2 => select(vec!["/x", "y"]).prop_map(|target| Entry::Link { target: target.to_owned() }),
+        1 => Just(Entry::Absent),
+    ]
+}
+
+/// What can stand at a path.
+fn any_entry() -> impl Strategy<Value = Entry> {
+    prop_oneof![
+        7 => any_wanted(),
         1 => Just(theirs()),
         1 => Just(Entry::Other),
-        1 => Just(Entry::Absent),
     ]
 }
 
@@ -127,10 +135,7 @@ fn any_disturbance() -> impl Strategy<Value = Vec<(&'static str, Entry)>> {
 
 /// What is desired: files, links, and paths where nothing may be.
 fn any_config() -> impl Strategy<Value = (Desired, Targets)> {
-    let wanted = any_entry().prop_filter("cannot be desired", |entry| {
-        !matches!(entry, Entry::Other | Entry::Directory { .. })
-    });
-    let paths = prop::collection::btree_map(select(PATHS), wanted, 0..6);
+    let paths = prop::collection::btree_map(select(PATHS), any_wanted(), 0..6);
     (paths, select(vec!["", "image"])).prop_map(|(mut paths, image)| {
         let all: Vec<_> = paths.keys().copied().collect();
         // A path below a desired file is refused long before a plan.
