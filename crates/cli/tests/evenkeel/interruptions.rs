@@ -156,3 +156,46 @@ fn watch_reports_drift_and_with_heal_puts_it_back_and_ctrl_c_ends_it() {
     signal(&heal, "-INT");
     assert_eq!(heal.wait().unwrap().code(), Some(0));
 }
+
+/// What of a process is in memory, in KiB.
+fn resident(child: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn watching_a_large_configuration_takes_little_memory() {
+    const LIMIT: u64 = 25 * 1024;
+    let scene = Scene::new();
+    let path = |number: usize| format!("/etc/{}/{number:04}", number % 50);
+    let text = |number: usize| format!("{number:015}\n").repeat(4096 / 16);
+    let all: Vec<(String, String)> = (0..5000)
+        .map(|number| (path(number), text(number)))
+        .collect();
+    for (path, text) in &all {
+        scene.write(path, text);
+    }
+    let all: Vec<(&str, &str)> = all
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()))
+        .collect();
+    let config = scene.give_json("large.json", &files(&all));
+    let mut watch = start(&scene, &["watch", "--heal", "-f", &config]);
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.starts_with("Watching 5000 paths"), "{first}");
+    // The first look at everything is part of it.
+    append(&scene.path(&path(4999)));
+    until("the drift to be put back", || {
+        scene.read(&path(4999)) == text(4999)
+    });
+    let seen = resident(&watch);
+    signal(&watch, "-INT");
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+    assert!(seen < LIMIT, "{seen} KiB are more than {LIMIT}");
+    eprintln!("proof: watching 5,000 files of 4 KiB takes {seen} KiB");
+}

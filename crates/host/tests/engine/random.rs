@@ -117,7 +117,7 @@ pub(crate) fn seed() -> u64 {
 /// Tries `promise` on `usual` pairs, or on twenty times as many in a soak.
 pub(crate) fn for_pairs(usual: u32, promise: impl Fn(&Pair)) {
     let (seed, cases) = (seed(), if is_soak() { 20 * usual } else { usual });
-    eprintln!("EVENKEEL_SEED={seed}, {cases} pairs of configurations");
+    eprintln!("proof: {cases} pairs of configurations, EVENKEEL_SEED={seed}");
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let settings = Settings {

@@ -206,12 +206,15 @@ fn killed_before_every_change_and_at_random_instants_a_tree_is_the_old_or_the_ne
         );
         journey.ends_well(copy.path(), &format!("killed before change {changes}"));
     }
-    println!("{} boundaries: {:?}", journey.changes, journey.hit);
+    println!(
+        "proof: killed before each of {} changes: {:?}",
+        journey.changes, journey.hit
+    );
     journey.has_hit_every_kind();
     let at_boundaries = std::mem::take(&mut journey.hit);
 
     let (instants, seed) = (if is_soak() { 1000 } else { 60 }, seed());
-    println!("{instants} random instants, EVENKEEL_SEED={seed}");
+    println!("proof: killed at {instants} random instants, EVENKEEL_SEED={seed}");
     let mut chance = Chance(seed);
     let whole = {
         let copy = copied(&journey.start);
@@ -232,7 +235,10 @@ fn killed_before_every_change_and_at_random_instants_a_tree_is_the_old_or_the_ne
         program.wait().unwrap();
         journey.ends_well(copy.path(), &format!("instant {instant}, after {after:?}"));
     }
-    println!("{:?}, {} had to go on", journey.hit, journey.resumed);
+    println!(
+        "proof: under way then: {:?}; {} had to go on",
+        journey.hit, journey.resumed
+    );
     assert!(journey.resumed > 0, "all were killed too early or too late");
     let never: Vec<_> = at_boundaries
         .keys()
