@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use evenkeel_daemon::{Arguments, Daemon, Error as DaemonError, Listen};
+use evenkeel_daemon::{
+    Arguments, Daemon, Error as DaemonError, Leadership, LeaseName, Listen, Stop, Timing,
+};
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until, until_async};
 use evenkeel_testbed::{Doing, Error, Result, need};
@@ -23,6 +25,7 @@ use crate::{Bench, PATIENCE, PROGRAM};
 const BE: &str = "EVENKEEL_TEST_BE";
 const LOGIN: &str = "EVENKEEL_TEST_KUBECONFIG";
 const LIMIT: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(4);
 
 fn arguments(kubeconfig: &Path) -> Arguments {
     Arguments {
@@ -147,17 +150,53 @@ async fn the_program() -> Result<(), DaemonError> {
         .stopping_within(LIMIT);
     daemon
         .run(async |daemon| {
-            if be == "stubborn" {
-                std::future::pending::<()>().await;
+            match be.as_str() {
+                "stubborn" => std::future::pending::<()>().await,
+                "polite" => daemon.stop().stopped().await,
+                file => lead(daemon, Path::new(file)).await?,
             }
-            daemon.stop().stopped().await;
             Ok(())
         })
         .await
 }
 
-/// The program, until it has said that it started.
-fn start(be: &str, login: &Path) -> Result<Child> {
+/// While it leads, it adds to `file`, which is in a folder of the namespace's name.
+async fn lead(daemon: &Daemon, file: &Path) -> Result<(), DaemonError> {
+    let folder = file.parent().and_then(Path::file_name).unwrap_or_default();
+    let lease = LeaseName {
+        namespace: folder.to_string_lossy().into_owned(),
+        name: "operator".to_owned(),
+    };
+    let leadership = daemon.stand_for(lease, Timing::lasting(LEASE));
+    let work = leadership.run_while_leading(async || {
+        let mut file = std::fs::File::create(file)?;
+        while !daemon.stop().is_asked() {
+            file.write_all(b"x")?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok::<_, std::io::Error>(())
+    });
+    work.await.unwrap_or(Ok(())).map_err(DaemonError::work)
+}
+
+/// The program, which does not outlive its test.
+struct Started(Child);
+
+impl Started {
+    fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.0), signal).doing(|| "cannot signal the program")
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts the program, and waits until it says that it has started.
+fn start(be: &str, login: &Path) -> Result<Started> {
     let program = std::env::current_exe().doing(|| "no program")?;
     let mut child = Command::new(program)
         .args(["--exact", "program::the_program", "--nocapture"])
@@ -166,8 +205,13 @@ fn start(be: &str, login: &Path) -> Result<Child> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
+        .map(Started)
         .doing(|| "cannot start the program")?;
-    let log = child.stderr.take().ok_or_else(|| Error::failed("no log"))?;
+    let log = child
+        .0
+        .stderr
+        .take()
+        .ok_or_else(|| Error::failed("no log"))?;
     let mut log = BufReader::new(log);
     let mut line = String::new();
     while !line.contains("started") {
@@ -182,20 +226,17 @@ fn start(be: &str, login: &Path) -> Result<Child> {
 }
 
 /// Sends `signal`; how it ended, and after how long.
-async fn end(child: &mut Child, signal: Signal) -> Result<(ExitStatus, Duration)> {
+async fn end(mut program: Started, signal: Signal) -> Result<(ExitStatus, Duration)> {
     let begin = Instant::now();
-    kill_process(Pid::from_child(child), signal).doing(|| "cannot signal")?;
+    program.signal(signal)?;
     let status = until_async("the program to end", PATIENCE, async || {
-        Ok(match child.try_wait().doing(|| "cannot wait")? {
+        Ok(match program.0.try_wait().doing(|| "cannot wait")? {
             Some(status) => Look::Found(status),
             None => Look::NotYet("it runs".to_owned()),
         })
     })
-    .await;
-    if status.is_err() {
-        let _ = child.kill();
-    }
-    Ok((status?, begin.elapsed()))
+    .await?;
+    Ok((status, begin.elapsed()))
 }
 
 #[tokio::test]
@@ -206,15 +247,64 @@ async fn a_signal_ends_the_program_at_once_and_its_work_within_its_time() -> Res
     let bench = Bench::new("signals")?;
     let login = bench.file("login", &bench.login)?;
     for signal in [Signal::TERM, Signal::INT] {
-        let (status, took) = end(&mut start("polite", &login)?, signal).await?;
+        let (status, took) = end(start("polite", &login)?, signal).await?;
         assert!(status.success(), "{status}");
         assert!(took < LIMIT, "it took {took:?}");
     }
-    let (status, took) = end(&mut start("stubborn", &login)?, Signal::TERM).await?;
+    let (status, took) = end(start("stubborn", &login)?, Signal::TERM).await?;
     assert!(status.code().is_some_and(|code| code != 0), "{status}");
     assert!(
         took >= LIMIT && took < LIMIT + Duration::from_secs(2),
         "it took {took:?}"
     );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_leader_does_nothing_more_when_it_wakes_up_after_another_one_took_over()
+-> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let bench = Bench::new("frozen")?;
+    let login = bench.file("login", &bench.login)?;
+    let folder = bench.scratch.path().join(&bench.namespace);
+    std::fs::create_dir(&folder).doing(|| "no folder")?;
+    let file = folder.join("work");
+    let done = || std::fs::metadata(&file).map_or(0, |file| file.len());
+    let leader = start(&file.to_string_lossy(), &login)?;
+    until("the program to lead", PATIENCE, || {
+        Ok(match done() {
+            0 => Look::NotYet("it did nothing".to_owned()),
+            _ => Look::Found(()),
+        })
+    })?;
+    leader.signal(Signal::STOP)?;
+    let before = done();
+    let (client, metrics) = bench.client("other", &bench.login).await?;
+    let lease = LeaseName {
+        namespace: bench.namespace.clone(),
+        name: "operator".to_owned(),
+    };
+    let timing = Timing::lasting(LEASE);
+    let other = Leadership::start(client, lease, timing, &metrics, Stop::default());
+    let mut leads = other.is_leader();
+    let took_over = leads.wait_for(|leads| *leads);
+    tokio::time::timeout(PATIENCE, took_over)
+        .await
+        .doing(|| "nobody took over")?
+        .doing(|| "the candidate has ended")?;
+    leader.signal(Signal::CONT)?;
+    let more = until("work of the one who slept", Duration::from_secs(1), || {
+        Ok(match done() {
+            same if same == before => Look::NotYet("nothing".to_owned()),
+            more => Look::Found(more),
+        })
+    });
+    assert!(more.is_err(), "it went on from {before} to {more:?}");
+    let (status, _) = end(leader, Signal::TERM).await?;
+    assert!(status.success(), "{status}");
+    assert!(*other.is_leader().borrow());
+    other.release().await;
     Ok(())
 }
