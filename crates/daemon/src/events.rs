@@ -39,7 +39,7 @@ pub struct Event {
     pub severity: Severity,
     /// One word in `PascalCase` for what happened; the category of an error.
     pub reason: String,
-    /// One word in `PascalCase` for what was being done.
+    /// One word in `PascalCase` for what was being done; the same as the reason if it is empty.
     pub action: String,
     /// What happened, for people. What is longer than 1 kB is cut.
     pub note: String,
@@ -125,11 +125,16 @@ impl Events {
             note = event.note,
             "event"
         );
+        // The API server takes none without an action.
+        let action = match event.action.as_str() {
+            "" => event.reason.clone(),
+            _ => event.action,
+        };
         let key = Key {
             object: event.object,
             severity: event.severity,
             reason: cut(event.reason, WORD),
-            action: cut(event.action, WORD),
+            action: cut(action, WORD),
             note: cut(event.note, NOTE),
         };
         let dropped = self

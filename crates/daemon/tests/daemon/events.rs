@@ -103,7 +103,10 @@ async fn an_event_about_a_node_is_seen_where_kubectl_looks() -> Result<()> {
     let (client, metrics) = bench.client("login", &bench.login).await?;
     let events = Events::start(client, PROGRAM, metrics, EventsOptions::default());
     let node = format!("{}-n1", bench.namespace);
-    events.publish(event(None, &node, &"long ".repeat(1000)));
+    events.publish(Event {
+        action: String::new(),
+        ..event(None, &node, &"long ".repeat(1000))
+    });
     assert!(events.flush(PATIENCE).await, "it was not sent");
     let selector = format!("--field-selector=involvedObject.name={node}");
     let listed = bench.control_plane.kubectl(&["get", "events", &selector])?;
