@@ -115,6 +115,9 @@ pub struct Reason {
 }
 
 impl Reason {
+    /// The category of paths that are not as they should be.
+    pub const DRIFT: &str = "ConfigDrift";
+
     /// A category with its words.
     pub fn new(category: &'static str, text: impl Into<String>) -> Self {
         Self {
@@ -158,7 +161,7 @@ impl Reason {
     fn drifted(config: Option<&str>, drift: &[String]) -> Self {
         let config = config.unwrap_or("the configuration");
         Self::new(
-            "ConfigDrift",
+            Self::DRIFT,
             format!(
                 "not as {config} declares: {}: put it back, or create {FORCE_FILE} to have \
                  everything written again with a drain and a reboot (`evenkeel verify` shows all)",

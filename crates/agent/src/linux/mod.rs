@@ -1,0 +1,83 @@
+//! A Linux node: one queue of what may have changed, and one worker that looks after it.
+
+mod cluster;
+mod drift;
+mod lookout;
+mod machine;
+mod search;
+mod tidings;
+mod worker;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_daemon::{Daemon, Error, Result};
+use futures::future::{Either, select};
+use tokio::sync::mpsc;
+
+use self::cluster::Cluster;
+use self::machine::Machine;
+use self::worker::{Key, Turn, Worker};
+use crate::arguments::ControllerArguments;
+
+/// Keeps the node until the program is asked to stop.
+pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> Result<()> {
+    let machine = Machine::open(&arguments.root).map_err(|error| {
+        Error::work(format!(
+            "cannot open {}: {}",
+            arguments.root.display(),
+            error.with_causes()
+        ))
+    })?;
+    let (keys, mut queue) = mpsc::unbounded_channel();
+    let cluster = Cluster::new(daemon.client(), &arguments.node_name);
+    let node = cluster.watch_node(keys.clone());
+    let ready = daemon.health().check("node");
+    let mut worker = Worker::new(
+        cluster,
+        Arc::new(machine),
+        daemon.events().clone(),
+        ready,
+        keys,
+    );
+    let mut turn = Turn::Rest;
+    while !daemon.stop().is_asked() {
+        let key = match turn {
+            Turn::Again => queue.try_recv().ok(),
+            Turn::Rest => until_stopped(daemon, queue.recv(), None).await,
+            Turn::After(pause) => until_stopped(daemon, queue.recv(), Some(pause)).await,
+        };
+        if daemon.stop().is_asked() {
+            break;
+        }
+        if let Some(key) = key {
+            worker.hear(key);
+        }
+        while let Ok(key) = queue.try_recv() {
+            worker.hear(key);
+        }
+        turn = worker.turn().await;
+    }
+    node.abort();
+    worker.end().await;
+    Ok(())
+}
+
+/// The next key, or nothing if there is none in time or the program shall stop.
+async fn until_stopped(
+    daemon: &Daemon,
+    next: impl Future<Output = Option<Key>>,
+    limit: Option<Duration>,
+) -> Option<Key> {
+    let limited = async {
+        match limit {
+            Some(limit) => tokio::time::timeout(limit, next).await.ok().flatten(),
+            None => next.await,
+        }
+    };
+    match select(pin!(limited), pin!(daemon.stop().stopped())).await {
+        Either::Left((key, _)) => key,
+        Either::Right(_) => None,
+    }
+}

@@ -1,0 +1,496 @@
+//! The one worker: looks at what is known, lets `plan` decide, carries that out, and reports.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::annotation;
+use evenkeel_daemon::{Check, Events};
+use evenkeel_host::verify::Finding;
+use evenkeel_host::{Error, memory};
+use evenkeel_plan::machine::Plan;
+use evenkeel_plan::node::{self, OnDrift, Phase, Reason, Report, Sight, Wanted};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::cluster::{Cluster, OwnNode};
+use super::drift::Drift;
+use super::lookout::{Lookout, News};
+use super::machine::{Config, Machine, Standing};
+use super::search::Search;
+use super::tidings::{Tiding, shown};
+
+/// How long after a failure it is tried again, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
+/// How long after the API server did not answer it is asked again, at first and at most.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// A machine that has not gone down after this long is told again.
+const REBOOT_AGAIN: Duration = Duration::from_mins(5);
+
+/// Something that may have changed.
+#[derive(Debug)]
+pub(crate) enum Key {
+    /// The own Node, or that it is gone.
+    Node(Option<OwnNode>),
+    /// The version of a MachineConfig, or that there is none.
+    Config {
+        name: String,
+        version: Option<String>,
+    },
+    /// Something on the machine.
+    Machine(News),
+}
+
+/// When the worker works again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// When something changes.
+    Rest,
+    /// At once, after what has changed by now.
+    Again,
+    /// When something changes, and after this long.
+    After(Duration),
+}
+
+/// Why a turn did not come to its end.
+pub(crate) enum Trouble {
+    /// The API server did not answer.
+    Cluster(kube::Error),
+    /// The machine said no.
+    Machine(Reason),
+}
+
+/// A failure that is tried again later.
+struct Failure {
+    reason: Reason,
+    again_at: Instant,
+}
+
+/// What a turn saw of the machine on its way to a configuration.
+#[derive(Default)]
+struct Preflight {
+    plan: Option<Result<Plan, Reason>>,
+    findings: Vec<Finding>,
+}
+
+pub(crate) struct Worker {
+    cluster: Cluster,
+    machine: Arc<Machine>,
+    events: Events,
+    ready: Check,
+    keys: UnboundedSender<Key>,
+    node: Option<OwnNode>,
+    standing: Option<Standing>,
+    lookout: Option<Lookout>,
+    search: Option<Search>,
+    drift: Drift,
+    on_drift: OnDrift,
+    forced: bool,
+    failure: Option<Failure>,
+    failures: u32,
+    unanswered: u32,
+    told: Option<Phase>,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        cluster: Cluster,
+        machine: Arc<Machine>,
+        events: Events,
+        ready: Check,
+        keys: UnboundedSender<Key>,
+    ) -> Self {
+        Self {
+            cluster,
+            machine,
+            events,
+            ready,
+            keys,
+            node: None,
+            standing: None,
+            lookout: None,
+            search: None,
+            drift: Drift::default(),
+            on_drift: OnDrift::Degrade,
+            forced: false,
+            failure: None,
+            failures: 0,
+            unanswered: 0,
+            told: None,
+        }
+    }
+
+    /// Takes note of a change. What to do about it is for the next turn.
+    pub(crate) fn hear(&mut self, key: Key) {
+        match key {
+            Key::Node(node) => {
+                let desired = |node: &Option<OwnNode>| {
+                    let annotations = &node.as_ref()?.annotations;
+                    annotations.get(annotation::DESIRED_CONFIG).cloned()
+                };
+                if desired(&node) != desired(&self.node) {
+                    // What failed on the way to another one says nothing about this one.
+                    self.failure = None;
+                }
+                if node.is_none() {
+                    tracing::warn!("there is no Node of this name yet; waiting for it");
+                }
+                self.node = node;
+            }
+            Key::Config { name, version } => {
+                let search = self.search.as_mut().filter(|search| search.is_for(&name));
+                if search.is_some_and(|search| search.hear(version)) {
+                    self.failure = None;
+                }
+            }
+            Key::Machine(News::ForceFile) => match self.machine.is_forced() {
+                Ok(forced) => self.forced = forced,
+                Err(error) => tracing::warn!("{}", error.with_causes()),
+            },
+            Key::Machine(News::Path { event, difference }) => {
+                let tiding = self.drift.hear(*event, difference, self.on_drift);
+                if let Some(tiding) = tiding {
+                    self.tell(tiding);
+                }
+            }
+            Key::Machine(News::Ended(error)) => {
+                self.lookout = None;
+                self.standing = None;
+                self.fail(reason(&error));
+            }
+        }
+    }
+
+    /// Observes, plans, applies and reports, once.
+    pub(crate) async fn turn(&mut self) -> Turn {
+        match self.work().await {
+            Ok(turn) => {
+                self.unanswered = 0;
+                self.ready.ready();
+                turn
+            }
+            Err(Trouble::Machine(reason)) => {
+                self.fail(reason);
+                Turn::Again
+            }
+            Err(Trouble::Cluster(error)) => {
+                let pause = pause(ASK_AGAIN, self.unanswered);
+                self.unanswered = self.unanswered.saturating_add(1);
+                self.ready.not_ready("the API server does not answer");
+                tracing::warn!(%error, "the API server did not do what was asked; asking again in {pause:?}");
+                Turn::After(pause)
+            }
+        }
+    }
+
+    /// Ends what runs beside the worker.
+    pub(crate) async fn end(mut self) {
+        if let Some(lookout) = self.lookout.take()
+            && let Err(error) = blocking(move || lookout.stop()).await
+        {
+            tracing::error!("{}", error.text);
+        }
+    }
+
+    async fn work(&mut self) -> Result<Turn, Trouble> {
+        let Some(node) = self.node.clone() else {
+            return Ok(Turn::Rest);
+        };
+        let said = |name: &str| node.annotations.get(name).map(String::as_str);
+        let on_drift = OnDrift::of(said(annotation::DRIFT));
+        if self.failure.as_ref().is_some_and(Failure::is_over) {
+            self.failure = None;
+        }
+        if self.failure.is_none() {
+            self.settle(on_drift).await?;
+        }
+        let current = self.standing.as_ref().and_then(|it| it.config.clone());
+        let awaits_boot = self.standing.as_ref().is_some_and(|it| it.awaits_boot);
+        let desired = said(annotation::DESIRED_CONFIG).filter(|name| !name.is_empty());
+        let target = desired.or(current.as_deref());
+        let moves = self.failure.is_none()
+            && !awaits_boot
+            && (desired.is_some_and(|name| current.as_deref() != Some(name)) || self.forced);
+        let mut preflight = Preflight::default();
+        if let Some(name) = target.filter(|_| moves) {
+            if !self.look_for(name).await? {
+                return Ok(Turn::Rest);
+            }
+            preflight = self.preflight().await?;
+        } else if self.failure.is_none() && self.search.take().is_some() {
+            memory::give_back();
+        }
+        let drift: Vec<String> = if moves {
+            preflight.findings.iter().map(shown).collect()
+        } else {
+            self.drift.words()
+        };
+        let sight = Sight {
+            current: current.as_deref(),
+            awaits_boot,
+            wanted: match (&preflight.plan, target) {
+                (Some(Ok(plan)), Some(name)) => Wanted::Planned { name, plan },
+                (Some(Err(reason)), _) => Wanted::Unfit(reason.clone()),
+                _ => Wanted::AsItIs,
+            },
+            drift: &drift,
+            on_drift,
+            forced: self.forced,
+            failed: self.failure.as_ref().map(|failure| &failure.reason),
+            drain: node::Drain {
+                asked: said(annotation::DESIRED_DRAIN),
+                applied: said(annotation::LAST_APPLIED_DRAIN),
+            },
+        };
+        let phase = Phase::next(&sight);
+        if let Some(report) = Report::of(&phase, &sight) {
+            self.report(&node, &phase, &report).await?;
+        }
+        self.carry_out(phase, preflight).await
+    }
+
+    /// Says what is not said yet, in one request.
+    async fn report(
+        &mut self,
+        node: &OwnNode,
+        phase: &Phase,
+        report: &Report,
+    ) -> Result<(), Trouble> {
+        let changes = report.changes(&node.annotations);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let answer = self.cluster.annotate(&changes).await;
+        answer.map_err(Trouble::Cluster)?;
+        if let Some(node) = &mut self.node {
+            let written = changes
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            node.annotations.extend(written);
+        }
+        if self.told.as_ref() != Some(phase) {
+            let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
+            let tiding = Tiding::of(phase, current);
+            if let Some(tiding) = tiding {
+                self.tell(tiding);
+            }
+            self.told = Some(phase.clone());
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, phase: Phase, preflight: Preflight) -> Result<Turn, Trouble> {
+        match phase {
+            Phase::Unmanaged | Phase::AwaitDrain { .. } => Ok(Turn::Rest),
+            Phase::Done { .. } => {
+                self.failures = 0;
+                Ok(Turn::Rest)
+            }
+            Phase::Degraded(_) => Ok(self.failure.as_ref().map_or(Turn::Rest, |failure| {
+                Turn::After(failure.again_at.saturating_duration_since(Instant::now()))
+            })),
+            Phase::Heal { .. } => {
+                self.heal(preflight.findings).await?;
+                Ok(Turn::Again)
+            }
+            Phase::Apply { target, .. } => {
+                let config = self.search.as_ref().and_then(Search::found);
+                if let (Some(Ok(config)), Some(Ok(plan))) = (config, preflight.plan) {
+                    self.apply(&target, config, plan).await?;
+                }
+                Ok(Turn::Again)
+            }
+            Phase::Reboot => {
+                self.on_machine(Machine::reboot).await?;
+                Ok(Turn::After(REBOOT_AGAIN))
+            }
+        }
+    }
+
+    /// Finds out where the machine stands if that is not known, and watches it.
+    async fn settle(&mut self, on_drift: OnDrift) -> Result<(), Trouble> {
+        if self.standing.is_some() {
+            if self.on_drift == on_drift {
+                return Ok(());
+            }
+            if let Some(lookout) = self.lookout.take() {
+                blocking(move || lookout.stop()).await?;
+            }
+        }
+        let standing = self.on_machine(Machine::settle).await?;
+        self.forced = self.on_machine(Machine::is_forced).await?;
+        self.drift = Drift::default();
+        self.on_drift = on_drift;
+        if !standing.awaits_boot {
+            let targets = standing.targets.clone();
+            let findings = self
+                .on_machine(move |machine| Ok(machine.drift(&targets)))
+                .await?;
+            match on_drift {
+                OnDrift::Heal => self.heal(findings).await?,
+                OnDrift::Degrade => {
+                    for finding in findings {
+                        let shown = finding.clone();
+                        let difference = self
+                            .on_machine(move |machine| Ok(machine.difference(&shown)))
+                            .await?;
+                        self.tell(Tiding::drifted(&finding, &difference));
+                        self.drift.know(finding);
+                    }
+                }
+            }
+            let (machine, keys) = (Arc::clone(&self.machine), self.keys.clone());
+            let targets = standing.targets.clone();
+            let started = blocking(move || Lookout::start(machine, targets, on_drift, keys));
+            self.lookout = Some(started.await?.map_err(|error| reason(&error))?);
+            if let Some(config) = &standing.config {
+                let tiding = Tiding::watching(config, standing.targets.len());
+                self.tell(tiding);
+            }
+        }
+        self.standing = Some(standing);
+        Ok(())
+    }
+
+    /// Whether it is known by now what the MachineConfig `name` says, or that there is none.
+    async fn look_for(&mut self, name: &str) -> Result<bool, Trouble> {
+        let fresh = || Search::begin(name, &self.cluster, &self.keys);
+        if self
+            .search
+            .as_ref()
+            .is_none_or(|search| !search.is_for(name))
+        {
+            self.search = Some(fresh());
+        }
+        match &mut self.search {
+            Some(search) => search.go_on(&self.cluster).await,
+            None => Ok(false),
+        }
+    }
+
+    /// What leads to the configuration that was found, and what is in the way of it.
+    async fn preflight(&self) -> Result<Preflight, Trouble> {
+        let config = match self.search.as_ref().and_then(Search::found) {
+            Some(Ok(config)) => config,
+            Some(Err(reason)) => {
+                return Ok(Preflight {
+                    plan: Some(Err(reason)),
+                    ..Preflight::default()
+                });
+            }
+            None => return Ok(Preflight::default()),
+        };
+        let targets = self.standing.as_ref().map(|it| it.targets.clone());
+        let forced = self.forced;
+        self.on_machine(move |machine| {
+            let plan = match machine.plan(&config, forced) {
+                Ok(plan) => Ok(plan),
+                Err(error @ Error::Refused(_)) => Err(reason(&error)),
+                Err(error) => return Err(error),
+            };
+            Ok(Preflight {
+                plan: Some(plan),
+                findings: machine.drift(&targets.unwrap_or_default()),
+            })
+        })
+        .await
+    }
+
+    /// Puts back what was found, and tells of each path.
+    async fn heal(&mut self, findings: Vec<Finding>) -> Result<(), Trouble> {
+        for finding in findings {
+            let (difference, healed) = {
+                let finding = finding.clone();
+                self.on_machine(move |machine| {
+                    let difference = machine.difference(&finding);
+                    Ok((difference, machine.put_back(&finding)))
+                })
+                .await?
+            };
+            match healed {
+                Ok(()) => self.tell(Tiding::healed(&finding, &difference)),
+                Err(error) => {
+                    self.tell(Tiding::not_healed(&finding, &error.with_causes()));
+                    return Err(reason(&error).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes to `target`. Nobody watches meanwhile.
+    async fn apply(
+        &mut self,
+        target: &str,
+        config: Arc<Config>,
+        plan: Plan,
+    ) -> Result<(), Trouble> {
+        if let Some(lookout) = self.lookout.take() {
+            blocking(move || lookout.stop()).await?;
+            let standing = self.standing.as_ref();
+            if let Some(current) = standing.and_then(|it| it.config.as_deref()) {
+                self.tell(Tiding::not_watching(current, target));
+            }
+        }
+        // Wherever this ends, that is found out anew.
+        self.standing = None;
+        let forced = self.forced;
+        let applied = self
+            .on_machine(move |machine| machine.apply(&plan, &config, forced))
+            .await?;
+        if !applied {
+            tracing::info!("the machine has changed since it was looked at; looking again");
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, reason: Reason) {
+        let pause = pause(RETRY, self.failures);
+        self.failures = self.failures.saturating_add(1);
+        self.failure = Some(Failure {
+            reason,
+            again_at: Instant::now() + pause,
+        });
+    }
+
+    fn tell(&self, tiding: Tiding) {
+        let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
+        tiding.tell(self.cluster.reference(uid), &self.events);
+    }
+
+    async fn on_machine<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Machine) -> evenkeel_host::Result<T> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let machine = Arc::clone(&self.machine);
+        let done = blocking(move || work(&machine)).await?;
+        Ok(done.map_err(|error| reason(&error))?)
+    }
+}
+
+impl Failure {
+    fn is_over(&self) -> bool {
+        self.again_at <= Instant::now()
+    }
+}
+
+impl From<Reason> for Trouble {
+    fn from(reason: Reason) -> Self {
+        Self::Machine(reason)
+    }
+}
+
+/// Does what may wait, in a thread that may.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Reason> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|error| Reason::new("Crashed", format!("this is a mistake of ours: {error}")))
+}
+
+fn reason(error: &Error) -> Reason {
+    Reason::new(error.category(), error.with_causes())
+}
+
+/// Twice as long each time, within limits.
+fn pause((first, longest): (Duration, Duration), times: u32) -> Duration {
+    first.saturating_mul(1 << times.min(10)).min(longest)
+}
