@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 /// Keeps one node in its declared state.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
-pub(crate) struct Arguments {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
     #[command(flatten)]
@@ -33,4 +33,19 @@ pub(crate) struct ControllerArguments {
     /// Where the machine's root is: in a container, where it is mounted
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(crate) root: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn a_node_needs_a_name_and_its_root_is_the_machines_own() {
+        CommandLine::command().debug_assert();
+        let line = CommandLine::parse_from(["agent", "controller", "--node-name", "n1"]);
+        let Command::Controller(controller) = line.command;
+        assert_eq!(controller.node_name, "n1");
+        assert_eq!(controller.root, PathBuf::from("/"));
+    }
 }

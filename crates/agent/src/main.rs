@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Parser;
 use evenkeel_daemon::{Daemon, Program};
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{Command, CommandLine};
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
@@ -19,17 +19,17 @@ const PROGRAM: Program = Program {
 };
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    let line = CommandLine::parse();
     // One worker does one thing at a time; what blocks has threads of its own.
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?
-        .block_on(run(arguments))
+        .block_on(run(line))
 }
 
-async fn run(arguments: Arguments) -> Result<()> {
-    let Command::Controller(controller) = arguments.command;
-    let daemon = Daemon::start(PROGRAM, &arguments.daemon).await?;
+async fn run(line: CommandLine) -> Result<()> {
+    let Command::Controller(controller) = line.command;
+    let daemon = Daemon::start(PROGRAM, &line.daemon).await?;
     daemon
         .run(async |daemon| control(daemon, controller).await)
         .await?;
