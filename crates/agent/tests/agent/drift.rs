@@ -1,1 +1,100 @@
-//! To come.
+//! What somebody changes behind the agent's back is told within a second, or put back.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_testbed::Result;
+
+use super::scene::{ASKED, DESIRED, ON_DRIFT, SOON, STATE, Scene, says, spec};
+
+const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Covers M16, M19.
+#[tokio::test]
+async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes() -> Result<()> {
+    let Some(scene) = Scene::start("drifts").await? else {
+        return Ok(());
+    };
+    let base = scene.at_rest(spec(&[(PULL_SECRET, "one\n")], &[])).await?;
+    scene.until_told("DriftMonitorStarted", &base, SOON).await?;
+
+    scene.node.run(&["touch", PULL_SECRET])?;
+    let write = Instant::now();
+    scene
+        .node
+        .run(&["sh", "-c", &format!("echo two >> {PULL_SECRET}")])?;
+    let reason = scene.until_degraded(PULL_SECRET, SECOND).await?;
+    let told = scene.until_told("ConfigDrift", PULL_SECRET, SECOND).await?;
+    assert!(write.elapsed() < SECOND, "{:?}", write.elapsed());
+    assert!(reason.contains("contents differ"), "{reason}");
+    assert!(reason.contains(&base), "{reason}");
+    assert!(told.contains("\n+two"), "{told}");
+
+    scene
+        .node
+        .run(&["sh", "-c", &format!("echo three >> {PULL_SECRET}")])?;
+    scene.node.write(PULL_SECRET, "one\n")?;
+    scene.until_done(&base, SECOND).await?;
+    scene.node.run(&["chmod", "600", PULL_SECRET])?;
+    let reason = scene.until_degraded("mode", SECOND).await?;
+    assert!(reason.contains(PULL_SECRET), "{reason}");
+    scene.node.run(&["chmod", "644", PULL_SECRET])?;
+    scene.until_done(&base, SECOND).await?;
+
+    let drifts = scene.events().await?;
+    let drifts: Vec<_> = drifts
+        .iter()
+        .filter(|(of, _)| of == "ConfigDrift")
+        .collect();
+    assert_eq!(drifts.len(), 2, "{drifts:#?}");
+    Ok(())
+}
+
+/// Covers M20.
+#[tokio::test]
+async fn drift_is_put_back_with_an_event_that_shows_it_where_that_is_wanted() -> Result<()> {
+    let Some(scene) = Scene::start("heals").await? else {
+        return Ok(());
+    };
+    scene.annotate(ON_DRIFT, "heal").await?;
+    let base = scene.at_rest(spec(&[(PULL_SECRET, "one\n")], &[])).await?;
+    scene
+        .node
+        .run(&["sh", "-c", &format!("echo two >> {PULL_SECRET}")])?;
+    let told = scene
+        .until_told("ConfigDriftHealed", PULL_SECRET, SOON)
+        .await?;
+    assert!(told.contains("\n+two"), "{told}");
+    assert_eq!(scene.node.read(PULL_SECRET)?, b"one\n");
+    scene.until_done(&base, SECOND).await?;
+    Ok(())
+}
+
+/// Covers M18.
+#[tokio::test]
+async fn an_update_does_not_begin_on_a_machine_that_has_drifted() -> Result<()> {
+    let Some(scene) = Scene::start("preflight").await? else {
+        return Ok(());
+    };
+    scene.at_rest(spec(&[(PULL_SECRET, "one\n")], &[])).await?;
+    scene.node.write(PULL_SECRET, "drifted\n")?;
+    scene.until_degraded(PULL_SECRET, SOON).await?;
+    let files = [
+        (PULL_SECRET, "two\n"),
+        ("/etc/kubernetes/kubelet-ca.crt", "ca\n"),
+    ];
+    let new = scene.config("new", spec(&files, &[])).await?;
+    scene.annotate(DESIRED, &new).await?;
+    scene.until_told("DriftMonitorStarted", "", SOON).await?;
+    // The agent has looked at the new one when it says what that would not do.
+    tokio::time::sleep(2 * SECOND).await;
+    assert!(says(&scene.annotations().await?, STATE, "Degraded"));
+    assert_eq!(scene.node.read(PULL_SECRET)?, b"drifted\n");
+    assert!(scene.node.read("/etc/kubernetes/kubelet-ca.crt").is_err());
+
+    scene.node.write(PULL_SECRET, "one\n")?;
+    let seen = scene.until_done(&new, SOON).await?;
+    assert_eq!(seen.get(ASKED), None);
+    assert_eq!(scene.node.read(PULL_SECRET)?, b"two\n");
+    Ok(())
+}

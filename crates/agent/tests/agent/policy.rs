@@ -1,1 +1,177 @@
-//! To come.
+//! An agent changes its own Node and no other, and there only what is an agent's.
+
+use std::time::Duration;
+
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::{Doing, Result, need};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::scene::{ASKED, DESIRED, ON_DRIFT, STATE, cluster};
+
+async fn patch(client: &Client, node: &str, patch: Value) -> kube::Result<Node> {
+    let api: Api<Node> = Api::all(client.clone());
+    api.patch(node, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+}
+
+fn annotation(name: &str) -> Value {
+    json!({ "metadata": { "annotations": { name: "x" } } })
+}
+
+/// Nodes `names`, made by the administrator, and the login of the agent of the first.
+async fn nodes(names: &[&str]) -> Result<(Client, Client)> {
+    let admin = cluster()?.admin_kubeconfig().client().await?;
+    for name in names {
+        let node = json!({
+            "metadata": { "name": name, "labels": { "zone": "a" }, "annotations": { "theirs": "x" } },
+            "spec": { "taints": [{ "key": "theirs", "effect": "NoSchedule" }] },
+        });
+        let node: Node = serde_json::from_value(node).doing(|| "no such node")?;
+        Api::all(admin.clone())
+            .create(&PostParams::default(), &node)
+            .await
+            .doing(|| "cannot make a node")?;
+    }
+    let agent = cluster()?
+        .kubeconfig_for_user(
+            &format!("evenkeel:agent:{}", names[0]),
+            &["evenkeel:agents"],
+        )?
+        .client()
+        .await?;
+    let what = "the policy to be in force";
+    until_async(what, Duration::from_secs(30), async || {
+        Ok(match patch(&agent, names[1], annotation(STATE)).await {
+            Err(error) if error.to_string().contains("only change its own Node") => Look::Found(()),
+            other => Look::NotYet(format!("{:?}", other.map(|_| "allowed"))),
+        })
+    })
+    .await?;
+    Ok((admin, agent))
+}
+
+#[tokio::test]
+async fn an_agent_cannot_change_another_node_or_what_is_not_an_agents() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let (_, agent) = nodes(&["own-1", "other-1"]).await?;
+    for allowed in [
+        annotation(STATE),
+        annotation(ASKED),
+        annotation("evenkeel.dev/cordoned-by"),
+        json!({ "spec": { "unschedulable": true } }),
+        json!({ "spec": { "unschedulable": null } }),
+    ] {
+        patch(&agent, "own-1", allowed.clone())
+            .await
+            .doing(|| format!("an agent may {allowed}"))?;
+    }
+    let taints = |keys: &[&str]| {
+        let taints: Vec<_> = keys
+            .iter()
+            .map(|key| json!({ "key": key, "effect": "NoSchedule" }))
+            .collect();
+        json!({ "spec": { "taints": taints } })
+    };
+    let api: Api<Node> = Api::all(agent.clone());
+    let own = api.get("own-1").await.doing(|| "cannot read")?;
+    let spec = own.spec.unwrap_or_default();
+    let mut keys: Vec<_> = spec
+        .taints
+        .iter()
+        .flatten()
+        .map(|it| it.key.as_str())
+        .collect();
+    keys.push("kubernetes.io/MetaReadiness");
+    let ours = taints(&keys);
+    patch(&agent, "own-1", ours)
+        .await
+        .doing(|| "an agent may set our taint")?;
+
+    for (denied, words) in [
+        (annotation(DESIRED), "annotations that are an agent's"),
+        (annotation(ON_DRIFT), "annotations that are an agent's"),
+        (annotation("theirs-too"), "annotations that are an agent's"),
+        (
+            json!({ "metadata": { "annotations": { "theirs": null } } }),
+            "annotations that are an agent's",
+        ),
+        (
+            json!({ "metadata": { "labels": { "zone": "b" } } }),
+            "labels",
+        ),
+        (
+            json!({ "metadata": { "finalizers": ["a.b/c"] } }),
+            "finalizers",
+        ),
+        (json!({ "spec": { "providerID": "x://y" } }), "spec"),
+        (
+            json!({ "spec": { "podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"] } }),
+            "spec",
+        ),
+        (taints(&[]), "taints of ours"),
+        (taints(&[&keys[..], &["more"]].concat()), "taints of ours"),
+    ] {
+        let answer = patch(&agent, "own-1", denied.clone()).await;
+        let error = answer
+            .map(|_| ())
+            .expect_err(&format!("{denied} was allowed"));
+        assert!(error.to_string().contains(words), "{denied}: {error}");
+    }
+    for denied in [
+        annotation(STATE),
+        json!({ "spec": { "unschedulable": true } }),
+    ] {
+        let answer = patch(&agent, "other-1", denied.clone()).await;
+        let error = answer
+            .map(|_| ())
+            .expect_err(&format!("{denied} was allowed"));
+        assert!(
+            error.to_string().contains("only change its own Node"),
+            "{error}"
+        );
+    }
+    let delete = DeleteParams::default();
+    assert!(api.delete("other-1", &delete).await.is_err());
+    assert!(
+        api.patch_status(
+            "own-1",
+            &PatchParams::default(),
+            &Patch::Merge(json!({ "status": { "phase": "x" } }))
+        )
+        .await
+        .is_err()
+    );
+    api.delete("own-1", &delete)
+        .await
+        .doing(|| "an agent may delete its own Node")?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_reads_and_makes_only_what_its_role_says() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let (_, agent) = nodes(&["own-2", "other-2"]).await?;
+    let list = ListParams::default();
+    assert!(Api::<Pod>::all(agent.clone()).list(&list).await.is_err());
+    assert!(Api::<Node>::all(agent.clone()).list(&list).await.is_ok());
+    let leases: Api<Lease> = Api::namespaced(agent, "node-extensions");
+    for (name, allowed) in [
+        ("own-2.evenkeel-agent", true),
+        ("other-2.evenkeel-agent", false),
+    ] {
+        let lease = serde_json::from_value(json!({ "metadata": { "name": name } }))
+            .doing(|| "no such lease")?;
+        let made = leases.create(&PostParams::default(), &lease).await;
+        assert_eq!(made.is_ok(), allowed, "{name}: {made:?}");
+    }
+    Ok(())
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use evenkeel_testbed::Result;
 
-use super::scene::{ASKED, DESIRED, SOON, STATE, Scene, says, spec};
+use super::scene::{ANSWERED, ASKED, BOOT, CURRENT, DESIRED, SOON, STATE, Scene, says, spec};
 
 const KEYS: &str = "/home/core/.ssh/authorized_keys";
 
@@ -30,5 +30,115 @@ async fn ssh_keys_are_in_place_within_two_seconds_without_a_drain_or_a_boot() ->
     assert!(says(&seen, STATE, "Done"));
     scene.until_told("ConfigApplying", &new, SOON).await?;
     scene.until_told("ConfigDone", &new, SOON).await?;
+    Ok(())
+}
+
+/// Covers M17.
+#[tokio::test]
+async fn a_file_is_written_after_the_drain_and_counts_after_the_boot() -> Result<()> {
+    let Some(mut scene) = Scene::start("reboots").await? else {
+        return Ok(());
+    };
+    let base = scene.at_rest(spec(&[], &["ssh-ed25519 A"])).await?;
+    let boot = scene.node.boot_id()?;
+    let new = scene
+        .config(
+            "new",
+            spec(&[("/etc/managed", "new\n")], &["ssh-ed25519 A"]),
+        )
+        .await?;
+    scene.annotate(DESIRED, &new).await?;
+    let request = format!("drain-{new}");
+    let (seen, _) = scene
+        .until("a drain to be asked for", SOON, |seen| {
+            says(seen, ASKED, &request)
+        })
+        .await?;
+    assert!(says(&seen, STATE, "Working"), "{seen:#?}");
+    assert!(says(&seen, CURRENT, &base), "{seen:#?}");
+    assert!(
+        scene.node.read("/etc/managed").is_err(),
+        "written before the drain"
+    );
+
+    scene.annotate(ANSWERED, &request).await?;
+    scene.node.wait_for_reboot(&boot)?;
+    let seen = scene.until_done(&new, BOOT).await?;
+    assert!(says(&seen, ASKED, &format!("uncordon-{new}")), "{seen:#?}");
+    assert_eq!(scene.node.read("/etc/managed")?, b"new\n");
+    assert_ne!(scene.node.boot_id()?, boot);
+    for (reason, words) in [
+        ("DrainRequested", "create file /etc/managed"),
+        ("DriftMonitorStopped", base.as_str()),
+        ("Rebooting", new.as_str()),
+        ("DriftMonitorStarted", new.as_str()),
+        ("ConfigDone", new.as_str()),
+    ] {
+        scene.until_told(reason, words, SOON).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_configuration_that_changes_while_pods_leave_ends_at_the_newest() -> Result<()> {
+    let Some(scene) = Scene::start("newest").await? else {
+        return Ok(());
+    };
+    let base = scene.at_rest(spec(&[], &["ssh-ed25519 A"])).await?;
+    let boot = scene.node.boot_id()?;
+    let loud = scene
+        .config(
+            "loud",
+            spec(&[("/etc/managed", "loud\n")], &["ssh-ed25519 A"]),
+        )
+        .await?;
+    let quiet = scene.config("quiet", spec(&[], &["ssh-ed25519 B"])).await?;
+    scene.annotate(DESIRED, &loud).await?;
+    let request = format!("drain-{loud}");
+    scene
+        .until("a drain to be asked for", SOON, |seen| {
+            says(seen, ASKED, &request)
+        })
+        .await?;
+    scene.annotate(DESIRED, &quiet).await?;
+    let seen = scene.until_done(&quiet, SOON).await?;
+    // Whoever has begun to leave is let in again.
+    assert!(
+        says(&seen, ASKED, &format!("uncordon-{quiet}")),
+        "{seen:#?}"
+    );
+    assert!(scene.node.read("/etc/managed").is_err());
+    assert_eq!(scene.node.read(KEYS)?, b"ssh-ed25519 B\n");
+    scene.annotate(DESIRED, &base).await?;
+    scene.until_done(&base, SOON).await?;
+    assert_eq!(scene.node.boot_id()?, boot);
+    Ok(())
+}
+
+/// Covers M15.
+#[tokio::test]
+async fn the_force_file_writes_everything_again_with_a_drain_and_a_boot() -> Result<()> {
+    let Some(mut scene) = Scene::start("forced").await? else {
+        return Ok(());
+    };
+    let secret = "/var/lib/kubelet/config.json";
+    let base = scene.at_rest(spec(&[(secret, "one\n")], &[])).await?;
+    let boot = scene.node.boot_id()?;
+    scene.node.write(secret, "drifted\n")?;
+    scene.until_degraded(secret, SOON).await?;
+    scene.node.write("/run/machine-config-daemon-force", "")?;
+    let request = format!("drain-{base}");
+    scene
+        .until("a drain to be asked for", SOON, |seen| {
+            says(seen, ASKED, &request)
+        })
+        .await?;
+    assert_eq!(scene.node.read(secret)?, b"drifted\n");
+    scene.annotate(ANSWERED, &request).await?;
+    scene.node.wait_for_reboot(&boot)?;
+    let seen = scene.until_done(&base, BOOT).await?;
+    assert!(says(&seen, ASKED, &format!("uncordon-{base}")), "{seen:#?}");
+    assert_eq!(scene.node.read(secret)?, b"one\n");
+    assert!(scene.node.read("/run/machine-config-daemon-force").is_err());
     Ok(())
 }
