@@ -22,6 +22,8 @@ use super::tidings::{Tiding, shown};
 const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
 /// How long after the API server did not answer it is asked again, at first and at most.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How long after healing it is looked at again: somebody may be quicker than that to change it.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A machine that has not gone down after this long is told again.
 const REBOOT_AGAIN: Duration = Duration::from_mins(5);
 
@@ -289,7 +291,7 @@ impl Worker {
             })),
             Phase::Heal { .. } => {
                 self.heal(preflight.findings).await?;
-                Ok(Turn::Again)
+                Ok(Turn::After(LOOK_AGAIN))
             }
             Phase::Apply { target, .. } => {
                 let config = self.search.as_ref().and_then(Search::found);

@@ -190,6 +190,23 @@ impl Scene {
         }
     }
 
+    /// An error as soon as the Node does not say so any more, within `time`.
+    pub(crate) async fn stays(
+        &self,
+        time: Duration,
+        still: impl Fn(&Annotations) -> bool,
+    ) -> Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < time {
+            let seen = self.annotations().await?;
+            if !still(&seen) {
+                return Err(Error::failed(format!("changed: {seen:#?}\n{}", self.log())));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
     /// Waits until the node is at `config`.
     pub(crate) async fn until_done(&self, config: &str, deadline: Duration) -> Result<Annotations> {
         let what = format!("node {} to be done with {config}", self.name);
