@@ -201,8 +201,9 @@ impl Worker {
         if self.failure.as_ref().is_some_and(Failure::is_over) {
             self.failure = None;
         }
+        let settled = self.settle(on_drift).await;
         if self.failure.is_none() {
-            self.settle(on_drift).await?;
+            settled?;
         }
         let current = self.standing.as_ref().and_then(|it| it.config.clone());
         let awaits_boot = self.standing.as_ref().is_some_and(|it| it.awaits_boot);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_testbed::Result;
+use serde_json::json;
 
 use super::scene::{ASKED, DESIRED, ON_DRIFT, SOON, STATE, Scene, says, spec};
 
@@ -49,6 +50,41 @@ async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes(
         .filter(|(of, _)| of == "ConfigDrift")
         .collect();
     assert_eq!(drifts.len(), 2, "{drifts:#?}");
+    Ok(())
+}
+
+/// Covers M16.
+#[tokio::test]
+async fn a_unit_and_its_drop_in_are_watched_like_files() -> Result<()> {
+    let Some(mut scene) = Scene::start("units").await? else {
+        return Ok(());
+    };
+    scene.at_rest(spec(&[], &[])).await?;
+    let service = "[Service]\nExecStart=/bin/true\n";
+    let drop_in = "[Service]\nNice=5\n";
+    let mut units = spec(&[], &[]);
+    units["config"]["systemd"] = json!({ "units": [{
+        "name": "ours.service",
+        "contents": service,
+        "dropins": [{ "name": "10-nice.conf", "contents": drop_in }],
+    }]});
+    let units = scene.config("units", units).await?;
+    scene.go_to(&units).await?;
+    let folder = "/etc/systemd/system/ours.service";
+    for (path, right) in [
+        (folder.to_owned(), service),
+        (format!("{folder}.d/10-nice.conf"), drop_in),
+    ] {
+        let write = Instant::now();
+        scene
+            .node
+            .run(&["sh", "-c", &format!("echo '# mine' >> {path}")])?;
+        scene.until_degraded("unit ours.service", SECOND).await?;
+        assert!(write.elapsed() < SECOND, "{:?}", write.elapsed());
+        scene.until_told("ConfigDrift", "# mine", SOON).await?;
+        scene.node.write(&path, right)?;
+        scene.until_done(&units, SOON).await?;
+    }
     Ok(())
 }
 
@@ -101,7 +137,6 @@ async fn an_update_does_not_begin_on_a_machine_that_has_drifted() -> Result<()> 
     Ok(())
 }
 
-/// Covers M11.
 #[tokio::test]
 async fn a_start_verifies_everything_before_it_says_done() -> Result<()> {
     let Some(scene) = Scene::start("starts").await? else {

@@ -5,6 +5,7 @@
 mod scene;
 
 mod drift;
+mod outages;
 mod policy;
 mod refusals;
 mod updates;

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::kubeconfig::Kubeconfig;
 use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result, SystemdNode, need};
@@ -68,6 +69,11 @@ pub(crate) fn deployed(file: &str) -> PathBuf {
         .join(file)
 }
 
+/// The login of the agent of node `name`.
+pub(crate) fn login(name: &str) -> Result<Kubeconfig> {
+    cluster()?.kubeconfig_for_user(&format!("evenkeel:agent:{name}"), &["evenkeel:agents"])
+}
+
 impl Scene {
     /// A node on which the agent runs as a service; nothing if this machine cannot have one.
     pub(crate) async fn start(name: &str) -> Result<Option<Self>> {
@@ -95,9 +101,7 @@ impl Scene {
             configs,
         };
         scene.node.run(&["useradd", "--create-home", "core"])?;
-        let login =
-            cluster.kubeconfig_for_user(&format!("evenkeel:agent:{name}"), &["evenkeel:agents"])?;
-        let login = login.at(&GATEWAY.to_string()).as_yaml()?;
+        let login = login(name)?.at(&GATEWAY.to_string()).as_yaml()?;
         let unit = std::fs::read(deployed("agent/evenkeel-agent.service"))
             .doing(|| "cannot read the unit that we ship")?;
         scene.node.run(&["mkdir", "-p", "/etc/evenkeel"])?;
@@ -117,6 +121,15 @@ impl Scene {
             .node
             .run(&["systemctl", "enable", "--now", "evenkeel-agent.service"])?;
         Ok(Some(scene))
+    }
+
+    /// Lets the agent log in otherwise.
+    pub(crate) fn log_in(&self, login: &Kubeconfig) -> Result<()> {
+        self.node
+            .write("/etc/evenkeel/kubeconfig", login.as_yaml()?)?;
+        self.node
+            .run(&["systemctl", "restart", "evenkeel-agent.service"])
+            .map(|_| ())
     }
 
     /// The name of a configuration of this scene's own.
@@ -248,6 +261,37 @@ impl Scene {
         Ok(())
     }
 
+    /// Goes to `config` through a drain and a boot.
+    pub(crate) async fn go_to(&mut self, config: &str) -> Result<()> {
+        let boot = self.node.boot_id()?;
+        self.annotate(DESIRED, config).await?;
+        let request = format!("drain-{config}");
+        self.until("a drain to be asked for", SOON, |seen| {
+            says(seen, ASKED, &request)
+        })
+        .await?;
+        self.annotate(ANSWERED, &request).await?;
+        self.node.wait_for_reboot(&boot)?;
+        self.until_done(config, BOOT).await.map(|_| ())
+    }
+
+    /// How many requests the agent has made by now, watches apart.
+    pub(crate) fn requests(&self) -> Result<u64> {
+        let ask = "exec 3<>/dev/tcp/127.0.0.1/9180
+            printf 'GET /metrics HTTP/1.1\\r\\nHost: agent\\r\\nConnection: close\\r\\n\\r\\n' >&3
+            cat <&3";
+        let metrics = self.node.run(&["bash", "-c", ask])?;
+        let counts = metrics
+            .lines()
+            .filter(|line| line.starts_with("evenkeel_api_requests_total{"))
+            .filter(|line| !line.contains("verb=\"watch\""))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        match counts.sum() {
+            0 => Err(Error::failed(format!("no requests in {metrics}"))),
+            sum => Ok(sum),
+        }
+    }
+
     /// Waits until there is an Event with this reason and these words, and says its note.
     pub(crate) async fn until_told(
         &self,
@@ -311,7 +355,9 @@ pub(crate) fn spec(files: &[(&str, &str)], keys: &[&str]) -> Value {
     let files: Vec<Value> = files
         .iter()
         .map(|(path, text)| {
-            let encoded: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let encoded = text
+                .bytes()
+                .fold(String::new(), |text, byte| format!("{text}%{byte:02X}"));
             json!({
                 "path": path,
                 "mode": 0o644,

@@ -19,6 +19,7 @@ async fn ssh_keys_are_in_place_within_two_seconds_without_a_drain_or_a_boot() ->
     let new = scene
         .config("new", spec(&[], &["ssh-ed25519 OLD", "ssh-ed25519 NEW"]))
         .await?;
+    let before = scene.requests()?;
     scene.annotate(DESIRED, &new).await?;
     let seen = scene.until_done(&new, Duration::from_secs(2)).await?;
     assert_eq!(seen.get(ASKED), None);
@@ -30,6 +31,11 @@ async fn ssh_keys_are_in_place_within_two_seconds_without_a_drain_or_a_boot() ->
     assert!(says(&seen, STATE, "Done"));
     scene.until_told("ConfigApplying", &new, SOON).await?;
     scene.until_told("ConfigDone", &new, SOON).await?;
+    let requests = scene.requests()? - before;
+    assert!(
+        requests <= 12,
+        "{requests} requests for an update without a boot"
+    );
     Ok(())
 }
 
@@ -140,5 +146,44 @@ async fn the_force_file_writes_everything_again_with_a_drain_and_a_boot() -> Res
     assert!(says(&seen, ASKED, &format!("uncordon-{base}")), "{seen:#?}");
     assert_eq!(scene.node.read(secret)?, b"one\n");
     assert!(scene.node.read("/run/machine-config-daemon-force").is_err());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_in_a_container_with_the_root_mounted_keeps_and_boots_the_machine() -> Result<()> {
+    let Some(mut scene) = Scene::start("mounted").await? else {
+        return Ok(());
+    };
+    // As the DaemonSet runs it: another root, and the machine's own at /host.
+    scene.node.run(&[
+        "mkdir",
+        "-p",
+        "/etc/systemd/system/evenkeel-agent.service.d",
+        "/host",
+    ])?;
+    scene.node.write(
+        "/etc/systemd/system/evenkeel-agent.service.d/mounted.conf",
+        "[Service]
+BindPaths=/:/host:rbind
+TemporaryFileSystem=/run /home
+InaccessiblePaths=/etc/systemd
+ExecStart=
+ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/kubeconfig --root /host
+",
+    )?;
+    scene.node.run(&["systemctl", "daemon-reload"])?;
+    scene
+        .node
+        .run(&["systemctl", "restart", "evenkeel-agent.service"])?;
+    scene.at_rest(spec(&[], &["ssh-ed25519 A"])).await?;
+    assert_eq!(scene.node.read(KEYS)?, b"ssh-ed25519 A\n");
+    let new = scene
+        .config(
+            "new",
+            spec(&[("/etc/managed", "new\n")], &["ssh-ed25519 A"]),
+        )
+        .await?;
+    scene.go_to(&new).await?;
+    assert_eq!(scene.node.read("/etc/managed")?, b"new\n");
     Ok(())
 }
