@@ -1,5 +1,7 @@
 //! The one worker: looks at what is known, lets `plan` decide, carries that out, and reports.
 
+mod errands;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::cluster::{Cluster, OwnNode};
 use super::drift::Drift;
 use super::lookout::{Lookout, News};
-use super::machine::{Config, Machine, Standing};
+use super::machine::{Machine, Standing};
 use super::search::Search;
 use super::tidings::{Tiding, shown};
 
@@ -308,51 +310,6 @@ impl Worker {
         }
     }
 
-    /// Finds out where the machine stands if that is not known, and watches it.
-    async fn settle(&mut self, on_drift: OnDrift) -> Result<(), Trouble> {
-        if self.standing.is_some() {
-            if self.on_drift == on_drift {
-                return Ok(());
-            }
-            if let Some(lookout) = self.lookout.take() {
-                blocking(move || lookout.stop()).await?;
-            }
-        }
-        let standing = self.on_machine(Machine::settle).await?;
-        self.forced = self.on_machine(Machine::is_forced).await?;
-        self.drift = Drift::default();
-        self.on_drift = on_drift;
-        if !standing.awaits_boot {
-            let targets = standing.targets.clone();
-            let findings = self
-                .on_machine(move |machine| Ok(machine.drift(&targets)))
-                .await?;
-            match on_drift {
-                OnDrift::Heal => self.heal(findings).await?,
-                OnDrift::Degrade => {
-                    for finding in findings {
-                        let shown = finding.clone();
-                        let difference = self
-                            .on_machine(move |machine| Ok(machine.difference(&shown)))
-                            .await?;
-                        self.tell(Tiding::drifted(&finding, &difference));
-                        self.drift.know(finding);
-                    }
-                }
-            }
-            let (machine, keys) = (Arc::clone(&self.machine), self.keys.clone());
-            let targets = standing.targets.clone();
-            let started = blocking(move || Lookout::start(machine, targets, on_drift, keys));
-            self.lookout = Some(started.await?.map_err(|error| reason(&error))?);
-            if let Some(config) = &standing.config {
-                let tiding = Tiding::watching(config, standing.targets.len());
-                self.tell(tiding);
-            }
-        }
-        self.standing = Some(standing);
-        Ok(())
-    }
-
     /// Whether it is known by now what the MachineConfig `name` says, or that there is none.
     async fn look_for(&mut self, name: &str) -> Result<bool, Trouble> {
         let fresh = || Search::begin(name, &self.cluster, &self.keys);
@@ -369,82 +326,6 @@ impl Worker {
         }
     }
 
-    /// What leads to the configuration that was found, and what is in the way of it.
-    async fn preflight(&self) -> Result<Preflight, Trouble> {
-        let config = match self.search.as_ref().and_then(Search::found) {
-            Some(Ok(config)) => config,
-            Some(Err(reason)) => {
-                return Ok(Preflight {
-                    plan: Some(Err(reason)),
-                    ..Preflight::default()
-                });
-            }
-            None => return Ok(Preflight::default()),
-        };
-        let targets = self.standing.as_ref().map(|it| it.targets.clone());
-        let forced = self.forced;
-        self.on_machine(move |machine| {
-            let plan = match machine.plan(&config, forced) {
-                Ok(plan) => Ok(plan),
-                Err(error @ Error::Refused(_)) => Err(reason(&error)),
-                Err(error) => return Err(error),
-            };
-            Ok(Preflight {
-                plan: Some(plan),
-                findings: machine.drift(&targets.unwrap_or_default()),
-            })
-        })
-        .await
-    }
-
-    /// Puts back what was found, and tells of each path.
-    async fn heal(&mut self, findings: Vec<Finding>) -> Result<(), Trouble> {
-        for finding in findings {
-            let (difference, healed) = {
-                let finding = finding.clone();
-                self.on_machine(move |machine| {
-                    let difference = machine.difference(&finding);
-                    Ok((difference, machine.put_back(&finding)))
-                })
-                .await?
-            };
-            match healed {
-                Ok(()) => self.tell(Tiding::healed(&finding, &difference)),
-                Err(error) => {
-                    self.tell(Tiding::not_healed(&finding, &error.with_causes()));
-                    return Err(reason(&error).into());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Goes to `target`. Nobody watches meanwhile.
-    async fn apply(
-        &mut self,
-        target: &str,
-        config: Arc<Config>,
-        plan: Plan,
-    ) -> Result<(), Trouble> {
-        if let Some(lookout) = self.lookout.take() {
-            blocking(move || lookout.stop()).await?;
-            let standing = self.standing.as_ref();
-            if let Some(current) = standing.and_then(|it| it.config.as_deref()) {
-                self.tell(Tiding::not_watching(current, target));
-            }
-        }
-        // Wherever this ends, that is found out anew.
-        self.standing = None;
-        let forced = self.forced;
-        let applied = self
-            .on_machine(move |machine| machine.apply(&plan, &config, forced))
-            .await?;
-        if !applied {
-            tracing::info!("the machine has changed since it was looked at; looking again");
-        }
-        Ok(())
-    }
-
     fn fail(&mut self, reason: Reason) {
         let pause = pause(RETRY, self.failures);
         self.failures = self.failures.saturating_add(1);
@@ -457,15 +338,6 @@ impl Worker {
     fn tell(&self, tiding: Tiding) {
         let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
         tiding.tell(self.cluster.reference(uid), &self.events);
-    }
-
-    async fn on_machine<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Machine) -> evenkeel_host::Result<T> + Send + 'static,
-    ) -> Result<T, Trouble> {
-        let machine = Arc::clone(&self.machine);
-        let done = blocking(move || work(&machine)).await?;
-        Ok(done.map_err(|error| reason(&error))?)
     }
 }
 
