@@ -1,6 +1,7 @@
 //! A Linux node: one queue of what may have changed, and one worker that looks after it.
 
 mod cluster;
+mod doorman;
 mod drift;
 mod lookout;
 mod machine;
@@ -34,13 +35,9 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     let cluster = Cluster::new(daemon.client(), &arguments.node_name);
     let node = cluster.watch_node(keys.clone());
     let ready = daemon.health().check("node");
-    let mut worker = Worker::new(
-        cluster,
-        Arc::new(machine),
-        daemon.events().clone(),
-        ready,
-        keys,
-    );
+    let machine = Arc::new(machine);
+    let doorman = tokio::spawn(doorman::watch(Arc::clone(&machine), keys.clone()));
+    let mut worker = Worker::new(cluster, machine, daemon.events().clone(), ready, keys);
     let mut turn = Turn::Rest;
     while !daemon.stop().is_asked() {
         let key = match turn {
@@ -60,6 +57,7 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
         turn = worker.turn().await;
     }
     node.abort();
+    doorman.abort();
     worker.end().await;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What people are told of a node's life, as Events on its Node and in the log.
 
 use evenkeel_daemon::{Event, Events, Severity};
+use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::node::{Phase, Reason};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -111,6 +112,19 @@ impl Tiding {
             shown(finding)
         );
         Self::bad("ConfigDriftFought", "Watch", note)
+    }
+
+    /// Somebody logged in over SSH.
+    pub(crate) fn logged_in(login: &Login) -> Self {
+        let from = match login.from.as_str() {
+            "" => String::new(),
+            from => format!(" from {from}"),
+        };
+        let note = format!(
+            "{} logged in over SSH{from}: this node is managed",
+            login.user
+        );
+        Self::bad("SshAccess", "Login", note)
     }
 
     /// Says it in the log and on `object`.

@@ -2,11 +2,13 @@
 
 mod errands;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::annotation;
 use evenkeel_daemon::{Check, Events};
+use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
 use evenkeel_host::{Error, memory};
 use evenkeel_plan::machine::Plan;
@@ -26,6 +28,8 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How long after healing it is looked at again: somebody may be quicker than that to change it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// What the annotation of a node says that somebody has logged in to.
+const ACCESSED: &str = "accessed";
 /// A machine that has not gone down after this long is told again.
 const REBOOT_AGAIN: Duration = Duration::from_mins(5);
 
@@ -41,6 +45,8 @@ pub(crate) enum Key {
     },
     /// Something on the machine.
     Machine(News),
+    /// Somebody logged in over SSH.
+    Login(Login),
 }
 
 /// When the worker works again.
@@ -88,6 +94,8 @@ pub(crate) struct Worker {
     drift: Drift,
     on_drift: OnDrift,
     forced: bool,
+    /// Somebody logged in over SSH.
+    accessed: bool,
     failure: Option<Failure>,
     failures: u32,
     unanswered: u32,
@@ -115,6 +123,7 @@ impl Worker {
             drift: Drift::default(),
             on_drift: OnDrift::Degrade,
             forced: false,
+            accessed: false,
             failure: None,
             failures: 0,
             unanswered: 0,
@@ -144,6 +153,10 @@ impl Worker {
                 if search.is_some_and(|search| search.hear(version)) {
                     self.failure = None;
                 }
+            }
+            Key::Login(login) => {
+                self.accessed = true;
+                self.tell(Tiding::logged_in(&login));
             }
             Key::Machine(News::ForceFile) => match self.machine.is_forced() {
                 Ok(forced) => self.forced = forced,
@@ -199,6 +212,10 @@ impl Worker {
             return Ok(Turn::Rest);
         };
         let said = |name: &str| node.annotations.get(name).map(String::as_str);
+        if self.accessed && said(annotation::SSH) != Some(ACCESSED) {
+            self.write(&BTreeMap::from([(annotation::SSH, ACCESSED)]))
+                .await?;
+        }
         let on_drift = OnDrift::of(said(annotation::DRIFT));
         if self.failure.as_ref().is_some_and(Failure::is_over) {
             self.failure = None;
@@ -263,14 +280,7 @@ impl Worker {
         if changes.is_empty() {
             return Ok(());
         }
-        let answer = self.cluster.annotate(&changes).await;
-        answer.map_err(Trouble::Cluster)?;
-        if let Some(node) = &mut self.node {
-            let written = changes
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-            node.annotations.extend(written);
-        }
+        self.write(&changes).await?;
         if self.told.as_ref() != Some(phase) {
             let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
             let tiding = Tiding::of(phase, current);
@@ -278,6 +288,18 @@ impl Worker {
                 self.tell(tiding);
             }
             self.told = Some(phase.clone());
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, changes: &BTreeMap<&'static str, &str>) -> Result<(), Trouble> {
+        let answer = self.cluster.annotate(changes).await;
+        answer.map_err(Trouble::Cluster)?;
+        if let Some(node) = &mut self.node {
+            let written = changes
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            node.annotations.extend(written);
         }
         Ok(())
     }

@@ -5,6 +5,7 @@
 mod scene;
 
 mod drift;
+mod logins;
 mod outages;
 mod policy;
 mod refusals;

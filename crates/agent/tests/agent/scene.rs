@@ -331,6 +331,17 @@ impl Scene {
             .collect())
     }
 
+    /// Waits until the agent answers at its port.
+    pub(crate) async fn until_agent_listens(&self, deadline: Duration) -> Result<()> {
+        until_async("the agent to answer", deadline, async || {
+            Ok(match self.requests() {
+                Ok(_) => Look::Found(()),
+                Err(error) => Look::NotYet(error.to_string()),
+            })
+        })
+        .await
+    }
+
     fn log(&self) -> String {
         let asked = [
             "journalctl",

@@ -2,6 +2,7 @@
 
 mod disk;
 mod interrupt;
+mod logins;
 mod process;
 mod systemd;
 mod watch;
@@ -10,6 +11,7 @@ use std::path::Path;
 
 pub use disk::{Lock, RootedDisk};
 pub use interrupt::on_interrupt;
+pub use logins::Login;
 pub use process::kill_when;
 pub use watch::{Stopper, Watcher};
 

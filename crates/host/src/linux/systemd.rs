@@ -1,6 +1,6 @@
 //! systemd over D-Bus: reading units again, and jobs on units that are followed to their end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -24,6 +24,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug)]
 pub(crate) struct Systemd {
     bus: String,
+    root: PathBuf,
 }
 
 impl Systemd {
@@ -33,7 +34,13 @@ impl Systemd {
         let is_running = root.join("run/systemd/system").is_dir();
         is_running.then(|| Self {
             bus: format!("unix:path={}", bus.display()),
+            root: root.to_owned(),
         })
+    }
+
+    /// Where the machine's root is.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
     }
 
     /// Makes systemd read its units again.
@@ -70,7 +77,7 @@ impl Systemd {
         })
     }
 
-    async fn connect(&self) -> zbus::Result<Connection> {
+    pub(crate) async fn connect(&self) -> zbus::Result<Connection> {
         Builder::address(self.bus.as_str()).build().await
     }
 
