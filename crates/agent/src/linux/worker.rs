@@ -96,6 +96,8 @@ pub(crate) struct Worker {
     forced: bool,
     /// Somebody logged in over SSH.
     accessed: bool,
+    /// When the machine was told to boot.
+    going_down: Option<Instant>,
     failure: Option<Failure>,
     failures: u32,
     unanswered: u32,
@@ -124,6 +126,7 @@ impl Worker {
             on_drift: OnDrift::Degrade,
             forced: false,
             accessed: false,
+            going_down: None,
             failure: None,
             failures: 0,
             unanswered: 0,
@@ -326,7 +329,12 @@ impl Worker {
                 Ok(Turn::Again)
             }
             Phase::Reboot => {
+                let since = self.going_down.map(|told| told.elapsed());
+                if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
+                    return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
+                }
                 self.on_machine(Machine::reboot).await?;
+                self.going_down = Some(Instant::now());
                 Ok(Turn::After(REBOOT_AGAIN))
             }
         }

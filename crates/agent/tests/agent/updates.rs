@@ -82,6 +82,9 @@ async fn a_file_is_written_after_the_drain_and_counts_after_the_boot() -> Result
     ] {
         scene.until_told(reason, words, SOON).await?;
     }
+    let events = scene.events().await?;
+    let failed = events.iter().find(|(of, _)| of.ends_with("Failed"));
+    assert_eq!(failed, None, "{events:#?}");
     Ok(())
 }
 
