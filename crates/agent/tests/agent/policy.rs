@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::kubeconfig::Kubeconfig;
+use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -172,6 +174,58 @@ async fn an_agent_reads_and_makes_only_what_its_role_says() -> Result<()> {
             .doing(|| "no such lease")?;
         let made = leases.create(&PostParams::default(), &lease).await;
         assert_eq!(made.is_ok(), allowed, "{name}: {made:?}");
+    }
+    Ok(())
+}
+
+/// The same login with `token` in the place of its certificate.
+fn with_token(token: &str) -> Result<Kubeconfig> {
+    let scratch = Scratch::new("token")?;
+    let path = scratch.path().join("kubeconfig");
+    let admin = cluster()?.admin_kubeconfig().as_yaml()?;
+    let mut config: Value = serde_json::from_str(&admin).doing(|| "no kubeconfig")?;
+    config["users"][0]["user"] = json!({ "token": token.trim() });
+    std::fs::write(&path, config.to_string()).doing(|| "cannot write a kubeconfig")?;
+    Kubeconfig::read(&path)
+}
+
+#[tokio::test]
+async fn an_agent_in_a_pod_is_the_agent_of_the_node_that_its_token_names() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let (admin, _) = nodes(&["own-3", "other-3"]).await?;
+    let pod = json!({
+        "metadata": { "name": "agent-on-own-3" },
+        "spec": {
+            "nodeName": "own-3",
+            "serviceAccountName": "evenkeel-agent",
+            "containers": [{ "name": "agent", "image": "agent" }],
+        },
+    });
+    let pod: Pod = serde_json::from_value(pod).doing(|| "no such pod")?;
+    Api::namespaced(admin, "evenkeel")
+        .create(&PostParams::default(), &pod)
+        .await
+        .doing(|| "cannot make the agent's pod")?;
+    let ask = ["create", "token", "evenkeel-agent", "--namespace=evenkeel"];
+    let bound = [
+        "--bound-object-kind=Pod",
+        "--bound-object-name=agent-on-own-3",
+    ];
+    let bound = cluster()?.kubectl(&[&ask[..], &bound[..]].concat())?;
+    let bound = with_token(&bound)?.client().await?;
+    patch(&bound, "own-3", annotation(STATE))
+        .await
+        .doing(|| "an agent in a pod may change its own Node")?;
+    let loose = with_token(&cluster()?.kubectl(&ask)?)?.client().await?;
+    for (client, node) in [(&bound, "other-3"), (&loose, "own-3")] {
+        let answer = patch(client, node, annotation(STATE)).await;
+        let error = answer.map(|_| ()).expect_err("this was allowed");
+        assert!(
+            error.to_string().contains("only change its own Node"),
+            "{error}"
+        );
     }
     Ok(())
 }
