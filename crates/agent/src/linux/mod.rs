@@ -5,6 +5,7 @@ mod doorman;
 mod drift;
 mod lookout;
 mod machine;
+mod numbers;
 mod search;
 mod tidings;
 mod worker;
@@ -19,6 +20,7 @@ use tokio::sync::mpsc;
 
 use self::cluster::Cluster;
 use self::machine::Machine;
+use self::numbers::Numbers;
 use self::worker::{Key, Turn, Worker};
 use crate::arguments::ControllerArguments;
 
@@ -37,7 +39,9 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     let ready = daemon.health().check("node");
     let machine = Arc::new(machine);
     let doorman = tokio::spawn(doorman::watch(Arc::clone(&machine), keys.clone()));
-    let mut worker = Worker::new(cluster, machine, daemon.events().clone(), ready, keys);
+    let numbers = Numbers::shown_in(daemon.metrics());
+    let events = daemon.events().clone();
+    let mut worker = Worker::new(cluster, machine, events, numbers, ready, keys);
     let mut turn = Turn::Rest;
     while !daemon.stop().is_asked() {
         let key = match turn {

@@ -127,6 +127,11 @@ impl Tiding {
         Self::bad("SshAccess", "Login", note)
     }
 
+    /// One word for what happened.
+    pub(crate) fn reason(&self) -> &'static str {
+        self.reason
+    }
+
     /// Says it in the log and on `object`.
     pub(crate) fn tell(self, object: ObjectReference, events: &Events) {
         match self.severity {

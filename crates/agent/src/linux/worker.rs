@@ -19,6 +19,7 @@ use super::cluster::{Cluster, OwnNode};
 use super::drift::Drift;
 use super::lookout::{Lookout, News};
 use super::machine::{Machine, Standing};
+use super::numbers::Numbers;
 use super::search::Search;
 use super::tidings::{Tiding, shown};
 
@@ -85,6 +86,7 @@ pub(crate) struct Worker {
     cluster: Cluster,
     machine: Arc<Machine>,
     events: Events,
+    numbers: Numbers,
     ready: Check,
     keys: UnboundedSender<Key>,
     node: Option<OwnNode>,
@@ -109,6 +111,7 @@ impl Worker {
         cluster: Cluster,
         machine: Arc<Machine>,
         events: Events,
+        numbers: Numbers,
         ready: Check,
         keys: UnboundedSender<Key>,
     ) -> Self {
@@ -116,6 +119,7 @@ impl Worker {
             cluster,
             machine,
             events,
+            numbers,
             ready,
             keys,
             node: None,
@@ -266,7 +270,9 @@ impl Worker {
             },
         };
         let phase = Phase::next(&sight);
+        self.numbers.have_drifted(drift.len());
         if let Some(report) = Report::of(&phase, &sight) {
+            self.numbers.is_in(report.state);
             self.report(&node, &phase, &report).await?;
         }
         self.carry_out(phase, preflight).await
@@ -367,6 +373,7 @@ impl Worker {
 
     fn tell(&self, tiding: Tiding) {
         let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
+        self.numbers.told(tiding.reason());
         tiding.tell(self.cluster.reference(uid), &self.events);
     }
 }

@@ -32,17 +32,26 @@ async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes(
     assert!(reason.contains("contents differ"), "{reason}");
     assert!(reason.contains(&base), "{reason}");
     assert!(told.contains("\n+two"), "{told}");
+    let metrics = scene.metrics()?;
+    for number in [
+        "evenkeel_node_state{state=\"Degraded\"} 1",
+        "evenkeel_node_state{state=\"Done\"} 0",
+        "evenkeel_node_drifted_paths 1",
+        "evenkeel_node_events_total{reason=\"ConfigDrift\"} 1",
+    ] {
+        assert!(metrics.contains(number), "{number} is not in {metrics}");
+    }
 
     scene
         .node
         .run(&["sh", "-c", &format!("echo three >> {POLICY}")])?;
     scene.node.write(POLICY, "one\n")?;
-    scene.until_done(&base, SECOND).await?;
+    scene.until_done(&base, SOON).await?;
     scene.node.run(&["chmod", "600", POLICY])?;
     let reason = scene.until_degraded("mode", SECOND).await?;
     assert!(reason.contains(POLICY), "{reason}");
     scene.node.run(&["chmod", "644", POLICY])?;
-    scene.until_done(&base, SECOND).await?;
+    scene.until_done(&base, SOON).await?;
 
     let drifts = scene.events().await?;
     let drifts: Vec<_> = drifts
@@ -102,7 +111,7 @@ async fn drift_is_put_back_with_an_event_that_shows_it_where_that_is_wanted() ->
     let told = scene.until_told("ConfigDriftHealed", POLICY, SOON).await?;
     assert!(told.contains("\n+two"), "{told}");
     assert_eq!(scene.node.read(POLICY)?, b"one\n");
-    scene.until_done(&base, SECOND).await?;
+    scene.until_done(&base, SOON).await?;
     Ok(())
 }
 

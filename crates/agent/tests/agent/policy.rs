@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::scene::{ASKED, DESIRED, ON_DRIFT, STATE, cluster};
+use super::scene::{ASKED, DESIRED, ON_DRIFT, STATE, cluster, deployed};
 
 async fn patch(client: &Client, node: &str, patch: Value) -> kube::Result<Node> {
     let api: Api<Node> = Api::all(client.clone());
@@ -227,5 +227,23 @@ async fn an_agent_in_a_pod_is_the_agent_of_the_node_that_its_token_names() -> Re
             "{error}"
         );
     }
+    Ok(())
+}
+
+#[test]
+fn the_api_server_takes_the_daemon_set_that_we_ship() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let file = deployed("agent/daemonset.yaml").display().to_string();
+    let strict = [
+        "apply",
+        "--dry-run=server",
+        "--validate=strict",
+        "-f",
+        &file,
+    ];
+    let said = cluster()?.kubectl(&strict)?;
+    assert!(said.contains("daemonset.apps/evenkeel-agent"), "{said}");
     Ok(())
 }

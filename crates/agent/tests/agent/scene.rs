@@ -275,12 +275,17 @@ impl Scene {
         self.until_done(config, BOOT).await.map(|_| ())
     }
 
-    /// How many requests the agent has made by now, watches apart.
-    pub(crate) fn requests(&self) -> Result<u64> {
+    /// The agent's numbers, as Prometheus reads them.
+    pub(crate) fn metrics(&self) -> Result<String> {
         let ask = "exec 3<>/dev/tcp/127.0.0.1/9180
             printf 'GET /metrics HTTP/1.1\\r\\nHost: agent\\r\\nConnection: close\\r\\n\\r\\n' >&3
             cat <&3";
-        let metrics = self.node.run(&["bash", "-c", ask])?;
+        self.node.run(&["bash", "-c", ask])
+    }
+
+    /// How many requests the agent has made by now, watches apart.
+    pub(crate) fn requests(&self) -> Result<u64> {
+        let metrics = self.metrics()?;
         let counts = metrics
             .lines()
             .filter(|line| line.starts_with("evenkeel_api_requests_total{"))
