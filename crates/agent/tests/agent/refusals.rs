@@ -8,7 +8,6 @@ use super::scene::{ASKED, CURRENT, DESIRED, SOON, Scene, says, spec};
 
 const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
 
-/// Covers M04.
 #[tokio::test]
 async fn a_section_that_cannot_change_is_named_and_nothing_is_written() -> Result<()> {
     let Some(scene) = Scene::start("refuses").await? else {

@@ -124,7 +124,7 @@ async fn a_configuration_that_changes_while_pods_leave_ends_at_the_newest() -> R
     Ok(())
 }
 
-/// Covers M15.
+/// Covers M15, M19.
 #[tokio::test]
 async fn the_force_file_writes_everything_again_with_a_drain_and_a_boot() -> Result<()> {
     let Some(mut scene) = Scene::start("forced").await? else {
