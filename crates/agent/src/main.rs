@@ -3,13 +3,51 @@
 //! Connects the cluster's wishes to the host. It decides nothing (that is `evenkeel-plan`) and
 //! touches nothing (that is `evenkeel-host`).
 
+mod arguments;
+#[cfg(target_os = "linux")]
+mod linux;
+
+use anyhow::Result;
 use clap::Parser;
+use evenkeel_daemon::{Daemon, Program};
 
-/// Keeps one node, Linux or Windows, in its declared state.
-#[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
-struct Arguments {}
+use crate::arguments::{Command, CommandLine};
 
-fn main() {
-    Arguments::parse();
+const PROGRAM: Program = Program {
+    name: "evenkeel-agent",
+    version: env!("CARGO_PKG_VERSION"),
+};
+
+fn main() -> Result<()> {
+    let line = CommandLine::parse();
+    // One worker does one thing at a time; what blocks has threads of its own.
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(run(line))
+}
+
+async fn run(line: CommandLine) -> Result<()> {
+    let Command::Controller(controller) = line.command;
+    let daemon = Daemon::start(PROGRAM, &line.daemon).await?;
+    daemon
+        .run(async |daemon| control(daemon, controller).await)
+        .await?;
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+use crate::linux::control;
+
+#[cfg(not(target_os = "linux"))]
+async fn control(
+    _: &Daemon,
+    controller: arguments::ControllerArguments,
+) -> evenkeel_daemon::Result<()> {
+    let message = format!(
+        "node {} ({}) cannot be controlled by this version: it keeps Linux nodes only",
+        controller.node_name,
+        controller.root.display()
+    );
+    Err(evenkeel_daemon::Error::work(message))
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::Result;
 use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::names::linux::OWN_STATE;
-use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::State;
 use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::{Error, observe};
@@ -62,11 +61,6 @@ impl Machine {
         let compared = observe::compare(&self.host, &self.state, &wanted.desired, &wanted.contents);
         let (plan, seen) = compared.map_err(explain)?;
         Ok(Compared { plan, seen })
-    }
-
-    /// The contents of a file of the machine, if there is one.
-    pub(crate) fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        self.host.disk().read(path).map_err(explain)
     }
 
     /// Whether a run was interrupted.

@@ -192,11 +192,12 @@ fn has_diff(part: &Part) -> bool {
 
 /// One line of a diff.
 pub(crate) fn painted(line: &Line, paint: Paint) -> String {
+    let text = line.to_string();
     match line {
-        Line::Note(text) => paint.dim(&format!("({text})")),
-        Line::Place(text) => paint.cyan(text),
-        Line::Same(text) => format!(" {text}"),
-        Line::Gone(text) => paint.red(&format!("-{text}")),
-        Line::Come(text) => paint.green(&format!("+{text}")),
+        Line::Note(_) => paint.dim(&text),
+        Line::Place(_) => paint.cyan(&text),
+        Line::Same(_) => text,
+        Line::Gone(_) => paint.red(&text),
+        Line::Come(_) => paint.green(&text),
     }
 }

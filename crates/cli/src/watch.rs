@@ -5,13 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use evenkeel_host::execute::Claim;
 use evenkeel_host::linux::on_interrupt;
-use evenkeel_host::verify::Finding;
+use evenkeel_host::verify::{self, Finding};
 use evenkeel_host::watch::{Event, Monitor};
 use evenkeel_host::{memory, observe};
-use evenkeel_plan::diff;
-use evenkeel_plan::entry::Entry;
-use evenkeel_plan::step::Step;
-use evenkeel_plan::targets::Part;
 use serde_json::{Value, json};
 
 use crate::Ending;
@@ -108,9 +104,11 @@ impl Teller<'_> {
                     finding.why,
                     shown(*after)
                 );
-                self.diff(finding).iter().fold(first, |text, line| {
-                    format!("{text}    {}\n", output::painted(line, paint))
-                })
+                verify::difference(&self.machine.host, &self.machine.state, finding)
+                    .iter()
+                    .fold(first, |text, line| {
+                        format!("{text}    {}\n", output::painted(line, paint))
+                    })
             }
             Event::Recovered { finding } => {
                 format!("{} {}: is right again\n", paint.green("="), name(finding))
@@ -147,31 +145,6 @@ impl Teller<'_> {
                 shown(*wait)
             ),
         }
-    }
-
-    /// What was changed, where the right contents are at hand.
-    fn diff(&self, finding: &Finding) -> Vec<diff::Line> {
-        let (Part::Whole | Part::DropIn(_), Some(seen)) = (&finding.part, &finding.seen) else {
-            return Vec::new();
-        };
-        let right = finding
-            .expected
-            .hash()
-            .map(|hash| self.machine.state.contents(&self.machine.host, hash));
-        let (Some(Ok(right)), Entry::File { .. }) = (right, seen) else {
-            return Vec::new();
-        };
-        let Ok(Some(wrong)) = self.machine.read(&finding.path) else {
-            return Vec::new();
-        };
-        let step = Step {
-            resource: finding.resource.clone(),
-            part: finding.part.clone(),
-            path: finding.path.clone(),
-            before: finding.expected.clone(),
-            after: seen.clone(),
-        };
-        diff::of(&step, Some(&right), Some(&wrong))
     }
 }
 

@@ -5,6 +5,7 @@
 //! them, and the simulated host can stop or forget between any two of them.
 
 use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::record::BootId;
 
 use crate::Result;
 
@@ -81,6 +82,11 @@ pub trait Host {
 
     /// Its paths.
     fn disk(&self) -> &Self::Disk;
+
+    /// Which boot this is; a host that never boots is always in the same one.
+    fn boot_id(&self) -> Result<BootId> {
+        Ok(BootId(String::new()))
+    }
 
     /// Makes the service manager read its units again.
     fn reload_units(&self) -> Result<()>;

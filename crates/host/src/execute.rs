@@ -99,7 +99,9 @@ impl<'a, H: Host> Claim<'a, H> {
             stop: None,
             _lock: lock,
         };
-        if let Some(journal) = state.unfinished(host)? {
+        if let Some(mut journal) = state.unfinished(host)? {
+            // Services that started with this boot have seen the old configuration, or a mixture.
+            journal.taken_up_in(host.boot_id()?);
             claim.resumed = Some(journal.direction());
             // The run before may have been killed between writing it and making it durable.
             host.disk().sync_folder(&state.folder)?;
@@ -123,6 +125,15 @@ impl<'a, H: Host> Claim<'a, H> {
     /// What the journal remembers of this machine.
     pub fn record(&self) -> Result<Record> {
         self.state.record(self.host)
+    }
+
+    /// The boot that the configuration waited for has happened: it is the current one.
+    pub fn has_booted(&self) -> Result<()> {
+        let mut record = self.record()?;
+        if record.written_in.take().is_some() {
+            self.remember(&record)?;
+        }
+        Ok(())
     }
 
     /// Carries `plan` out. `contents` has the bytes of what is new.

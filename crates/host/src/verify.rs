@@ -1,12 +1,15 @@
 //! Compares a machine with its targets: every difference, not the first one. Read only.
 
 use evenkeel_plan::desired::Contents;
+use evenkeel_plan::diff;
 use evenkeel_plan::entry::Entry;
 use evenkeel_plan::resource::Resource;
+use evenkeel_plan::step::Step;
 use evenkeel_plan::targets::{Part, Target, Targets};
 
 use crate::Result;
 use crate::disk::{Disk, Host};
+use crate::execute::State;
 
 /// A path that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +38,31 @@ pub fn verify<H: Host>(host: &H, targets: &Targets, contents: &Contents) -> Vec<
         .iter()
         .filter_map(|(path, target)| compare(path, target, look(disk, path, target, contents)))
         .collect()
+}
+
+/// What somebody changed at the path of `finding`, where the right contents are in the store.
+pub fn difference<H: Host>(host: &H, state: &State, finding: &Finding) -> Vec<diff::Line> {
+    let (Part::Whole | Part::DropIn(_), Some(seen)) = (&finding.part, &finding.seen) else {
+        return Vec::new();
+    };
+    let right = finding
+        .expected
+        .hash()
+        .map(|hash| state.contents(host, hash));
+    let (Some(Ok(right)), Entry::File { .. }) = (right, seen) else {
+        return Vec::new();
+    };
+    let Ok(Some(wrong)) = host.disk().read(&finding.path) else {
+        return Vec::new();
+    };
+    let step = Step {
+        resource: finding.resource.clone(),
+        part: finding.part.clone(),
+        path: finding.path.clone(),
+        before: finding.expected.clone(),
+        after: seen.clone(),
+    };
+    diff::of(&step, Some(&right), Some(&wrong))
 }
 
 /// What stands at `path`, where `target` should; compared rather than hashed if `contents` has it.

@@ -1,5 +1,7 @@
 //! A step as people want to see it: the lines that come and go.
 
+use std::fmt;
+
 use similar::{ChangeTag, TextDiff};
 
 use crate::entry::Entry;
@@ -23,6 +25,18 @@ pub enum Line {
     Gone(String),
     /// Only in the new contents.
     Come(String),
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Note(text) => write!(f, "({text})"),
+            Self::Place(text) => f.write_str(text),
+            Self::Same(text) => write!(f, " {text}"),
+            Self::Gone(text) => write!(f, "-{text}"),
+            Self::Come(text) => write!(f, "+{text}"),
+        }
+    }
 }
 
 /// The difference that `step` makes. `old` and `new` are the contents of its two sides, where they

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::disruption::Action;
 use crate::entry::{Entry, Hash};
 use crate::machine::Plan;
-use crate::record::Record;
+use crate::record::{BootId, Record};
 use crate::step::Step;
 
 const VERSION: u32 = 1;
@@ -88,6 +88,13 @@ impl Journal {
     /// A step failed: from here on, back.
     pub fn turn_back(&mut self) {
         self.direction = Direction::Back;
+    }
+
+    /// It is taken up in this boot: what only counts after a boot waits for the next one.
+    pub fn taken_up_in(&mut self, boot: BootId) {
+        if let Some(written_in) = &mut self.record.written_in {
+            *written_in = boot;
+        }
     }
 
     /// What is still to be done, in order: each path with what shall stand there.

@@ -9,6 +9,7 @@ pub mod disruption;
 pub mod entry;
 pub mod journal;
 pub mod machine;
+pub mod node;
 pub mod problem;
 pub mod record;
 pub mod render;

@@ -12,7 +12,7 @@ use crate::desired::{Contents, Desired};
 use crate::disruption::{Action, Disruption, rules, together};
 use crate::entry::Entry;
 use crate::problem::Refused;
-use crate::record::Record;
+use crate::record::{BootId, Record};
 use crate::resource::Resource;
 use crate::step::Step;
 use crate::targets::{Part, Targets};
@@ -90,6 +90,21 @@ impl Plan {
     /// How much the whole plan disrupts.
     pub fn disruption(&self) -> Disruption {
         rules::greatest(&self.actions)
+    }
+
+    /// The same writes with everything around them that a change can need.
+    #[must_use]
+    pub fn forced(mut self) -> Self {
+        self.actions = rules::REBOOT.to_vec();
+        self
+    }
+
+    /// Carried out in this boot: if it needs another one, that is remembered with it.
+    #[must_use]
+    pub fn carried_out_in(mut self, boot: BootId) -> Self {
+        let reboots = self.actions.contains(&Action::Reboot);
+        self.record.written_in = reboots.then_some(boot);
+        self
     }
 }
 

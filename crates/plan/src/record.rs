@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::desired::Desired;
 use crate::entry::{Entry, Hash};
 use crate::resource::Resource;
-use crate::targets::{Part, Targets};
+use crate::targets::{Part, Target, Targets};
 
 /// The configuration a machine was brought to, and what is ours on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,14 @@ pub struct Record {
     pub kernel_arguments: Vec<String>,
     /// What stands in the configuration and may not change.
     pub unsupported: Vec<Standing>,
+    /// The boot in which it was written, if it is current only after the next one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written_in: Option<BootId>,
 }
+
+/// One run of a machine's kernel: another boot has another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootId(pub String);
 
 /// A path of ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +73,30 @@ impl Record {
                     value: value.clone(),
                 })
                 .collect(),
+            written_in: None,
         }
+    }
+
+    /// Whether the machine must still boot before this configuration is current.
+    pub fn awaits_boot(&self, now: &BootId) -> bool {
+        self.written_in.as_ref() == Some(now)
+    }
+
+    /// What must stand where while this is the configuration, folders on the way apart: those may
+    /// be shared.
+    pub fn targets(&self) -> Targets {
+        self.owned
+            .iter()
+            .filter(|(_, owned)| owned.part != Part::Folder)
+            .map(|(path, owned)| {
+                let target = Target {
+                    resource: owned.resource.clone(),
+                    part: owned.part.clone(),
+                    entry: owned.entry.clone(),
+                };
+                (path.clone(), target)
+            })
+            .collect()
     }
 
     /// The record of a machine that is exactly at `desired`, which we brought there from nothing.

@@ -2,6 +2,7 @@
 
 mod disk;
 mod interrupt;
+mod logins;
 mod process;
 mod systemd;
 mod watch;
@@ -10,17 +11,24 @@ use std::path::Path;
 
 pub use disk::{Lock, RootedDisk};
 pub use interrupt::on_interrupt;
+pub use logins::Login;
 pub use process::kill_when;
 pub use watch::{Stopper, Watcher};
 
-use crate::Result;
+use evenkeel_plan::record::BootId;
+
+use self::systemd::Systemd;
 use crate::disk::Host;
+use crate::{Error, Result};
+
+/// Where the kernel says which boot this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A running Linux machine, or a tree of one that does not run.
 #[derive(Debug)]
 pub struct LinuxHost {
     disk: RootedDisk,
-    has_systemd: bool,
+    systemd: Option<Systemd>,
 }
 
 impl LinuxHost {
@@ -28,7 +36,15 @@ impl LinuxHost {
     pub fn live() -> Result<Self> {
         Ok(Self {
             disk: RootedDisk::open(Path::new("/"))?,
-            has_systemd: systemd::is_running(),
+            systemd: Systemd::below(Path::new("/")),
+        })
+    }
+
+    /// The machine this program runs on, seen from a container that has its root at `root`.
+    pub fn mounted(root: &Path) -> Result<Self> {
+        Ok(Self {
+            disk: RootedDisk::open(root)?,
+            systemd: Systemd::below(root),
         })
     }
 
@@ -36,17 +52,13 @@ impl LinuxHost {
     pub fn offline(root: &Path) -> Result<Self> {
         Ok(Self {
             disk: RootedDisk::open(root)?,
-            has_systemd: false,
+            systemd: None,
         })
     }
 
     /// Boots the machine anew, in good order.
     pub fn reboot(&self) -> Result<()> {
-        if self.has_systemd {
-            systemd::reboot()
-        } else {
-            Ok(())
-        }
+        self.systemd.as_ref().map_or(Ok(()), Systemd::reboot)
     }
 
     /// Watches `paths` for changes; whoever listens is first told to look at everything.
@@ -62,27 +74,26 @@ impl Host for LinuxHost {
         &self.disk
     }
 
+    fn boot_id(&self) -> Result<BootId> {
+        // The kernel is the machine's own, from wherever one looks.
+        let text = std::fs::read_to_string(BOOT_ID)
+            .map_err(|error| Error::path("read", BOOT_ID, error))?;
+        Ok(BootId(text.trim().to_owned()))
+    }
+
     fn reload_units(&self) -> Result<()> {
-        if self.has_systemd {
-            systemd::reload_units()
-        } else {
-            Ok(())
-        }
+        self.systemd.as_ref().map_or(Ok(()), Systemd::reload_units)
     }
 
     fn reload(&self, unit: &str) -> Result<()> {
-        if self.has_systemd {
-            systemd::reload(unit)
-        } else {
-            Ok(())
-        }
+        self.systemd
+            .as_ref()
+            .map_or(Ok(()), |systemd| systemd.reload(unit))
     }
 
     fn restart(&self, unit: &str) -> Result<()> {
-        if self.has_systemd {
-            systemd::restart(unit)
-        } else {
-            Ok(())
-        }
+        self.systemd
+            .as_ref()
+            .map_or(Ok(()), |systemd| systemd.restart(unit))
     }
 }

@@ -1,9 +1,10 @@
 //! systemd over D-Bus: reading units again, and jobs on units that are followed to their end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::StreamExt;
+use zbus::connection::Builder;
 use zbus::wire::OwnedObjectPath;
 use zbus::{Connection, Proxy};
 
@@ -19,43 +20,92 @@ const DEADLINE: Duration = Duration::from_mins(2);
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whether this machine was booted with systemd.
-pub(crate) fn is_running() -> bool {
-    Path::new("/run/systemd/system").is_dir()
+/// The systemd of a machine, with where its bus is.
+#[derive(Debug)]
+pub(crate) struct Systemd {
+    bus: String,
+    root: PathBuf,
 }
 
-/// Makes systemd read its units again.
-pub(crate) fn reload_units() -> Result<()> {
-    wait_for("make systemd read its units again", async {
-        let bus = Connection::system().await?;
-        manager(&bus).await?.call::<_, _, ()>("Reload", &()).await?;
-        Ok(())
-    })
-}
+impl Systemd {
+    /// The one that runs the machine whose root is at `root`, if it was booted with systemd.
+    pub(crate) fn below(root: &Path) -> Option<Self> {
+        let bus = root.join("run/dbus/system_bus_socket");
+        let is_running = root.join("run/systemd/system").is_dir();
+        is_running.then(|| Self {
+            bus: format!("unix:path={}", bus.display()),
+            root: root.to_owned(),
+        })
+    }
 
-/// Makes an active unit read its configuration again.
-pub(crate) fn reload(unit: &str) -> Result<()> {
-    wait_for(&format!("reload {unit}"), job("ReloadUnit", unit))
-}
+    /// Where the machine's root is.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
 
-/// Stops and starts an active unit.
-pub(crate) fn restart(unit: &str) -> Result<()> {
-    wait_for(&format!("restart {unit}"), job("RestartUnit", unit))
-}
+    /// Makes systemd read its units again.
+    pub(crate) fn reload_units(&self) -> Result<()> {
+        wait_for("make systemd read its units again", async {
+            let bus = self.connect().await?;
+            manager(&bus).await?.call::<_, _, ()>("Reload", &()).await?;
+            Ok(())
+        })
+    }
 
-/// Boots the machine anew, in good order, through logind.
-pub(crate) fn reboot() -> Result<()> {
-    wait_for("reboot", async {
-        let bus = Connection::system().await?;
-        let logind = Proxy::new(
-            &bus,
-            "org.freedesktop.login1",
-            "/org/freedesktop/login1",
-            "org.freedesktop.login1.Manager",
-        );
-        logind.await?.call::<_, _, ()>("Reboot", &(false,)).await?;
-        Ok(())
-    })
+    /// Makes an active unit read its configuration again.
+    pub(crate) fn reload(&self, unit: &str) -> Result<()> {
+        wait_for(&format!("reload {unit}"), self.job("ReloadUnit", unit))
+    }
+
+    /// Stops and starts an active unit.
+    pub(crate) fn restart(&self, unit: &str) -> Result<()> {
+        wait_for(&format!("restart {unit}"), self.job("RestartUnit", unit))
+    }
+
+    /// Boots the machine anew, in good order, through logind.
+    pub(crate) fn reboot(&self) -> Result<()> {
+        wait_for("reboot", async {
+            let bus = self.connect().await?;
+            let logind = Proxy::new(
+                &bus,
+                "org.freedesktop.login1",
+                "/org/freedesktop/login1",
+                "org.freedesktop.login1.Manager",
+            );
+            logind.await?.call::<_, _, ()>("Reboot", &(false,)).await?;
+            Ok(())
+        })
+    }
+
+    pub(crate) async fn connect(&self) -> zbus::Result<Connection> {
+        Builder::address(self.bus.as_str()).build().await
+    }
+
+    /// Runs a job on `unit` and waits for its result.
+    async fn job(&self, method: &str, unit: &str) -> Result<(), Failure> {
+        let bus = self.connect().await?;
+        let manager = manager(&bus).await?;
+        if !is_active(&bus, &manager, unit).await? {
+            return Ok(());
+        }
+        manager.call::<_, _, ()>("Subscribe", &()).await?;
+        let mut removed = manager.receive_signal("JobRemoved").await?;
+        let started: OwnedObjectPath = manager.call(method, &(unit, "replace")).await?;
+        while let Some(signal) = removed.next().await {
+            let (_, job, _, result) = signal
+                .body()
+                .deserialize::<(u32, OwnedObjectPath, String, String)>()?;
+            if job == started {
+                return match result.as_str() {
+                    "done" | "skipped" => Ok(()),
+                    other => {
+                        Err(format!("systemd says: {other}; see `systemctl status {unit}`").into())
+                    }
+                };
+            }
+        }
+        Err("the connection to systemd ended before the job did".into())
+    }
 }
 
 /// Talks to systemd from a thread that may wait. The connection lives as long as the talk.
@@ -100,30 +150,4 @@ async fn is_active(bus: &Connection, manager: &Proxy<'_>, unit: &str) -> zbus::R
         .get_property("ActiveState")
         .await?;
     Ok(matches!(state.as_str(), "active" | "reloading"))
-}
-
-/// Runs a job on `unit` and waits for its result.
-async fn job(method: &str, unit: &str) -> Result<(), Failure> {
-    let bus = Connection::system().await?;
-    let manager = manager(&bus).await?;
-    if !is_active(&bus, &manager, unit).await? {
-        return Ok(());
-    }
-    manager.call::<_, _, ()>("Subscribe", &()).await?;
-    let mut removed = manager.receive_signal("JobRemoved").await?;
-    let started: OwnedObjectPath = manager.call(method, &(unit, "replace")).await?;
-    while let Some(signal) = removed.next().await {
-        let (_, job, _, result) = signal
-            .body()
-            .deserialize::<(u32, OwnedObjectPath, String, String)>()?;
-        if job == started {
-            return match result.as_str() {
-                "done" | "skipped" => Ok(()),
-                other => {
-                    Err(format!("systemd says: {other}; see `systemctl status {unit}`").into())
-                }
-            };
-        }
-    }
-    Err("the connection to systemd ended before the job did".into())
 }

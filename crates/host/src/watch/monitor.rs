@@ -309,7 +309,8 @@ impl Drift {
     }
 }
 
-fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<()> {
+/// Puts the path of `finding` back as it should be, with contents from the store.
+pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<()> {
     let claim = Claim::take(host, state)?;
     claim.heal(&finding.path, &finding.resource, &finding.expected)?;
     if matches!(finding.resource, Resource::Unit(_)) {

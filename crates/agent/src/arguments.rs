@@ -1,0 +1,51 @@
+//! What the agent's command line says.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Keeps one node in its declared state.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+pub(crate) struct CommandLine {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) daemon: evenkeel_daemon::Arguments,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Brings this node to the configuration that its Node names, and keeps it there
+    ///
+    /// Reads the annotation desiredConfig of the Node and the MachineConfig of that name; writes
+    /// currentConfig, state and reason back. Reports drift within a second, or repairs it where the
+    /// annotation evenkeel.dev/drift says "heal". Reboots the machine when a change needs it, after
+    /// the operator has moved its pods. Runs until it is stopped.
+    Controller(ControllerArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerArguments {
+    /// The Node that this machine is in the cluster
+    #[arg(long, env = "NODE_NAME", value_name = "NAME")]
+    pub(crate) node_name: String,
+    /// Where the machine's root is: in a container, where it is mounted
+    #[arg(long, value_name = "FOLDER", default_value = "/")]
+    pub(crate) root: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn a_node_needs_a_name_and_its_root_is_the_machines_own() {
+        CommandLine::command().debug_assert();
+        let line = CommandLine::parse_from(["agent", "controller", "--node-name", "n1"]);
+        let Command::Controller(controller) = line.command;
+        assert_eq!(controller.node_name, "n1");
+        assert_eq!(controller.root, PathBuf::from("/"));
+    }
+}

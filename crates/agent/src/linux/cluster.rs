@@ -1,0 +1,129 @@
+//! The cluster, as the worker uses it: its own Node and the MachineConfig it is to have, and nothing
+//! else of it is ever held.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::group;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use kube::api::{GetParams, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta, Request};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, core::DynamicObject};
+use serde_json::json;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+use super::worker::Key;
+
+const VERSION: &str = "v1";
+const KIND: &str = "MachineConfig";
+const PLURAL: &str = "machineconfigs";
+
+/// What of the own Node matters here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OwnNode {
+    pub(crate) uid: String,
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+/// The API server, for one node.
+pub(crate) struct Cluster {
+    client: Client,
+    node: String,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client, node: &str) -> Self {
+        Self {
+            client,
+            node: node.to_owned(),
+        }
+    }
+
+    /// Puts every change of the own Node into the queue.
+    pub(crate) fn watch_node(&self, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+        let api: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
+        let name = self.node.clone();
+        tokio::spawn(async move {
+            let mut changes = watcher::watch_object(api, &name).default_backoff().boxed();
+            while let Some(change) = changes.next().await {
+                match change {
+                    Ok(node) => {
+                        let node = node.map(|node| OwnNode {
+                            uid: node.metadata.uid.unwrap_or_default(),
+                            annotations: node.metadata.annotations.unwrap_or_default(),
+                        });
+                        if keys.send(Key::Node(node)).is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => tracing::warn!(node = name, %error, "cannot watch the Node"),
+                }
+            }
+        })
+    }
+
+    /// Puts every version of the MachineConfig `name` into the queue, and that there is none.
+    pub(crate) fn watch_config(&self, name: &str, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+        let kind = GroupVersionKind::gvk(group::MACHINE_CONFIGURATION, VERSION, KIND);
+        let resource = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+        let api: Api<PartialObjectMeta<DynamicObject>> =
+            Api::all_with(self.client.clone(), &resource);
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            let mut changes = watcher::watch_object(api, &name).default_backoff().boxed();
+            while let Some(change) = changes.next().await {
+                match change {
+                    Ok(config) => {
+                        let version = config.and_then(|config| config.metadata.resource_version);
+                        let name = name.clone();
+                        if keys.send(Key::Config { name, version }).is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(config = name, %error, "cannot watch the MachineConfig");
+                    }
+                }
+            }
+        })
+    }
+
+    /// The MachineConfig `name` as its author wrote it, if there is one.
+    pub(crate) async fn config(&self, name: &str) -> kube::Result<Option<String>> {
+        let folder = format!("/apis/{}/{VERSION}/{PLURAL}", group::MACHINE_CONFIGURATION);
+        let request = Request::new(folder)
+            .get(name, &GetParams::default())
+            .map_err(kube::Error::BuildRequest)?;
+        match self.client.request_text(request).await {
+            Ok(text) => Ok(Some(text)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes annotations on the own Node, in one request.
+    pub(crate) async fn annotate(
+        &self,
+        changes: &BTreeMap<&'static str, &str>,
+    ) -> kube::Result<()> {
+        let api: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
+        let patch = json!({ "metadata": { "annotations": changes } });
+        let parameters = PatchParams::default();
+        api.patch(&self.node, &parameters, &Patch::Merge(&patch))
+            .await
+            .map(|_| ())
+    }
+
+    /// What Events are about.
+    pub(crate) fn reference(&self, uid: &str) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(self.node.clone()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The search for the MachineConfig that a node is to have: watched by its version alone, and read
+//! once for each.
+
+use std::sync::Arc;
+
+use evenkeel_api::Problems;
+use evenkeel_api::document::{self, Document};
+use evenkeel_plan::desired::Desired;
+use evenkeel_plan::node::Reason;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+use super::cluster::Cluster;
+use super::machine::Config;
+use super::worker::{Key, Trouble, blocking};
+
+/// A configuration that is looked for, and what was found. It is watched until this is dropped.
+pub(crate) struct Search {
+    name: String,
+    watch: Option<JoinHandle<()>>,
+    seen: Seen,
+    found: Option<Result<Arc<Config>, Reason>>,
+}
+
+/// What the watch said last.
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    /// Nothing yet.
+    NotYet,
+    /// There is none.
+    Missing,
+    /// This version.
+    Version(String),
+}
+
+impl Search {
+    /// Begins to look for the MachineConfig `name`, if that can be one.
+    pub(crate) fn begin(name: &str, cluster: &Cluster, keys: &UnboundedSender<Key>) -> Self {
+        let misnamed = Reason::misnamed(name);
+        let watch = misnamed
+            .is_none()
+            .then(|| cluster.watch_config(name, keys.clone()));
+        Self {
+            name: name.to_owned(),
+            watch,
+            seen: Seen::NotYet,
+            found: misnamed.map(Err),
+        }
+    }
+
+    pub(crate) fn is_for(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// What was found so far.
+    pub(crate) fn found(&self) -> Option<Result<Arc<Config>, Reason>> {
+        self.found.clone()
+    }
+
+    /// Takes note of a version; `true` if it is news.
+    pub(crate) fn hear(&mut self, version: Option<String>) -> bool {
+        let seen = version.map_or(Seen::Missing, Seen::Version);
+        let is_new = self.seen != seen;
+        if is_new {
+            self.found = (seen == Seen::Missing).then(|| Err(Reason::missing(&self.name)));
+            self.seen = seen;
+        }
+        is_new
+    }
+
+    /// Reads what is there and was not read yet. `true` if it is known by then what was found.
+    pub(crate) async fn go_on(&mut self, cluster: &Cluster) -> Result<bool, Trouble> {
+        if self.found.is_none() && self.seen != Seen::NotYet {
+            let text = cluster.config(&self.name).await.map_err(Trouble::Cluster)?;
+            let name = self.name.clone();
+            self.found = Some(match text {
+                None => Err(Reason::missing(&name)),
+                Some(text) => blocking(move || read(&name, &text)).await?.map(Arc::new),
+            });
+        }
+        Ok(self.found.is_some())
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        if let Some(watch) = &self.watch {
+            watch.abort();
+        }
+    }
+}
+
+/// The MachineConfig that `text` is, or everything that is wrong with it.
+fn read(name: &str, text: &str) -> Result<Config, Reason> {
+    let (documents, warnings) =
+        document::read(&format!("MachineConfig {name}"), text.as_bytes())
+            .map_err(|problems| Reason::new(problems.category(), problems.to_string()))?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    match documents.into_iter().next() {
+        Some(Document::MachineConfig(config)) => {
+            let (desired, contents) = Desired::of(config);
+            Ok(Config { desired, contents })
+        }
+        _ => Err(Reason::new(
+            Problems::CATEGORY,
+            format!("MachineConfig {name} has no configuration in it"),
+        )),
+    }
+}

@@ -1,0 +1,154 @@
+//! What people are told of a node's life, as Events on its Node and in the log.
+
+use evenkeel_daemon::{Event, Events, Severity};
+use evenkeel_host::linux::Login;
+use evenkeel_host::verify::Finding;
+use evenkeel_plan::node::{Phase, Reason};
+use k8s_openapi::api::core::v1::ObjectReference;
+
+/// Something worth telling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tiding {
+    severity: Severity,
+    /// The category of an error, or one word for what happened.
+    reason: &'static str,
+    action: &'static str,
+    note: String,
+}
+
+impl Tiding {
+    fn good(reason: &'static str, action: &'static str, note: String) -> Self {
+        Self {
+            severity: Severity::Normal,
+            reason,
+            action,
+            note,
+        }
+    }
+
+    fn bad(reason: &'static str, action: &'static str, note: String) -> Self {
+        Self {
+            severity: Severity::Warning,
+            reason,
+            action,
+            note,
+        }
+    }
+
+    /// The node has come to `phase`; nothing where other tidings say it better.
+    pub(crate) fn of(phase: &Phase, current: Option<&str>) -> Option<Self> {
+        match phase {
+            Phase::Unmanaged => None,
+            Phase::Done { config } => Some(Self::good(
+                "ConfigDone",
+                "Update",
+                format!("this node is as {config} declares"),
+            )),
+            // Each path was told by itself, with the difference.
+            Phase::Degraded(reason) if reason.category == Reason::DRIFT => None,
+            Phase::Degraded(reason) => {
+                Some(Self::bad(reason.category, "Update", reason.text.clone()))
+            }
+            Phase::Heal { target } => Some(Self::good(
+                "PreflightHealing",
+                "Preflight",
+                format!("putting back what drifted, before going to {target}"),
+            )),
+            Phase::AwaitDrain { target, changes } => Some(Self::good(
+                "DrainRequested",
+                "Drain",
+                format!("pods are asked to leave, to go to {target}: {changes}"),
+            )),
+            Phase::Apply { target, changes } => Some(Self::good(
+                "ConfigApplying",
+                "Update",
+                format!("going to {target}: {changes}"),
+            )),
+            Phase::Reboot => Some(Self::good(
+                "Rebooting",
+                "Reboot",
+                format!(
+                    "{} is written, the machine boots",
+                    current.unwrap_or("the configuration")
+                ),
+            )),
+        }
+    }
+
+    /// The paths of `config` are watched from now on.
+    pub(crate) fn watching(config: &str, paths: usize) -> Self {
+        let note = format!("watching the {paths} paths of {config} for drift");
+        Self::good("DriftMonitorStarted", "Watch", note)
+    }
+
+    /// They are not watched while the machine goes to `target`.
+    pub(crate) fn not_watching(config: &str, target: &str) -> Self {
+        let note = format!("not watching the paths of {config} while going to {target}");
+        Self::good("DriftMonitorStopped", "Watch", note)
+    }
+
+    /// A path is not as it should be.
+    pub(crate) fn drifted(finding: &Finding, difference: &str) -> Self {
+        let note = format!("{}{difference}", shown(finding));
+        Self::bad(Reason::DRIFT, "Watch", note)
+    }
+
+    /// A path was put back.
+    pub(crate) fn healed(finding: &Finding, difference: &str) -> Self {
+        let note = format!("put back: {}{difference}", shown(finding));
+        Self::good("ConfigDriftHealed", "Heal", note)
+    }
+
+    /// A path could not be put back.
+    pub(crate) fn not_healed(finding: &Finding, error: &str) -> Self {
+        let note = format!("cannot be put back: {}: {error}", shown(finding));
+        Self::bad("ConfigDriftHealFailed", "Heal", note)
+    }
+
+    /// Somebody changes a path over and over.
+    pub(crate) fn fought(finding: &Finding, times: u32) -> Self {
+        let note = format!(
+            "somebody changes it over and over ({times} times): {}",
+            shown(finding)
+        );
+        Self::bad("ConfigDriftFought", "Watch", note)
+    }
+
+    /// Somebody logged in over SSH.
+    pub(crate) fn logged_in(login: &Login) -> Self {
+        let from = match login.from.as_str() {
+            "" => String::new(),
+            from => format!(" from {from}"),
+        };
+        let note = format!(
+            "{} logged in over SSH{from}: this node is managed",
+            login.user
+        );
+        Self::bad("SshAccess", "Login", note)
+    }
+
+    /// One word for what happened.
+    pub(crate) fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// Says it in the log and on `object`.
+    pub(crate) fn tell(self, object: ObjectReference, events: &Events) {
+        match self.severity {
+            Severity::Normal => tracing::info!(reason = self.reason, "{}", self.note),
+            Severity::Warning => tracing::warn!(reason = self.reason, "{}", self.note),
+        }
+        events.publish(Event {
+            object,
+            severity: self.severity,
+            reason: self.reason.to_owned(),
+            action: self.action.to_owned(),
+            note: self.note,
+        });
+    }
+}
+
+/// A path that is not as it should be, in one line.
+pub(crate) fn shown(finding: &Finding) -> String {
+    format!("{}: {}", finding.resource, finding.why)
+}

@@ -1,0 +1,408 @@
+//! The one worker: looks at what is known, lets `plan` decide, carries that out, and reports.
+
+mod errands;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::annotation;
+use evenkeel_daemon::{Check, Events};
+use evenkeel_host::linux::Login;
+use evenkeel_host::verify::Finding;
+use evenkeel_host::{Error, memory};
+use evenkeel_plan::machine::Plan;
+use evenkeel_plan::node::{self, OnDrift, Phase, Reason, Report, Sight, Wanted};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::cluster::{Cluster, OwnNode};
+use super::drift::Drift;
+use super::lookout::{Lookout, News};
+use super::machine::{Machine, Standing};
+use super::numbers::Numbers;
+use super::search::Search;
+use super::tidings::{Tiding, shown};
+
+/// How long after a failure it is tried again, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
+/// How long after the API server did not answer it is asked again, at first and at most.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How long after healing it is looked at again: somebody may be quicker than that to change it.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// What the annotation of a node says that somebody has logged in to.
+const ACCESSED: &str = "accessed";
+/// A machine that has not gone down after this long is told again.
+const REBOOT_AGAIN: Duration = Duration::from_mins(5);
+
+/// Something that may have changed.
+#[derive(Debug)]
+pub(crate) enum Key {
+    /// The own Node, or that it is gone.
+    Node(Option<OwnNode>),
+    /// The version of a MachineConfig, or that there is none.
+    Config {
+        name: String,
+        version: Option<String>,
+    },
+    /// Something on the machine.
+    Machine(News),
+    /// Somebody logged in over SSH.
+    Login(Login),
+}
+
+/// When the worker works again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// When something changes.
+    Rest,
+    /// At once, after what has changed by now.
+    Again,
+    /// When something changes, and after this long.
+    After(Duration),
+}
+
+/// Why a turn did not come to its end.
+pub(crate) enum Trouble {
+    /// The API server did not answer.
+    Cluster(kube::Error),
+    /// The machine said no.
+    Machine(Reason),
+}
+
+/// A failure that is tried again later.
+struct Failure {
+    reason: Reason,
+    again_at: Instant,
+}
+
+/// What a turn saw of the machine on its way to a configuration.
+#[derive(Default)]
+struct Preflight {
+    plan: Option<Result<Plan, Reason>>,
+    findings: Vec<Finding>,
+}
+
+pub(crate) struct Worker {
+    cluster: Cluster,
+    machine: Arc<Machine>,
+    events: Events,
+    numbers: Numbers,
+    ready: Check,
+    keys: UnboundedSender<Key>,
+    node: Option<OwnNode>,
+    standing: Option<Standing>,
+    lookout: Option<Lookout>,
+    search: Option<Search>,
+    drift: Drift,
+    on_drift: OnDrift,
+    forced: bool,
+    /// Somebody logged in over SSH.
+    accessed: bool,
+    /// When the machine was told to boot.
+    going_down: Option<Instant>,
+    failure: Option<Failure>,
+    failures: u32,
+    unanswered: u32,
+    told: Option<Phase>,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        cluster: Cluster,
+        machine: Arc<Machine>,
+        events: Events,
+        numbers: Numbers,
+        ready: Check,
+        keys: UnboundedSender<Key>,
+    ) -> Self {
+        Self {
+            cluster,
+            machine,
+            events,
+            numbers,
+            ready,
+            keys,
+            node: None,
+            standing: None,
+            lookout: None,
+            search: None,
+            drift: Drift::default(),
+            on_drift: OnDrift::Degrade,
+            forced: false,
+            accessed: false,
+            going_down: None,
+            failure: None,
+            failures: 0,
+            unanswered: 0,
+            told: None,
+        }
+    }
+
+    /// Takes note of a change. What to do about it is for the next turn.
+    pub(crate) fn hear(&mut self, key: Key) {
+        match key {
+            Key::Node(node) => {
+                let desired = |node: &Option<OwnNode>| {
+                    let annotations = &node.as_ref()?.annotations;
+                    annotations.get(annotation::DESIRED_CONFIG).cloned()
+                };
+                if desired(&node) != desired(&self.node) {
+                    // What failed on the way to another one says nothing about this one.
+                    self.failure = None;
+                }
+                if node.is_none() {
+                    tracing::warn!("there is no Node of this name yet; waiting for it");
+                }
+                self.node = node;
+            }
+            Key::Config { name, version } => {
+                let search = self.search.as_mut().filter(|search| search.is_for(&name));
+                if search.is_some_and(|search| search.hear(version)) {
+                    self.failure = None;
+                }
+            }
+            Key::Login(login) => {
+                self.accessed = true;
+                self.tell(Tiding::logged_in(&login));
+            }
+            Key::Machine(News::ForceFile) => match self.machine.is_forced() {
+                Ok(forced) => self.forced = forced,
+                Err(error) => tracing::warn!("{}", error.with_causes()),
+            },
+            Key::Machine(News::Path { event, difference }) => {
+                let tiding = self.drift.hear(*event, difference, self.on_drift);
+                if let Some(tiding) = tiding {
+                    self.tell(tiding);
+                }
+            }
+            Key::Machine(News::Ended(error)) => {
+                self.lookout = None;
+                self.standing = None;
+                self.fail(reason(&error));
+            }
+        }
+    }
+
+    /// Observes, plans, applies and reports, once.
+    pub(crate) async fn turn(&mut self) -> Turn {
+        match self.work().await {
+            Ok(turn) => {
+                self.unanswered = 0;
+                self.ready.ready();
+                turn
+            }
+            Err(Trouble::Machine(reason)) => {
+                self.fail(reason);
+                Turn::Again
+            }
+            Err(Trouble::Cluster(error)) => {
+                let pause = pause(ASK_AGAIN, self.unanswered);
+                self.unanswered = self.unanswered.saturating_add(1);
+                self.ready.not_ready("the API server does not answer");
+                tracing::warn!(%error, "the API server did not do what was asked; asking again in {pause:?}");
+                Turn::After(pause)
+            }
+        }
+    }
+
+    /// Ends what runs beside the worker.
+    pub(crate) async fn end(mut self) {
+        if let Some(lookout) = self.lookout.take()
+            && let Err(error) = blocking(move || lookout.stop()).await
+        {
+            tracing::error!("{}", error.text);
+        }
+    }
+
+    async fn work(&mut self) -> Result<Turn, Trouble> {
+        let Some(node) = self.node.clone() else {
+            return Ok(Turn::Rest);
+        };
+        let said = |name: &str| node.annotations.get(name).map(String::as_str);
+        if self.accessed && said(annotation::SSH) != Some(ACCESSED) {
+            self.write(&BTreeMap::from([(annotation::SSH, ACCESSED)]))
+                .await?;
+        }
+        let on_drift = OnDrift::of(said(annotation::DRIFT));
+        if self.failure.as_ref().is_some_and(Failure::is_over) {
+            self.failure = None;
+        }
+        let settled = self.settle(on_drift).await;
+        if self.failure.is_none() {
+            settled?;
+        }
+        let current = self.standing.as_ref().and_then(|it| it.config.clone());
+        let awaits_boot = self.standing.as_ref().is_some_and(|it| it.awaits_boot);
+        let desired = said(annotation::DESIRED_CONFIG).filter(|name| !name.is_empty());
+        let target = desired.or(current.as_deref());
+        let moves = self.failure.is_none()
+            && !awaits_boot
+            && (desired.is_some_and(|name| current.as_deref() != Some(name)) || self.forced);
+        let mut preflight = Preflight::default();
+        if let Some(name) = target.filter(|_| moves) {
+            if !self.look_for(name).await? {
+                return Ok(Turn::Rest);
+            }
+            preflight = self.preflight().await?;
+        } else if self.failure.is_none() && self.search.take().is_some() {
+            memory::give_back();
+        }
+        let drift: Vec<String> = if moves {
+            preflight.findings.iter().map(shown).collect()
+        } else {
+            self.drift.words()
+        };
+        let sight = Sight {
+            current: current.as_deref(),
+            awaits_boot,
+            wanted: match (&preflight.plan, target) {
+                (Some(Ok(plan)), Some(name)) => Wanted::Planned { name, plan },
+                (Some(Err(reason)), _) => Wanted::Unfit(reason.clone()),
+                _ => Wanted::AsItIs,
+            },
+            drift: &drift,
+            on_drift,
+            forced: self.forced,
+            failed: self.failure.as_ref().map(|failure| &failure.reason),
+            drain: node::Drain {
+                asked: said(annotation::DESIRED_DRAIN),
+                applied: said(annotation::LAST_APPLIED_DRAIN),
+            },
+        };
+        let phase = Phase::next(&sight);
+        self.numbers.have_drifted(drift.len());
+        if let Some(report) = Report::of(&phase, &sight) {
+            self.numbers.is_in(report.state);
+            self.report(&node, &phase, &report).await?;
+        }
+        self.carry_out(phase, preflight).await
+    }
+
+    /// Says what is not said yet, in one request.
+    async fn report(
+        &mut self,
+        node: &OwnNode,
+        phase: &Phase,
+        report: &Report,
+    ) -> Result<(), Trouble> {
+        let changes = report.changes(&node.annotations);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.write(&changes).await?;
+        if self.told.as_ref() != Some(phase) {
+            let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
+            let tiding = Tiding::of(phase, current);
+            if let Some(tiding) = tiding {
+                self.tell(tiding);
+            }
+            self.told = Some(phase.clone());
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, changes: &BTreeMap<&'static str, &str>) -> Result<(), Trouble> {
+        let answer = self.cluster.annotate(changes).await;
+        answer.map_err(Trouble::Cluster)?;
+        if let Some(node) = &mut self.node {
+            let written = changes
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            node.annotations.extend(written);
+        }
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, phase: Phase, preflight: Preflight) -> Result<Turn, Trouble> {
+        match phase {
+            Phase::Unmanaged | Phase::AwaitDrain { .. } => Ok(Turn::Rest),
+            Phase::Done { .. } => {
+                self.failures = 0;
+                Ok(Turn::Rest)
+            }
+            Phase::Degraded(_) => Ok(self.failure.as_ref().map_or(Turn::Rest, |failure| {
+                Turn::After(failure.again_at.saturating_duration_since(Instant::now()))
+            })),
+            Phase::Heal { .. } => {
+                self.heal(preflight.findings).await?;
+                Ok(Turn::After(LOOK_AGAIN))
+            }
+            Phase::Apply { target, .. } => {
+                let config = self.search.as_ref().and_then(Search::found);
+                if let (Some(Ok(config)), Some(Ok(plan))) = (config, preflight.plan) {
+                    self.apply(&target, config, plan).await?;
+                }
+                Ok(Turn::Again)
+            }
+            Phase::Reboot => {
+                let since = self.going_down.map(|told| told.elapsed());
+                if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
+                    return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
+                }
+                self.on_machine(Machine::reboot).await?;
+                self.going_down = Some(Instant::now());
+                Ok(Turn::After(REBOOT_AGAIN))
+            }
+        }
+    }
+
+    /// Whether it is known by now what the MachineConfig `name` says, or that there is none.
+    async fn look_for(&mut self, name: &str) -> Result<bool, Trouble> {
+        let fresh = || Search::begin(name, &self.cluster, &self.keys);
+        if self
+            .search
+            .as_ref()
+            .is_none_or(|search| !search.is_for(name))
+        {
+            self.search = Some(fresh());
+        }
+        match &mut self.search {
+            Some(search) => search.go_on(&self.cluster).await,
+            None => Ok(false),
+        }
+    }
+
+    fn fail(&mut self, reason: Reason) {
+        let pause = pause(RETRY, self.failures);
+        self.failures = self.failures.saturating_add(1);
+        self.failure = Some(Failure {
+            reason,
+            again_at: Instant::now() + pause,
+        });
+    }
+
+    fn tell(&self, tiding: Tiding) {
+        let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
+        self.numbers.told(tiding.reason());
+        tiding.tell(self.cluster.reference(uid), &self.events);
+    }
+}
+
+impl Failure {
+    fn is_over(&self) -> bool {
+        self.again_at <= Instant::now()
+    }
+}
+
+impl From<Reason> for Trouble {
+    fn from(reason: Reason) -> Self {
+        Self::Machine(reason)
+    }
+}
+
+/// Does what may wait, in a thread that may.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Reason> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.map_err(|error| Reason::new("Crashed", format!("this is a mistake of ours: {error}")))
+}
+
+fn reason(error: &Error) -> Reason {
+    Reason::new(error.category(), error.with_causes())
+}
+
+/// Twice as long each time, within limits.
+fn pause((first, longest): (Duration, Duration), times: u32) -> Duration {
+    first.saturating_mul(1 << times.min(10)).min(longest)
+}

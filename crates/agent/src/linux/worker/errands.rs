@@ -1,0 +1,148 @@
+//! The worker's half that waits for the machine: where it stands, what leads on, healing, going.
+
+use std::sync::Arc;
+
+use evenkeel_host::Error;
+use evenkeel_host::verify::Finding;
+use evenkeel_plan::machine::Plan;
+use evenkeel_plan::node::OnDrift;
+
+use super::{Preflight, Trouble, Worker, blocking, reason};
+use crate::linux::drift::Drift;
+use crate::linux::lookout::Lookout;
+use crate::linux::machine::{Config, Machine};
+use crate::linux::search::Search;
+use crate::linux::tidings::Tiding;
+
+impl Worker {
+    /// Finds out where the machine stands if that is not known, and watches it.
+    pub(super) async fn settle(&mut self, on_drift: OnDrift) -> Result<(), Trouble> {
+        if self.standing.is_some() {
+            if self.on_drift == on_drift {
+                return Ok(());
+            }
+            if let Some(lookout) = self.lookout.take() {
+                blocking(move || lookout.stop()).await?;
+            }
+        }
+        let standing = self.on_machine(Machine::settle).await?;
+        self.forced = self.on_machine(Machine::is_forced).await?;
+        self.drift = Drift::default();
+        self.on_drift = on_drift;
+        if !standing.awaits_boot {
+            let targets = standing.targets.clone();
+            let findings = self
+                .on_machine(move |machine| Ok(machine.drift(&targets)))
+                .await?;
+            match on_drift {
+                OnDrift::Heal => self.heal(findings).await?,
+                OnDrift::Degrade => {
+                    for finding in findings {
+                        let shown = finding.clone();
+                        let difference = self
+                            .on_machine(move |machine| Ok(machine.difference(&shown)))
+                            .await?;
+                        self.tell(Tiding::drifted(&finding, &difference));
+                        self.drift.know(finding);
+                    }
+                }
+            }
+            let (machine, keys) = (Arc::clone(&self.machine), self.keys.clone());
+            let targets = standing.targets.clone();
+            let started = blocking(move || Lookout::start(machine, targets, on_drift, keys));
+            self.lookout = Some(started.await?.map_err(|error| reason(&error))?);
+            if let Some(config) = &standing.config {
+                let tiding = Tiding::watching(config, standing.targets.len());
+                self.tell(tiding);
+            }
+        }
+        self.standing = Some(standing);
+        Ok(())
+    }
+
+    /// What leads to the configuration that was found, and what is in the way of it.
+    pub(super) async fn preflight(&self) -> Result<Preflight, Trouble> {
+        let config = match self.search.as_ref().and_then(Search::found) {
+            Some(Ok(config)) => config,
+            Some(Err(reason)) => {
+                return Ok(Preflight {
+                    plan: Some(Err(reason)),
+                    ..Preflight::default()
+                });
+            }
+            None => return Ok(Preflight::default()),
+        };
+        let targets = self.standing.as_ref().map(|it| it.targets.clone());
+        let forced = self.forced;
+        self.on_machine(move |machine| {
+            let plan = match machine.plan(&config, forced) {
+                Ok(plan) => Ok(plan),
+                Err(error @ Error::Refused(_)) => Err(reason(&error)),
+                Err(error) => return Err(error),
+            };
+            Ok(Preflight {
+                plan: Some(plan),
+                findings: machine.drift(&targets.unwrap_or_default()),
+            })
+        })
+        .await
+    }
+
+    /// Puts back what was found, and tells of each path.
+    pub(super) async fn heal(&mut self, findings: Vec<Finding>) -> Result<(), Trouble> {
+        for finding in findings {
+            let (difference, healed) = {
+                let finding = finding.clone();
+                self.on_machine(move |machine| {
+                    let difference = machine.difference(&finding);
+                    Ok((difference, machine.put_back(&finding)))
+                })
+                .await?
+            };
+            match healed {
+                Ok(()) => self.tell(Tiding::healed(&finding, &difference)),
+                Err(error) => {
+                    self.tell(Tiding::not_healed(&finding, &error.with_causes()));
+                    return Err(reason(&error).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes to `target`. Nobody watches meanwhile.
+    pub(super) async fn apply(
+        &mut self,
+        target: &str,
+        config: Arc<Config>,
+        plan: Plan,
+    ) -> Result<(), Trouble> {
+        if let Some(lookout) = self.lookout.take() {
+            blocking(move || lookout.stop()).await?;
+            let standing = self.standing.as_ref();
+            if let Some(current) = standing.and_then(|it| it.config.as_deref()) {
+                self.tell(Tiding::not_watching(current, target));
+            }
+        }
+        // Wherever this ends, that is found out anew.
+        self.standing = None;
+        let forced = self.forced;
+        let applied = self
+            .on_machine(move |machine| machine.apply(&plan, &config, forced))
+            .await?;
+        if !applied {
+            tracing::info!("the machine has changed since it was looked at; looking again");
+        }
+        Ok(())
+    }
+
+    /// Asks something of the machine, in a thread that may wait.
+    pub(super) async fn on_machine<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Machine) -> evenkeel_host::Result<T> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let machine = Arc::clone(&self.machine);
+        let done = blocking(move || work(&machine)).await?;
+        Ok(done.map_err(|error| reason(&error))?)
+    }
+}

@@ -1,0 +1,167 @@
+//! What somebody changes behind the agent's back is told within a second, or put back.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_testbed::Result;
+use serde_json::json;
+
+use super::scene::{ASKED, DESIRED, ON_DRIFT, SOON, STATE, Scene, says, spec};
+
+/// Changes of it disrupt nothing here, where no runtime runs that reads it.
+const POLICY: &str = "/etc/containers/policy.json";
+const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Covers M16, M19.
+#[tokio::test]
+async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes() -> Result<()> {
+    let Some(scene) = Scene::start("drifts").await? else {
+        return Ok(());
+    };
+    let base = scene.at_rest(spec(&[(POLICY, "one\n")], &[])).await?;
+    scene.until_told("DriftMonitorStarted", &base, SOON).await?;
+
+    scene.node.run(&["touch", POLICY])?;
+    let write = Instant::now();
+    scene
+        .node
+        .run(&["sh", "-c", &format!("echo two >> {POLICY}")])?;
+    let reason = scene.until_degraded(POLICY, SECOND).await?;
+    let told = scene.until_told("ConfigDrift", POLICY, SECOND).await?;
+    assert!(write.elapsed() < SECOND, "{:?}", write.elapsed());
+    assert!(reason.contains("contents differ"), "{reason}");
+    assert!(reason.contains(&base), "{reason}");
+    assert!(told.contains("\n+two"), "{told}");
+    let metrics = scene.metrics()?;
+    for number in [
+        "evenkeel_node_state{state=\"Degraded\"} 1",
+        "evenkeel_node_state{state=\"Done\"} 0",
+        "evenkeel_node_drifted_paths 1",
+        "evenkeel_node_events_total{reason=\"ConfigDrift\"} 1",
+    ] {
+        assert!(metrics.contains(number), "{number} is not in {metrics}");
+    }
+
+    scene
+        .node
+        .run(&["sh", "-c", &format!("echo three >> {POLICY}")])?;
+    scene.node.write(POLICY, "one\n")?;
+    scene.until_done(&base, SOON).await?;
+    scene.node.run(&["chmod", "600", POLICY])?;
+    let reason = scene.until_degraded("mode", SECOND).await?;
+    assert!(reason.contains(POLICY), "{reason}");
+    scene.node.run(&["chmod", "644", POLICY])?;
+    scene.until_done(&base, SOON).await?;
+
+    let drifts = scene.events().await?;
+    let drifts: Vec<_> = drifts
+        .iter()
+        .filter(|(of, _)| of == "ConfigDrift")
+        .collect();
+    assert_eq!(drifts.len(), 2, "{drifts:#?}");
+    Ok(())
+}
+
+/// Covers M16.
+#[tokio::test]
+async fn a_unit_and_its_drop_in_are_watched_like_files() -> Result<()> {
+    let Some(mut scene) = Scene::start("units").await? else {
+        return Ok(());
+    };
+    scene.at_rest(spec(&[], &[])).await?;
+    let service = "[Service]\nExecStart=/bin/true\n";
+    let drop_in = "[Service]\nNice=5\n";
+    let mut units = spec(&[], &[]);
+    units["config"]["systemd"] = json!({ "units": [{
+        "name": "ours.service",
+        "contents": service,
+        "dropins": [{ "name": "10-nice.conf", "contents": drop_in }],
+    }]});
+    let units = scene.config("units", units).await?;
+    scene.go_to(&units).await?;
+    let folder = "/etc/systemd/system/ours.service";
+    for (path, right) in [
+        (folder.to_owned(), service),
+        (format!("{folder}.d/10-nice.conf"), drop_in),
+    ] {
+        let write = Instant::now();
+        scene
+            .node
+            .run(&["sh", "-c", &format!("echo '# mine' >> {path}")])?;
+        scene.until_degraded("unit ours.service", SECOND).await?;
+        assert!(write.elapsed() < SECOND, "{:?}", write.elapsed());
+        scene.until_told("ConfigDrift", "# mine", SOON).await?;
+        scene.node.write(&path, right)?;
+        scene.until_done(&units, SOON).await?;
+    }
+    Ok(())
+}
+
+/// Covers M20.
+#[tokio::test]
+async fn drift_is_put_back_with_an_event_that_shows_it_where_that_is_wanted() -> Result<()> {
+    let Some(scene) = Scene::start("heals").await? else {
+        return Ok(());
+    };
+    scene.annotate(ON_DRIFT, "heal").await?;
+    let base = scene.at_rest(spec(&[(POLICY, "one\n")], &[])).await?;
+    scene
+        .node
+        .run(&["sh", "-c", &format!("echo two >> {POLICY}")])?;
+    let told = scene.until_told("ConfigDriftHealed", POLICY, SOON).await?;
+    assert!(told.contains("\n+two"), "{told}");
+    assert_eq!(scene.node.read(POLICY)?, b"one\n");
+    scene.until_done(&base, SOON).await?;
+    Ok(())
+}
+
+/// Covers M18.
+#[tokio::test]
+async fn an_update_does_not_begin_on_a_machine_that_has_drifted() -> Result<()> {
+    let Some(scene) = Scene::start("preflight").await? else {
+        return Ok(());
+    };
+    scene.at_rest(spec(&[(PULL_SECRET, "one\n")], &[])).await?;
+    scene.node.write(PULL_SECRET, "drifted\n")?;
+    scene.until_degraded(PULL_SECRET, SOON).await?;
+    let files = [
+        (PULL_SECRET, "two\n"),
+        ("/etc/kubernetes/kubelet-ca.crt", "ca\n"),
+    ];
+    let new = scene.config("new", spec(&files, &[])).await?;
+    scene.annotate(DESIRED, &new).await?;
+    let told = scene.until_told("ConfigDrift", PULL_SECRET, SOON).await?;
+    assert!(!told.contains("drifted"), "a secret was shown: {told}");
+    // An update without disruption would be done within two seconds.
+    scene
+        .stays(2 * SECOND, |seen| says(seen, STATE, "Degraded"))
+        .await?;
+    assert_eq!(scene.node.read(PULL_SECRET)?, b"drifted\n");
+    assert!(scene.node.read("/etc/kubernetes/kubelet-ca.crt").is_err());
+
+    scene.node.write(PULL_SECRET, "one\n")?;
+    let seen = scene.until_done(&new, SOON).await?;
+    assert_eq!(seen.get(ASKED), None);
+    assert_eq!(scene.node.read(PULL_SECRET)?, b"two\n");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_start_verifies_everything_before_it_says_done() -> Result<()> {
+    let Some(scene) = Scene::start("starts").await? else {
+        return Ok(());
+    };
+    let files = [(POLICY, "one\n"), (PULL_SECRET, "one\n")];
+    let base = scene.at_rest(spec(&files, &[])).await?;
+    let agent = "evenkeel-agent.service";
+    scene.node.run(&["systemctl", "stop", agent])?;
+    scene.node.write(POLICY, "two\n")?;
+    scene.node.run(&["rm", PULL_SECRET])?;
+    scene.node.run(&["systemctl", "start", agent])?;
+    let reason = scene.until_degraded(POLICY, SOON).await?;
+    assert!(reason.contains(PULL_SECRET), "{reason}");
+    scene.node.write(POLICY, "one\n")?;
+    scene.node.write(PULL_SECRET, "one\n")?;
+    scene.until_done(&base, SOON).await?;
+    Ok(())
+}

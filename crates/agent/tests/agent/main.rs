@@ -1,0 +1,12 @@
+//! What a Linux node's agent promises, tried on a real control plane and a node with a real systemd,
+//! with the privileges that we ship.
+#![cfg(target_os = "linux")]
+
+mod scene;
+
+mod drift;
+mod logins;
+mod outages;
+mod policy;
+mod refusals;
+mod updates;

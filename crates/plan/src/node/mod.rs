@@ -1,0 +1,297 @@
+//! What a Linux node's agent does next, from everything it knows: one phase, which carries all that
+//! its carrying out needs. What the Node then says about it is next door.
+
+mod report;
+
+pub use report::{Report, State};
+
+use evenkeel_api::names::linux::FORCE_FILE;
+
+use crate::disruption::Action;
+use crate::machine::Plan;
+use crate::resource::Resource;
+
+/// Differences and changes that are named one by one; the rest is counted.
+const NAMED: usize = 3;
+/// The longest name that the API takes.
+const LONGEST_NAME: usize = 253;
+
+/// What is known of a node.
+#[derive(Debug, Clone)]
+pub struct Sight<'a> {
+    /// The configuration that the machine was brought to.
+    pub current: Option<&'a str>,
+    /// It is written, and counts only after a boot that has not happened yet.
+    pub awaits_boot: bool,
+    /// What it shall be.
+    pub wanted: Wanted<'a>,
+    /// What is not as the current configuration says, in words, and is not being healed.
+    pub drift: &'a [String],
+    /// What is done about that before an update.
+    pub on_drift: OnDrift,
+    /// A person wants everything written again, drift or not.
+    pub forced: bool,
+    /// Why the last try did not succeed, until it is time for the next one.
+    pub failed: Option<&'a Reason>,
+    /// What was asked of the operator, and what it answered.
+    pub drain: Drain<'a>,
+}
+
+/// What a node shall be.
+#[derive(Debug, Clone)]
+pub enum Wanted<'a> {
+    /// Nobody has said anything, or that it stays as it is.
+    AsItIs,
+    /// This configuration, and this leads there.
+    Planned {
+        /// Its name.
+        name: &'a str,
+        /// The way.
+        plan: &'a Plan,
+    },
+    /// A configuration that it cannot go to.
+    Unfit(Reason),
+}
+
+/// What happens when a path is not as it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnDrift {
+    /// It is reported, and nothing is touched.
+    #[default]
+    Degrade,
+    /// It is put back.
+    Heal,
+}
+
+impl OnDrift {
+    /// What the Node's annotation says; what is not understood touches nothing.
+    pub fn of(annotation: Option<&str>) -> Self {
+        match annotation {
+            Some("heal") => Self::Heal,
+            _ => Self::Degrade,
+        }
+    }
+}
+
+/// The two annotations by which pods leave and come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Drain<'a> {
+    /// What the agent asked for last.
+    pub asked: Option<&'a str>,
+    /// What the operator did last.
+    pub applied: Option<&'a str>,
+}
+
+impl Drain<'_> {
+    /// How pods are asked to leave for `target`.
+    pub fn request(target: &str) -> String {
+        format!("drain-{target}")
+    }
+
+    /// How they are let in again.
+    pub fn release(target: &str) -> String {
+        format!("uncordon-{target}")
+    }
+
+    /// Whether pods have left for `target`: asked for, and answered with the same words.
+    fn is_granted(&self, target: &str) -> bool {
+        let request = Self::request(target);
+        self.asked == Some(&request) && self.applied == Some(&request)
+    }
+
+    /// Whether pods were asked to leave and nobody let them in since.
+    fn is_held(&self) -> bool {
+        self.asked.is_some_and(|asked| asked.starts_with("drain-"))
+    }
+}
+
+/// Why a node is degraded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// The Event reason and metric label.
+    pub category: &'static str,
+    /// For a person, with what would help.
+    pub text: String,
+}
+
+impl Reason {
+    /// The category of paths that are not as they should be.
+    pub const DRIFT: &str = "ConfigDrift";
+
+    /// A category with its words.
+    pub fn new(category: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            category,
+            text: text.into(),
+        }
+    }
+
+    /// The named configuration is not in the cluster.
+    pub fn missing(name: &str) -> Self {
+        Self::new(
+            "ConfigMissing",
+            format!(
+                "MachineConfig {name} does not exist: create it, or let desiredConfig name one that does; \
+                 this node keeps what it has"
+            ),
+        )
+    }
+
+    /// What `desiredConfig` says can be no object's name; `None` if it can.
+    pub fn misnamed(name: &str) -> Option<Self> {
+        let plain = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
+        let is_part = |part: &str| {
+            part.starts_with(plain)
+                && part.ends_with(plain)
+                && part.chars().all(|letter| plain(letter) || letter == '-')
+        };
+        let is_name = name.len() <= LONGEST_NAME && name.split('.').all(is_part);
+        (!is_name).then(|| {
+            Self::new(
+                "ConfigMisnamed",
+                format!(
+                    "desiredConfig is {name:?}, which can be no object's name: \
+                     write the name of a rendered MachineConfig"
+                ),
+            )
+        })
+    }
+
+    /// Paths that are not as `config` says.
+    fn drifted(config: Option<&str>, drift: &[String]) -> Self {
+        let config = config.unwrap_or("the configuration");
+        Self::new(
+            Self::DRIFT,
+            format!(
+                "not as {config} declares: {}: put it back, or create {FORCE_FILE} to have \
+                 everything written again with a drain and a reboot (`evenkeel verify` shows all)",
+                some_of(drift.iter().cloned())
+            ),
+        )
+    }
+}
+
+/// What happens next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    /// Nobody has ever said what this node shall be.
+    Unmanaged,
+    /// It is as it shall be.
+    Done {
+        /// The configuration.
+        config: String,
+    },
+    /// It stays as it is, because of this.
+    Degraded(Reason),
+    /// What drifted is put back; then comes the rest.
+    Heal {
+        /// The configuration that waits for it.
+        target: String,
+    },
+    /// Pods are asked to leave; nothing is written before they have.
+    AwaitDrain {
+        /// The configuration that waits for it.
+        target: String,
+        /// What it changes, in words.
+        changes: String,
+    },
+    /// The plan is carried out.
+    Apply {
+        /// The configuration.
+        target: String,
+        /// What it changes, in words.
+        changes: String,
+    },
+    /// It is written, and the machine boots anew.
+    Reboot,
+}
+
+impl Phase {
+    /// Decides.
+    pub fn next(sight: &Sight<'_>) -> Self {
+        if let Some(reason) = sight.failed {
+            return Self::Degraded(reason.clone());
+        }
+        if sight.awaits_boot {
+            return Self::Reboot;
+        }
+        if let Wanted::Planned { plan, .. } = &sight.wanted
+            && let Some(reason) = beyond(plan)
+        {
+            return Self::Degraded(reason);
+        }
+        let drift = (!sight.drift.is_empty() && !sight.forced)
+            .then(|| Reason::drifted(sight.current, sight.drift));
+        match (&sight.wanted, drift) {
+            (Wanted::Unfit(reason), _) => Self::Degraded(reason.clone()),
+            (Wanted::AsItIs, Some(reason)) => Self::Degraded(reason),
+            (Wanted::AsItIs, None) => match sight.current {
+                Some(config) => Self::Done {
+                    config: config.to_owned(),
+                },
+                None => Self::Unmanaged,
+            },
+            (Wanted::Planned { name, .. }, Some(reason)) => match sight.on_drift {
+                OnDrift::Degrade => Self::Degraded(reason),
+                OnDrift::Heal => Self::Heal {
+                    target: (*name).to_owned(),
+                },
+            },
+            (Wanted::Planned { name, plan }, None) => {
+                let (target, changes) = ((*name).to_owned(), words(plan));
+                if plan.actions.contains(&Action::Drain) && !sight.drain.is_granted(name) {
+                    Self::AwaitDrain { target, changes }
+                } else {
+                    Self::Apply { target, changes }
+                }
+            }
+        }
+    }
+}
+
+/// What no agent can bring about on this host, if the plan has any of it.
+fn beyond(plan: &Plan) -> Option<Reason> {
+    let change = plan.changes.iter().find(|change| {
+        matches!(
+            change.resource,
+            Resource::OsImage | Resource::KernelArguments
+        )
+    })?;
+    Some(Reason::new(
+        "OsChangeUnsupported",
+        format!(
+            "the {} {}, and this agent cannot stage that: take it out of the configuration, \
+             or provision the machine anew; nothing was touched",
+            change.resource, change.why
+        ),
+    ))
+}
+
+/// What a plan does, in one line.
+fn words(plan: &Plan) -> String {
+    let changes = plan
+        .changes
+        .iter()
+        .map(|change| format!("{} {} ({})", change.action, change.resource, change.why));
+    let mut text = some_of(changes);
+    if text.is_empty() {
+        "nothing changes on disk".clone_into(&mut text);
+    }
+    if plan.actions.is_empty() {
+        return text;
+    }
+    let actions: Vec<_> = plan.actions.iter().map(Action::to_string).collect();
+    format!("{text}; needs: {}", actions.join(", "))
+}
+
+/// The first of them, and how many there are more.
+fn some_of(mut all: impl ExactSizeIterator<Item = String>) -> String {
+    let first: Vec<_> = all.by_ref().take(NAMED).collect();
+    match all.len() {
+        0 => first.join("; "),
+        more => format!("{}; and {more} more", first.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;
