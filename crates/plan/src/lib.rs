@@ -6,9 +6,11 @@
 pub mod desired;
 pub mod diff;
 pub mod disruption;
+pub mod drain;
 pub mod entry;
 pub mod journal;
 pub mod machine;
+pub mod node;
 pub mod problem;
 pub mod record;
 pub mod render;
