@@ -12,11 +12,11 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
+    Timestamp::from_second(second).unwrap_or_default()
 }
 
-fn text(text: &str) -> Option<String> {
-    Some(text.to_owned())
+fn text(text: &str) -> String {
+    text.to_owned()
 }
 
 fn web(name: &str) -> Pod {
@@ -24,8 +24,8 @@ fn web(name: &str) -> Pod {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
         uid: name.to_owned(),
-        owner: text("ReplicaSet"),
-        phase: text("Running"),
+        owner: Some(text("ReplicaSet")),
+        phase: Some(text("Running")),
         ..Pod::default()
     }
 }
@@ -42,7 +42,7 @@ fn draining() -> Node {
     let node = Node {
         name: "n1".to_owned(),
         ready: true,
-        desired_drain: text("drain-new"),
+        desired_drain: Some(text("drain-new")),
         ..Node::default()
     };
     grant(&node, at(1000)).0.made_to(&node)
@@ -51,15 +51,15 @@ fn draining() -> Node {
 #[test]
 fn who_stays_and_who_goes() {
     let owned = |kind: &str| Pod {
-        owner: text(kind),
+        owner: Some(text(kind)),
         ..web("x")
     };
     let phase = |phase: &str| Pod {
-        phase: text(phase),
+        phase: Some(text(phase)),
         ..web("x")
     };
     let class = |class: &str| Pod {
-        priority_class: text(class),
+        priority_class: Some(text(class)),
         ..web("x")
     };
     let agent = Pod {
@@ -135,9 +135,9 @@ fn only_our_own_cordon_is_taken_off() {
         let node = Node {
             unschedulable,
             cordoned_by: by.map(str::to_owned),
-            drain_granted: text("1970-01-01T00:16:40Z"),
-            desired_drain: text("uncordon-new"),
-            last_applied_drain: text("drain-new"),
+            drain_granted: Some(text("1970-01-01T00:16:40Z")),
+            desired_drain: Some(text("uncordon-new")),
+            last_applied_drain: Some(text("drain-new")),
             ..Node::default()
         };
         let Next::Write(change, said) = next(&node) else {
@@ -155,7 +155,7 @@ fn only_our_own_cordon_is_taken_off() {
 fn a_request_that_nobody_knows_is_named_and_nothing_is_done() {
     for rubbish in ["drain-", "uncordon-", "drain", "reboot-now", " "] {
         let node = Node {
-            desired_drain: text(rubbish),
+            desired_drain: Some(text(rubbish)),
             ..Node::default()
         };
         let Next::Unknown(said) = next(&node) else {
@@ -171,7 +171,7 @@ fn a_request_that_nobody_knows_is_named_and_nothing_is_done() {
 fn a_drain_is_over_when_the_evicted_are_gone_and_not_when_they_are_ending() {
     let ending = Pod {
         ending: true,
-        phase: text("Succeeded"),
+        phase: Some(text("Succeeded")),
         ..web("a")
     };
     let none = BTreeMap::new();
@@ -223,9 +223,9 @@ fn a_refused_eviction_is_tried_again_after_one_two_four_and_at_most_ten_seconds(
         assert!(tried(900), "a clock set back");
     }
     let mut asked_to_wait = held(1);
-    asked_to_wait
-        .values_mut()
-        .for_each(|it| it.wait = Duration::from_secs(30));
+    for attempt in asked_to_wait.values_mut() {
+        attempt.wait = Duration::from_secs(30);
+    }
     let round = evict(
         &draining(),
         &pods,
@@ -256,7 +256,7 @@ fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
     let done = evict(&told, &[], &held(3), settings, at(1500));
     assert_eq!(done.write.made_to(&told).reason.as_deref(), Some(""));
     let foreign = Node {
-        reason: text("from the agent"),
+        reason: Some(text("from the agent")),
         ..told
     };
     let done = evict(&foreign, &[], &held(3), settings, at(1500));
@@ -334,7 +334,7 @@ prop_compose! {
             priority_class: class.map(str::to_owned),
             annotations: annotation.map(|it| (it.to_owned(), String::new())).into_iter().collect(),
             labels: labels.into_iter().collect(),
-            phase: text(phase),
+            phase: Some(text(phase)),
             ending,
             ..web(&format!("p{number}"))
         }
@@ -399,7 +399,7 @@ proptest! {
             }
             // Whoever cordons says so in the same write.
             if change.unschedulable == Some(true) {
-                prop_assert_eq!(&change.annotations[annotation::CORDONED_BY], &text(part::DRAIN));
+                prop_assert_eq!(&change.annotations[annotation::CORDONED_BY], &Some(text(part::DRAIN)));
             }
             node = change.made_to(&node);
         }
