@@ -155,8 +155,34 @@ pub enum Refusal {
     Budget(String),
     /// It never will as things are, for example because two budgets cover the pod.
     Misconfigured(String),
+    /// The server has too much to do.
+    Busy(String),
     /// Something else went wrong.
     Failed(String),
+}
+
+impl Refusal {
+    /// What an answer with `code` means: `budget` is what the server says of a disruption budget, if it
+    /// does, and `message` its whole sentence.
+    pub fn of(code: u16, budget: Option<&str>, message: &str) -> Self {
+        match (code, budget) {
+            (429, Some(budget)) => Self::Budget(budget.to_owned()),
+            (429, None) => Self::Busy(message.to_owned()),
+            // The eviction API answers so to a pod that two budgets cover.
+            (500, _) => Self::Misconfigured(message.to_owned()),
+            _ => Self::Failed(message.to_owned()),
+        }
+    }
+
+    /// One word for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Budget(_) => "budget",
+            Self::Misconfigured(_) => "misconfigured",
+            Self::Busy(_) => "busy",
+            Self::Failed(_) => "failed",
+        }
+    }
 }
 
 /// The refused evictions of one pod.
@@ -391,7 +417,7 @@ pub fn losses(evicted: &[&Pod]) -> Vec<Announcement> {
 /// is no news before the deadline.
 pub fn refused(pod: &Pod, refusal: &Refusal) -> Option<Announcement> {
     match refusal {
-        Refusal::Budget(_) => None,
+        Refusal::Budget(_) | Refusal::Busy(_) => None,
         Refusal::Misconfigured(why) | Refusal::Failed(why) => Some(warning(
             "EvictionFailed",
             format!("pod {pod} cannot be evicted, and is tried again: {why}"),
@@ -403,7 +429,7 @@ fn holds(pod: &Pod, attempts: &BTreeMap<String, Attempt>) -> String {
     match attempts.get(&pod.uid).map(|attempt| &attempt.refusal) {
         _ if pod.ending => format!("pod {pod} was evicted and is still ending"),
         Some(Refusal::Budget(why)) => format!("pod {pod} may not be evicted: {why}"),
-        Some(Refusal::Misconfigured(why) | Refusal::Failed(why)) => {
+        Some(Refusal::Misconfigured(why) | Refusal::Busy(why) | Refusal::Failed(why)) => {
             format!("pod {pod} cannot be evicted: {why}")
         }
         None => format!("pod {pod} is to be evicted"),

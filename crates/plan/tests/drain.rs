@@ -313,9 +313,21 @@ fn what_is_lost_with_a_pod_is_said_and_so_is_what_can_never_be_evicted() {
     );
     assert_eq!(losses(&[&web("a")]), []);
     assert_eq!(refused(&bare, &Refusal::Budget(String::new())), None);
-    let two = Refusal::Misconfigured("more than one budget".to_owned());
+    let two = Refusal::of(500, None, "more than one budget");
     let said = refused(&bare, &two).unwrap();
     assert!(said.note.contains("shop/bare") && said.note.contains("more than one budget"));
+}
+
+#[test]
+fn a_budget_is_told_from_a_busy_server_and_from_what_is_broken() {
+    for (code, budget, category) in [
+        (429, Some("The disruption budget web"), "budget"),
+        (429, None, "busy"),
+        (500, None, "misconfigured"),
+        (403, None, "failed"),
+    ] {
+        assert_eq!(Refusal::of(code, budget, "said").category(), category);
+    }
 }
 
 prop_compose! {
