@@ -1,0 +1,152 @@
+//! The options that every long-running program of ours has; flatten them into its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use tracing_subscriber::filter::Targets;
+
+/// How a program logs, is observed, and reaches the cluster.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// What to log: error, warn, info, debug, trace or off; also per module
+    ///
+    /// For example `info,evenkeel_agent=debug`.
+    #[arg(
+        long,
+        env = "EVENKEEL_LOG",
+        value_name = "LEVEL",
+        default_value = "info",
+        help_heading = "Daemon",
+        global = true
+    )]
+    pub log_level: Targets,
+    /// How to log: lines for people, or one JSON object a line
+    ///
+    /// Logs go to standard error, with time in UTC.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t,
+        help_heading = "Daemon",
+        global = true
+    )]
+    pub log_format: LogFormat,
+    /// Where to serve /healthz, /readyz and /metrics over HTTP, or `off`
+    ///
+    /// An address with a port, for example 0.0.0.0:9180 for probes of the kubelet.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value_t,
+        help_heading = "Daemon",
+        global = true
+    )]
+    pub listen: Listen,
+    /// How to reach the cluster, and as whom
+    ///
+    /// Without it: the service account of the pod; outside of a pod the file of the variable
+    /// KUBECONFIG, or ~/.kube/config.
+    #[arg(long, value_name = "FILE", help_heading = "Daemon", global = true)]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For a log collector.
+    Json,
+}
+
+/// Where health and metrics are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere.
+    Off,
+    /// At this address; port 0 is any free one.
+    At(SocketAddr),
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self::At(([127, 0, 0, 1], 9180).into())
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Off => out.write_str("off"),
+            Self::At(address) => address.fmt(out),
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        text.parse().map(Self::At).map_err(|_| {
+            "write an address with a port, such as 127.0.0.1:9180 or [::1]:9180, or off".to_owned()
+        })
+    }
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self {
+            log_level: Targets::new().with_default(tracing::Level::INFO),
+            log_format: LogFormat::default(),
+            listen: Listen::default(),
+            kubeconfig: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, Parser};
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        daemon: Arguments,
+    }
+
+    #[test]
+    fn without_options_it_logs_info_as_text_and_listens_on_this_machine_only() {
+        let daemon = Program::parse_from(["program"]).daemon;
+        assert_eq!(daemon.log_format, LogFormat::Text);
+        assert_eq!(daemon.listen.to_string(), "127.0.0.1:9180");
+        assert_eq!(daemon.kubeconfig, None);
+        assert_eq!(daemon.log_level.to_string(), "info");
+        assert_eq!(Arguments::default().log_level, daemon.log_level);
+    }
+
+    #[test]
+    fn listening_can_be_turned_off_and_rubbish_is_refused_with_an_example() {
+        let daemon = Program::parse_from(["program", "--listen", "off"]).daemon;
+        assert_eq!(daemon.listen, Listen::Off);
+        let error = Program::try_parse_from(["program", "--listen", "9180"]).unwrap_err();
+        assert!(error.to_string().contains("127.0.0.1:9180"), "{error}");
+        assert!(Program::try_parse_from(["program", "--log-level", "a=b=c"]).is_err());
+    }
+
+    #[test]
+    fn help_explains_every_option() {
+        Program::command().debug_assert();
+        let help = Program::command().render_long_help().to_string();
+        for said in ["EVENKEEL_LOG", "/readyz", "UTC", "service account", "off"] {
+            assert!(help.contains(said), "{said} is not in:\n{help}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! One value with everything that a program of ours has from its first moment to its last.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::events::{Events, EventsOptions};
+use crate::stop::Signals;
+use crate::{
+    Arguments, Error, Health, Leadership, LeaseName, Listen, Metrics, Result, Stop, Timing, client,
+    log, server,
+};
+
+/// How long work may go on after it was asked to stop. The kubelet gives a pod 30 s.
+const STOP: Duration = Duration::from_secs(20);
+/// How long the last Events may take after that.
+const LAST_EVENTS: Duration = Duration::from_secs(3);
+
+/// Which program this is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Program {
+    /// Its name, as in `evenkeel-agent`.
+    pub name: &'static str,
+    /// Its version.
+    pub version: &'static str,
+}
+
+/// A running program: its log, its numbers, its health, its client and its end.
+#[derive(Clone)]
+pub struct Daemon {
+    program: Program,
+    client: kube::Client,
+    metrics: Metrics,
+    health: Health,
+    events: Events,
+    stop: Stop,
+    address: Option<SocketAddr>,
+    limit: Duration,
+}
+
+impl Daemon {
+    /// Starts to log, to answer at `--listen`, and to take note of signals; makes the client. The API
+    /// server need not be there.
+    pub async fn start(program: Program, arguments: &Arguments) -> Result<Self> {
+        log::start(arguments);
+        let metrics = Metrics::new(program);
+        let health = Health::default();
+        let config = client::kubeconfig(arguments.kubeconfig.as_deref()).await?;
+        let client = client::connect(config, program, &metrics)?;
+        let address = match arguments.listen {
+            Listen::Off => None,
+            Listen::At(address) => {
+                Some(server::start(address, health.clone(), metrics.clone()).await?)
+            }
+        };
+        let stop = Stop::default();
+        let mut signals = Signals::listen()?;
+        let asked = stop.clone();
+        tokio::spawn(async move {
+            loop {
+                let signal = signals.next().await;
+                tracing::info!(signal, "asked to stop");
+                asked.stop();
+            }
+        });
+        let options = EventsOptions::default();
+        let events = Events::start(client.clone(), program, metrics.clone(), options);
+        tracing::info!(
+            program = program.name,
+            version = program.version,
+            listen = address.map(tracing::field::display),
+            "started"
+        );
+        Ok(Self {
+            program,
+            client,
+            metrics,
+            health,
+            events,
+            stop,
+            address,
+            limit: STOP,
+        })
+    }
+
+    /// The same daemon, whose work may take `limit` to end once it was asked to (20 s unless said).
+    #[must_use]
+    pub fn stopping_within(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Which program this is.
+    pub fn program(&self) -> Program {
+        self.program
+    }
+
+    /// The client of the API server. It repeats nothing by itself and counts every request.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// The program's numbers.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The program's health.
+    pub fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// Publishes Kubernetes Events.
+    pub fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Asks the program to stop, or tells that it was asked.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Where health and metrics are served.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Stands for leadership by `lease`, from now on.
+    pub fn stand_for(&self, lease: LeaseName, timing: Timing) -> Leadership {
+        Leadership::start(
+            self.client(),
+            lease,
+            timing,
+            &self.metrics,
+            self.stop.clone(),
+        )
+    }
+
+    /// Runs `work` until it ends, or until it was asked to stop and has not ended in time; then sends
+    /// the last Events. `work` is told by [`Daemon::stop`] when to end.
+    pub async fn run(self, work: impl AsyncFnOnce(&Self) -> Result<()>) -> Result<()> {
+        let ended = {
+            let too_late = async {
+                self.stop.stopped().await;
+                self.health.stopping();
+                tokio::time::sleep(self.limit).await;
+            };
+            tokio::select! {
+                biased;
+                result = work(&self) => result,
+                () = too_late => Err(Error::StopTimeout(self.limit)),
+            }
+        };
+        self.stop.stop();
+        self.health.stopping();
+        self.events.flush(LAST_EVENTS).await;
+        match &ended {
+            Ok(()) => tracing::info!("stopped"),
+            Err(error) => tracing::error!(category = error.category(), "stopped: {error}"),
+        }
+        ended
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} {}", self.program.name, self.program.version)
+    }
+}

@@ -1,0 +1,323 @@
+//! Kubernetes Events, without repeating ourselves and without waiting for anybody.
+//!
+//! Whoever publishes only puts an Event into a bounded queue. A task of our own sends it: the first
+//! time as a new Event, again as a higher count of the same one. While the API server is away the
+//! queue keeps what it can, and forgets the oldest first.
+
+mod queue;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::{Event as ApiEvent, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use tokio::sync::Notify;
+
+use self::queue::{Delivery, Key, Queue, Sent};
+use crate::Metrics;
+use crate::daemon::Program;
+
+/// The longest note, reason and action that the API server takes, in bytes.
+const NOTE: usize = 1024;
+const WORD: usize = 128;
+/// Events of things without a namespace live here.
+const DEFAULT_NAMESPACE: &str = "default";
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const REQUEST: Duration = Duration::from_secs(10);
+
+/// What happened to an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// What it happened to.
+    pub object: ObjectReference,
+    /// Whether somebody should look.
+    pub severity: Severity,
+    /// One word in `PascalCase` for what happened; the category of an error.
+    pub reason: String,
+    /// One word in `PascalCase` for what was being done.
+    pub action: String,
+    /// What happened, for people. What is longer than 1 kB is cut.
+    pub note: String,
+}
+
+/// Whether somebody should look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// As it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// How much is kept, and how often the same is said.
+#[derive(Debug, Clone, Copy)]
+pub struct EventsOptions {
+    /// How long after the last time the same is still counted with it.
+    pub window: Duration,
+    /// The shortest time between two counts of the same.
+    pub series_pause: Duration,
+    /// How many different Events wait at most for the API server.
+    pub capacity: usize,
+}
+
+impl Default for EventsOptions {
+    fn default() -> Self {
+        Self {
+            window: Duration::from_mins(10),
+            series_pause: Duration::from_secs(10),
+            capacity: 256,
+        }
+    }
+}
+
+/// Publishes Events. Clones publish through the same queue.
+#[derive(Clone)]
+pub struct Events {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    /// There is something to send, or somebody is in a hurry.
+    work: Notify,
+    /// Something was sent or dropped.
+    progress: Notify,
+    metrics: Metrics,
+}
+
+impl Events {
+    /// Sends Events as `program`, in a task of its own.
+    pub fn start(
+        client: Client,
+        program: Program,
+        metrics: Metrics,
+        options: EventsOptions,
+    ) -> Self {
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue::new(options)),
+            work: Notify::new(),
+            progress: Notify::new(),
+            metrics,
+        });
+        let sender = Sender {
+            client,
+            controller: format!("evenkeel.dev/{}", program.name),
+            instance: crate::leadership::identity(),
+            shared: shared.clone(),
+        };
+        tokio::spawn(sender.work());
+        Self { shared }
+    }
+
+    /// Puts `event` into the queue. Never waits, never fails.
+    pub fn publish(&self, event: Event) {
+        tracing::debug!(
+            reason = event.reason,
+            object = event.object.name,
+            note = event.note,
+            "event"
+        );
+        let key = Key {
+            object: event.object,
+            severity: event.severity,
+            reason: cut(event.reason, WORD),
+            action: cut(event.action, WORD),
+            note: cut(event.note, NOTE),
+        };
+        let dropped = self
+            .shared
+            .queue()
+            .push(key, Instant::now(), Timestamp::now());
+        if dropped > 0 {
+            self.shared.metrics.drop_events("queue_full", dropped);
+        }
+        self.shared.work.notify_one();
+    }
+
+    /// Waits until everything was sent, also counts that would wait for their turn; not longer than
+    /// `limit`. Says whether everything was.
+    pub async fn flush(&self, limit: Duration) -> bool {
+        self.shared.queue().hurry();
+        self.shared.work.notify_one();
+        let emptied = async {
+            loop {
+                let progress = self.shared.progress.notified();
+                if self.shared.queue().is_empty() {
+                    return;
+                }
+                progress.await;
+            }
+        };
+        tokio::time::timeout(limit, emptied).await.is_ok()
+    }
+}
+
+impl std::fmt::Debug for Events {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Events")
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Sender {
+    client: Client,
+    controller: String,
+    instance: String,
+    shared: Arc<Shared>,
+}
+
+/// What became of one delivery.
+enum Fate {
+    Arrived,
+    /// The Event to count on is gone: there must be a new one.
+    Gone,
+    /// It will never be taken.
+    Refused(kube::Error),
+    /// The API server is away, or too busy.
+    Later(String),
+}
+
+impl Sender {
+    /// Sends what is due, one after the other, for ever.
+    async fn work(self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let next = self.shared.queue().next(Instant::now());
+            let delivery = match next {
+                Ok(delivery) => delivery,
+                Err(due) => {
+                    self.wait(due).await;
+                    continue;
+                }
+            };
+            let sent = match self.send(&delivery).await {
+                Fate::Arrived => Sent::Arrived,
+                Fate::Gone => Sent::Gone,
+                Fate::Refused(error) => {
+                    tracing::warn!(reason = delivery.key.reason, "event was refused: {error}");
+                    self.shared.metrics.drop_events("refused", 1);
+                    Sent::Refused
+                }
+                Fate::Later(why) => {
+                    tracing::debug!(reason = delivery.key.reason, "event must wait: {why}");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    continue;
+                }
+            };
+            pause = FIRST_PAUSE;
+            self.shared.queue().sent(&delivery, &sent, Instant::now());
+            self.shared.progress.notify_waiters();
+        }
+    }
+
+    async fn wait(&self, due: Option<Instant>) {
+        let work = self.shared.work.notified();
+        match due {
+            None => work.await,
+            Some(due) => {
+                let _ = tokio::time::timeout_at(due.into(), work).await;
+            }
+        }
+    }
+
+    async fn send(&self, delivery: &Delivery) -> Fate {
+        let object = &delivery.key.object;
+        let namespace = object.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+        let api: Api<ApiEvent> = Api::namespaced(self.client.clone(), namespace);
+        let request = async {
+            if delivery.is_new {
+                let event = self.event(delivery, namespace);
+                api.create(&PostParams::default(), &event).await
+            } else {
+                let patch = serde_json::json!({ "series": series(delivery) });
+                api.patch(
+                    &delivery.name,
+                    &PatchParams::default(),
+                    &Patch::Merge(&patch),
+                )
+                .await
+            }
+        };
+        let error = match tokio::time::timeout(REQUEST, request).await {
+            Ok(Ok(_)) => return Fate::Arrived,
+            Ok(Err(error)) => error,
+            Err(_) => return Fate::Later(format!("no answer within {REQUEST:?}")),
+        };
+        match &error {
+            kube::Error::Api(status) => match status.code {
+                // An earlier attempt arrived, only its answer did not.
+                409 if delivery.is_new => Fate::Arrived,
+                404 if !delivery.is_new => Fate::Gone,
+                401 | 408 | 409 | 429 | 500.. => Fate::Later(error.to_string()),
+                _ => Fate::Refused(error),
+            },
+            _ => Fate::Later(error.to_string()),
+        }
+    }
+
+    fn event(&self, delivery: &Delivery, namespace: &str) -> ApiEvent {
+        let key = &delivery.key;
+        let kind = match key.severity {
+            Severity::Normal => "Normal",
+            Severity::Warning => "Warning",
+        };
+        ApiEvent {
+            metadata: ObjectMeta {
+                name: Some(delivery.name.clone()),
+                namespace: Some(namespace.to_owned()),
+                ..ObjectMeta::default()
+            },
+            action: Some(key.action.clone()),
+            event_time: Some(MicroTime(delivery.first)),
+            note: Some(key.note.clone()),
+            reason: Some(key.reason.clone()),
+            regarding: Some(key.object.clone()),
+            reporting_controller: Some(self.controller.clone()),
+            reporting_instance: Some(cut(self.instance.clone(), WORD)),
+            series: (delivery.count > 1).then(|| series(delivery)),
+            type_: Some(kind.to_owned()),
+            ..ApiEvent::default()
+        }
+    }
+}
+
+fn series(delivery: &Delivery) -> EventSeries {
+    EventSeries {
+        count: i32::try_from(delivery.count).unwrap_or(i32::MAX),
+        last_observed_time: MicroTime(delivery.last),
+    }
+}
+
+/// `text`, or as much of it as fits into `limit` bytes, and then an ellipsis.
+fn cut(mut text: String, limit: usize) -> String {
+    const MORE: &str = "…";
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit - MORE.len()));
+        text.push_str(MORE);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_is_cut_between_characters() {
+        assert_eq!(cut("short".to_owned(), 10), "short");
+        assert_eq!(cut("0123456789a".to_owned(), 10), "0123456…");
+        let cut = cut("ü".repeat(600), NOTE);
+        assert!(cut.len() <= NOTE && cut.ends_with("ü…"), "{}", cut.len());
+    }
+}

@@ -1,0 +1,185 @@
+//! The numbers of a program, for Prometheus, and those that every program of ours has.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::daemon::Program;
+
+/// What `/metrics` answers.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Every number of a program. Clones are the same.
+#[derive(Clone)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    requests: Family<RequestLabels, Counter>,
+    errors: Family<ReasonLabels, Counter>,
+    dropped_events: Family<ReasonLabels, Counter>,
+    leader: Family<LeaseLabels, Gauge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    verb: String,
+    resource: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeaseLabels {
+    lease: String,
+}
+
+impl Metrics {
+    /// The numbers of `program`, all of them zero.
+    pub fn new(program: Program) -> Self {
+        let metrics = Self {
+            registry: Arc::default(),
+            requests: Family::default(),
+            errors: Family::default(),
+            dropped_events: Family::default(),
+            leader: Family::default(),
+        };
+        metrics.register(|registry| {
+            registry.register(
+                "evenkeel_build",
+                "The program that runs",
+                Info::new(vec![
+                    ("program", program.name),
+                    ("version", program.version),
+                ]),
+            );
+            registry.register(
+                "evenkeel_api_requests",
+                "Requests to the API server, by verb and resource",
+                metrics.requests.clone(),
+            );
+            registry.register(
+                "evenkeel_api_errors",
+                "Requests to the API server that failed, by status code, or timeout or connection",
+                metrics.errors.clone(),
+            );
+            registry.register(
+                "evenkeel_events_dropped",
+                "Kubernetes Events that were not sent, by reason",
+                metrics.dropped_events.clone(),
+            );
+            registry.register(
+                "evenkeel_leader",
+                "Whether this program leads, by Lease",
+                metrics.leader.clone(),
+            );
+        });
+        metrics
+    }
+
+    /// Adds numbers of the program's own.
+    pub fn register(&self, add: impl FnOnce(&mut Registry)) {
+        add(&mut self.registry());
+    }
+
+    /// All numbers as text, as `/metrics` answers it.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry());
+        text
+    }
+
+    /// How many requests with `verb` for `resource` were sent.
+    pub fn api_requests(&self, verb: &str, resource: &str) -> u64 {
+        self.request(verb, resource).get()
+    }
+
+    /// How many requests failed for `reason`: a status code, `timeout` or `connection`.
+    pub fn api_errors(&self, reason: &str) -> u64 {
+        of(&self.errors, reason).get()
+    }
+
+    /// How many Events were not sent for `reason`: `queue_full` or `refused`.
+    pub fn events_dropped(&self, reason: &str) -> u64 {
+        of(&self.dropped_events, reason).get()
+    }
+
+    pub(crate) fn request(&self, verb: &str, resource: &str) -> Counter {
+        self.requests.get_or_create_owned(&RequestLabels {
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+        })
+    }
+
+    pub(crate) fn failed(&self, reason: &str) {
+        of(&self.errors, reason).inc();
+    }
+
+    pub(crate) fn drop_events(&self, reason: &str, count: u64) {
+        of(&self.dropped_events, reason).inc_by(count);
+    }
+
+    pub(crate) fn leader(&self, lease: &str) -> Gauge {
+        self.leader.get_or_create_owned(&LeaseLabels {
+            lease: lease.to_owned(),
+        })
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Metrics")
+    }
+}
+
+fn of(family: &Family<ReasonLabels, Counter>, reason: &str) -> Counter {
+    family.get_or_create_owned(&ReasonLabels {
+        reason: reason.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_has_our_numbers_under_their_names() {
+        let metrics = Metrics::new(Program {
+            name: "evenkeel-test",
+            version: "1.2.3",
+        });
+        metrics.request("patch", "nodes").inc();
+        metrics.failed("409");
+        metrics.drop_events("queue_full", 3);
+        metrics.leader("ns/operator").set(1);
+        let own = Counter::<u64>::default();
+        metrics.register(|registry| registry.register("evenkeel_reboots", "Reboots", own.clone()));
+        own.inc();
+        let text = metrics.text();
+        for line in [
+            r#"evenkeel_build_info{program="evenkeel-test",version="1.2.3"} 1"#,
+            r#"evenkeel_api_requests_total{verb="patch",resource="nodes"} 1"#,
+            r#"evenkeel_api_errors_total{reason="409"} 1"#,
+            r#"evenkeel_events_dropped_total{reason="queue_full"} 3"#,
+            r#"evenkeel_leader{lease="ns/operator"} 1"#,
+            "evenkeel_reboots_total 1",
+            "# EOF",
+        ] {
+            assert!(
+                text.lines().any(|has| has == line),
+                "{line} is not in\n{text}"
+            );
+        }
+    }
+}
