@@ -91,7 +91,9 @@ impl From<NodeObject> for Seen {
         let is_ready = |it: &Condition| it.kind == "Ready" && it.status == "True";
         let node = Node {
             name: metadata.name.unwrap_or_default(),
-            created: metadata.creation_timestamp.map_or_else(Default::default, |it| it.0),
+            created: metadata
+                .creation_timestamp
+                .map_or_else(Default::default, |it| it.0),
             os: labels.remove(label::OS),
             ready: status.conditions.iter().any(is_ready),
             unschedulable: spec.unschedulable,
@@ -116,8 +118,7 @@ impl Seen {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
             name: Some(self.node.name.clone()),
-            // Events on a Node are looked for by its name, as the kubelet writes them.
-            uid: Some(self.node.name.clone()),
+            uid: Some(self.uid.clone()),
             ..ObjectReference::default()
         }
     }

@@ -134,9 +134,9 @@ pub(crate) async fn evict(client: &Client, pod: &Pod) -> Eviction {
         "metadata": { "name": pod.name, "namespace": pod.namespace },
         "deleteOptions": { "preconditions": { "uid": pod.uid } },
     });
-    let body = eviction.to_string().into_bytes();
-    let asked = api
-        .create_subresource::<Status>("eviction", &pod.name, &PostParams::default(), body)
+    // Not `Api::evict`, which sends the options under a name that the API server does not know.
+    let asked: kube::Result<Status> = api
+        .create_subresource("eviction", &pod.name, &PostParams::default(), &eviction)
         .await;
     match asked {
         Ok(_) => Eviction::Accepted,

@@ -11,6 +11,7 @@ use evenkeel_api::duration;
 use evenkeel_api::names::{annotation, label, part, pod};
 use jiff::Timestamp;
 
+use crate::disruption::leave::Why;
 use crate::node::{Change, Node, Request};
 
 /// How long a drain may take before it is reported, unless said.
@@ -271,6 +272,12 @@ pub fn next(node: &Node) -> Next {
     }
 }
 
+/// What is said of a `node` that asks for a drain and has to wait.
+pub fn waits(node: &Node, why: &Why) -> Announcement {
+    let request = node.desired_drain.as_deref().unwrap_or_default();
+    news("DrainWaits", format!("{request} waits: {why}"))
+}
+
 /// What is written when `node` gets its leave at `now`: the cordon with it, unless it has one already,
 /// which then stays whosever it is.
 pub fn grant(node: &Node, now: Timestamp) -> (Change, Announcement) {
@@ -365,8 +372,7 @@ pub fn evict<'a>(
         round.stay.push((pod, stay));
     }
     let request = node.desired_drain.as_deref().unwrap_or_default();
-    let began = node.leave_since(now).unwrap_or(now);
-    let is_overdue = since(began, now) >= settings.timeout;
+    let is_overdue = took(node, now) >= settings.timeout;
     if round.left.is_empty() {
         round.write = answer(node, request);
         round.is_over = true;
@@ -393,6 +399,11 @@ pub fn evict<'a>(
         }
     }
     round
+}
+
+/// How long a node has had its leave at `now`.
+pub fn took(node: &Node, now: Timestamp) -> Duration {
+    since(node.leave_since(now).unwrap_or(now), now)
 }
 
 /// What is to be said about pods that were evicted and do not come back as they were.

@@ -1,0 +1,111 @@
+//! What holds when the operator is killed, and what it may not do at all.
+
+use std::time::Duration;
+
+use evenkeel_api::names::annotation;
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::{Doing, Result, need};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::scene::{SOON, Scene, annotated, is_cordoned};
+
+#[tokio::test]
+async fn a_killed_operator_is_followed_by_one_that_finishes_what_was_begun() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("killed").await?;
+    let mut operator = scene.operator(&["--drain-timeout", "2s"])?;
+    let node = scene.start(scene.describe("n1")).await?;
+    let on_it = format!("spec.nodeName={}", node.name());
+    // One pod takes its time to end, the other may not go at all.
+    scene
+        .pod(node.name(), "slow", |it| {
+            it["spec"]["terminationGracePeriodSeconds"] = json!(8);
+        })
+        .await?;
+    let labelled = |it: &mut serde_json::Value| it["metadata"]["labels"] = json!({ "app": "held" });
+    scene.pod(node.name(), "held", labelled).await?;
+    scene.budget("held", json!({ "minAvailable": 1 })).await?;
+    scene.ask(node.name(), "drain-next").await?;
+    until_async("the slow pod to be evicted", SOON, async || {
+        let ending = |pod: &Pod| pod.metadata.deletion_timestamp.is_some();
+        let names = scene.names(&on_it, ending).await?;
+        Ok(if names.contains("slow") {
+            Look::Found(())
+        } else {
+            Look::NotYet(format!("{names:?}"))
+        })
+    })
+    .await?;
+    operator.kill()?;
+    let before = scene.node(node.name()).await?;
+    assert!(is_cordoned(&before));
+    let granted = annotated(&before, annotation::DRAIN_GRANTED).map(str::to_owned);
+    assert!(granted.is_some());
+
+    // Its successor leads once the Lease is over, knows since when, and goes on.
+    let _operator = scene.operator(&["--drain-timeout", "2s"])?;
+    let note = scene.event(node.name(), "DrainOverdue").await?;
+    assert!(note.contains("held-budget"), "{note}");
+    let during = scene.node(node.name()).await?;
+    assert_eq!(
+        annotated(&during, annotation::DRAIN_GRANTED),
+        granted.as_deref()
+    );
+    scene
+        .control_plane
+        .kubectl(&["delete", "pdb", "held-budget", "-n", &scene.name])?;
+    scene.answered(node.name(), "drain-next").await?;
+    assert!(scene.names(&on_it, |_| true).await?.is_empty());
+    scene.ask(node.name(), "uncordon-next").await?;
+    let after = scene.answered(node.name(), "uncordon-next").await?;
+    assert!(!is_cordoned(&after));
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_operator_may_evict_and_not_delete_and_changes_nothing_but_nodes() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("rights").await?;
+    let node = scene.start(scene.describe("n1")).await?;
+    let pod = scene.pod(node.name(), "web", |_| {}).await?;
+    let client = scene.login()?.client().await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &scene.name);
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+    let deleted = pods.delete(&pod.name_any(), &DeleteParams::default()).await;
+    let patched = pods
+        .patch(&pod.name_any(), &PatchParams::default(), &label)
+        .await;
+    for answer in [deleted.map(|_| ()), patched.map(|_| ())] {
+        match answer {
+            Err(kube::Error::Api(status)) => assert_eq!(status.code, 403, "{status:?}"),
+            other => panic!("the operator was allowed to: {other:?}"),
+        }
+    }
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client);
+    until_async(
+        "its role to be in force",
+        Duration::from_secs(10),
+        async || {
+            Ok(match nodes.get(node.name()).await {
+                Ok(_) => Look::Found(()),
+                Err(error) => Look::NotYet(error.to_string()),
+            })
+        },
+    )
+    .await?;
+    let deleted = nodes.delete(node.name(), &DeleteParams::default()).await;
+    assert!(deleted.is_err(), "the operator may delete a node");
+    scene
+        .node(node.name())
+        .await
+        .doing(|| "the node is gone")
+        .map(|_| ())
+}
