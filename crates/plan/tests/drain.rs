@@ -239,14 +239,20 @@ fn a_refused_eviction_is_tried_again_after_one_two_four_and_at_most_ten_seconds(
 #[test]
 fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
     let settings = Settings::read(Some("5m"), None).unwrap();
-    let pods = [web("b"), web("a")];
+    let ending = Pod {
+        ending: true,
+        ..web("b")
+    };
+    let pods = [ending, web("a")];
     let node = draining();
+    let untried = evict(&node, &pods, &BTreeMap::new(), settings, at(1300));
+    assert!(untried.says.is_empty() && untried.evict.len() == 1);
     let early = evict(&node, &pods, &held(3), settings, at(1299));
     assert!(early.says.is_empty() && early.write.is_empty());
     let late = evict(&node, &pods, &held(3), settings, at(1300));
-    let note = "the drain takes longer than 5m: pod shop/a may not be evicted: The disruption budget web needs 1 healthy pods and has 1 currently; pod shop/b is to be evicted";
+    let note = "the drain takes longer than 5m: pod shop/a may not be evicted: The disruption budget web needs 1 healthy pods and has 1 currently; pod shop/b was evicted and is still ending";
     assert_eq!(late.says[0].note, note);
-    assert_eq!(late.evict.len(), 2, "it goes on trying");
+    assert_eq!(late.evict.len(), 1, "it goes on trying");
     assert!(!late.is_over);
     let told = late.write.made_to(&node);
     assert_eq!(told.reason.as_deref(), Some(note));

@@ -181,7 +181,17 @@ async fn a_drain_moves_what_goes_within_its_budget_leaves_what_stays_and_is_undo
         scene
             .control_plane
             .kubectl(&["delete", "deployment", app, "-n", &scene.name])?;
-        scene.ready(&format!("spec.nodeName={other}"), 1).await?;
+        until_async("the workload to be gone", SOON, async || {
+            let left = scene
+                .names("", |pod| pod.name_any().starts_with(app))
+                .await?;
+            Ok(if left.is_empty() {
+                Look::Found(())
+            } else {
+                Look::NotYet(format!("{left:?}"))
+            })
+        })
+        .await?;
     }
     Ok(())
 }
