@@ -24,7 +24,7 @@ pub use snapshot::Snapshot;
 
 use crate::need::Need;
 use crate::network::Network;
-use crate::process::{Running, line_of};
+use crate::process::{Running, line_of, tell};
 use crate::scratch::Scratch;
 use crate::wait::{Look, until};
 use crate::{Doing, Error, Result, warden};
@@ -224,8 +224,18 @@ impl WindowsInstance {
     }
 
     /// What a Windows program printed; an error with its last words if it failed.
+    ///
+    /// A program of ours that fails says why. One that ends with 1 and says nothing was not started
+    /// by Wine, which happens rarely on a busy machine; it is started once more.
     pub fn ask(&self, words: &[&str]) -> Result<String> {
-        let output = self.run(words)?;
+        let mut output = self.run(words)?;
+        if output.status.code() == Some(1) && output.stdout.is_empty() && output.stderr.is_empty() {
+            tell(&format!(
+                "Wine did not start `{}`; once more",
+                words.join(" ")
+            ));
+            output = self.run(words)?;
+        }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
         if output.status.success() {
             return Ok(text(&output.stdout));

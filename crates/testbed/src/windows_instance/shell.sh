@@ -3,6 +3,6 @@
 cd "/C:/users/$USER"
 case ${SSH_ORIGINAL_COMMAND-} in
     internal-sftp | */sftp-server) exec /usr/lib/openssh/sftp-server -d "/C:/users/$USER" ;;
-    '') exec wine64 cmd ;;
-    *) exec wine64 'C:\windows\system32\ssh-shell.exe' ;;
+    '') exec setarch -R wine64 cmd ;;
+    *) exec setarch -R wine64 'C:\windows\system32\ssh-shell.exe' ;;
 esac
