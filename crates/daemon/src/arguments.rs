@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 
 /// How a program logs, is observed, and reaches the cluster.
 #[derive(Debug, Clone, clap::Args)]
@@ -15,6 +15,7 @@ pub struct Arguments {
     #[arg(
         long,
         env = "EVENKEEL_LOG",
+        value_parser = log_level,
         value_name = "LEVEL",
         default_value = "info",
         help_heading = "Daemon",
@@ -50,6 +51,30 @@ pub struct Arguments {
     /// KUBECONFIG, or ~/.kube/config.
     #[arg(long, value_name = "FILE", help_heading = "Daemon", global = true)]
     pub kubeconfig: Option<PathBuf>,
+}
+
+/// `info,evenkeel_agent=debug`. Stricter than the log's own reading, which takes a misspelt level for
+/// the name of a module and then logs nothing else. Nothing at all is info.
+fn log_level(text: &str) -> Result<Targets, String> {
+    let level = |word: &str| match word.to_ascii_lowercase().as_str() {
+        "off" => Ok(LevelFilter::OFF),
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        _ => Err(format!(
+            "there is no level {word:?}: write error, warn, info, debug, trace or off, or MODULE=LEVEL"
+        )),
+    };
+    let mut targets = Targets::new().with_default(LevelFilter::INFO);
+    for part in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+        targets = match part.split_once('=') {
+            Some((module, word)) => targets.with_target(module.trim(), level(word.trim())?),
+            None => targets.with_default(level(part)?),
+        };
+    }
+    Ok(targets)
 }
 
 /// How log lines look.
@@ -138,7 +163,27 @@ mod tests {
         assert_eq!(daemon.listen, Listen::Off);
         let error = Program::try_parse_from(["program", "--listen", "9180"]).unwrap_err();
         assert!(error.to_string().contains("127.0.0.1:9180"), "{error}");
-        assert!(Program::try_parse_from(["program", "--log-level", "a=b=c"]).is_err());
+    }
+
+    #[test]
+    fn a_misspelt_level_is_refused_instead_of_silencing_the_program() {
+        for (text, read) in [
+            ("", "info"),
+            ("INFO", "info"),
+            ("off", "off"),
+            (
+                " warn , evenkeel_agent = debug,",
+                "evenkeel_agent=debug,warn",
+            ),
+            ("evenkeel_agent=debug", "evenkeel_agent=debug,info"),
+        ] {
+            let targets = log_level(text).map(|targets| targets.to_string());
+            assert_eq!(targets.as_deref(), Ok(read), "{text:?}");
+        }
+        for text in ["loud", "a=b=c", "evenkeel_agent="] {
+            let error = log_level(text).unwrap_err();
+            assert!(error.contains("write error, warn, info"), "{text}: {error}");
+        }
     }
 
     #[test]

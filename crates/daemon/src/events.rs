@@ -39,7 +39,7 @@ pub struct Event {
     pub severity: Severity,
     /// One word in `PascalCase` for what happened; the category of an error.
     pub reason: String,
-    /// One word in `PascalCase` for what was being done.
+    /// One word in `PascalCase` for what was being done; the same as the reason if it is empty.
     pub action: String,
     /// What happened, for people. What is longer than 1 kB is cut.
     pub note: String,
@@ -83,8 +83,10 @@ pub struct Events {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// There is something to send, or somebody is in a hurry.
+    /// There is something to send.
     work: Notify,
+    /// Somebody waits for the queue to be empty.
+    hurry: Notify,
     /// Something was sent or dropped.
     progress: Notify,
     metrics: Metrics,
@@ -101,6 +103,7 @@ impl Events {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::new(options)),
             work: Notify::new(),
+            hurry: Notify::new(),
             progress: Notify::new(),
             metrics,
         });
@@ -122,11 +125,16 @@ impl Events {
             note = event.note,
             "event"
         );
+        // The API server takes none without an action.
+        let action = match event.action.as_str() {
+            "" => event.reason.clone(),
+            _ => event.action,
+        };
         let key = Key {
             object: event.object,
             severity: event.severity,
             reason: cut(event.reason, WORD),
-            action: cut(event.action, WORD),
+            action: cut(action, WORD),
             note: cut(event.note, NOTE),
         };
         let dropped = self
@@ -142,8 +150,9 @@ impl Events {
     /// Waits until everything was sent, also counts that would wait for their turn; not longer than
     /// `limit`. Says whether everything was.
     pub async fn flush(&self, limit: Duration) -> bool {
-        self.shared.queue().hurry();
+        self.shared.queue().hurry(true);
         self.shared.work.notify_one();
+        self.shared.hurry.notify_waiters();
         let emptied = async {
             loop {
                 let progress = self.shared.progress.notified();
@@ -153,7 +162,9 @@ impl Events {
                 progress.await;
             }
         };
-        tokio::time::timeout(limit, emptied).await.is_ok()
+        let in_time = tokio::time::timeout(limit, emptied).await.is_ok();
+        self.shared.queue().hurry(false);
+        in_time
     }
 }
 
@@ -183,8 +194,12 @@ enum Fate {
     Gone,
     /// It will never be taken.
     Refused(kube::Error),
-    /// The API server is away, or too busy.
-    Later(String),
+    /// The API server is away, or too busy, or has a problem with this one.
+    Later {
+        /// It said so itself; another Event may fare better.
+        answered: bool,
+        why: String,
+    },
 }
 
 impl Sender {
@@ -208,9 +223,13 @@ impl Sender {
                     self.shared.metrics.drop_events("refused", 1);
                     Sent::Refused
                 }
-                Fate::Later(why) => {
+                Fate::Later { answered, why } => {
                     tracing::debug!(reason = delivery.key.reason, "event must wait: {why}");
-                    tokio::time::sleep(pause).await;
+                    if answered {
+                        self.shared.queue().put_last(&delivery.key);
+                    }
+                    let hurry = self.shared.hurry.notified();
+                    let _ = tokio::time::timeout(pause, hurry).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     continue;
                 }
@@ -252,17 +271,26 @@ impl Sender {
         let error = match tokio::time::timeout(REQUEST, request).await {
             Ok(Ok(_)) => return Fate::Arrived,
             Ok(Err(error)) => error,
-            Err(_) => return Fate::Later(format!("no answer within {REQUEST:?}")),
+            Err(_) => {
+                return Fate::Later {
+                    answered: false,
+                    why: format!("no answer within {REQUEST:?}"),
+                };
+            }
+        };
+        let later = |answered| Fate::Later {
+            answered,
+            why: error.to_string(),
         };
         match &error {
             kube::Error::Api(status) => match status.code {
                 // An earlier attempt arrived, only its answer did not.
                 409 if delivery.is_new => Fate::Arrived,
                 404 if !delivery.is_new => Fate::Gone,
-                401 | 408 | 409 | 429 | 500.. => Fate::Later(error.to_string()),
+                401 | 408 | 409 | 429 | 500.. => later(true),
                 _ => Fate::Refused(error),
             },
-            _ => Fate::Later(error.to_string()),
+            _ => later(false),
         }
     }
 

@@ -199,7 +199,7 @@ mod tests {
         let worker = health.heartbeat("worker", Duration::from_secs(5));
         let now = Instant::now();
         assert!(health.liveness(now).good);
-        let late = health.liveness(now + Duration::from_secs(60));
+        let late = health.liveness(now + Duration::from_mins(1));
         assert!(!late.good);
         assert!(
             late.words
@@ -210,7 +210,7 @@ mod tests {
         worker.beat();
         assert!(health.liveness(Instant::now()).good);
         worker.end();
-        assert!(health.liveness(now + Duration::from_secs(60)).good);
+        assert!(health.liveness(now + Duration::from_mins(1)).good);
     }
 
     #[test]

@@ -251,17 +251,33 @@ impl Candidate {
     }
 
     async fn give_back(&mut self) {
-        let Some(lease) = self.claim.released() else {
-            return;
-        };
-        let parameters = PostParams::default();
-        let request = self.api.replace(&self.lease.name, &parameters, &lease);
-        match tokio::time::timeout(self.timing.patience(), request).await {
-            Ok(Ok(_)) => tracing::debug!(lease = %self.lease, "given back"),
+        let giving = give_back(&self.api, &mut self.claim);
+        match tokio::time::timeout(self.timing.patience(), giving).await {
+            Ok(Ok(())) => tracing::debug!(lease = %self.lease, "given back"),
             Ok(Err(error)) => tracing::info!(lease = %self.lease, "cannot give it back: {error}"),
             Err(_) => tracing::info!(lease = %self.lease, "cannot give it back in time"),
         }
     }
+}
+
+/// Takes our name out of the Lease, if it is there.
+async fn give_back(api: &Api<Lease>, claim: &mut Claim) -> kube::Result<()> {
+    let mut looked = false;
+    while let Some(lease) = claim.released() {
+        match api
+            .replace(claim.name(), &PostParams::default(), &lease)
+            .await
+        {
+            // Perhaps our own last renewal, whose answer we did not wait for.
+            Err(kube::Error::Api(status)) if status.code == 409 && !looked => {
+                let seen = api.get_opt(claim.name()).await?;
+                claim.saw(seen, Instant::now());
+                looked = true;
+            }
+            answer => return answer.map(|_| ()),
+        }
+    }
+    Ok(())
 }
 
 /// One step towards a good claim. What is dropped in the middle, or fails, leaves a claim that looks

@@ -164,7 +164,7 @@ mod tests {
         metrics.drop_events("queue_full", 3);
         metrics.leader("ns/operator").set(1);
         let own = Counter::<u64>::default();
-        metrics.register(|registry| registry.register("evenkeel_reboots", "Reboots", own.clone()));
+        metrics.register(|registry| registry.register("own", "Of its own", own.clone()));
         own.inc();
         let text = metrics.text();
         for line in [
@@ -173,12 +173,20 @@ mod tests {
             r#"evenkeel_api_errors_total{reason="409"} 1"#,
             r#"evenkeel_events_dropped_total{reason="queue_full"} 3"#,
             r#"evenkeel_leader{lease="ns/operator"} 1"#,
-            "evenkeel_reboots_total 1",
+            "own_total 1",
             "# EOF",
         ] {
             assert!(
                 text.lines().any(|has| has == line),
                 "{line} is not in\n{text}"
+            );
+        }
+        let page = include_str!("../../../docs/reference/metrics.md");
+        for line in text.lines().filter(|line| line.starts_with("evenkeel_")) {
+            let name = line.split(['{', ' ']).next().unwrap();
+            assert!(
+                page.contains(name),
+                "{name} is not in docs/reference/metrics.md"
             );
         }
     }

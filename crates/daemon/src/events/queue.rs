@@ -169,9 +169,17 @@ impl Queue {
         }
     }
 
-    /// From now on nothing waits for its turn.
-    pub(super) fn hurry(&mut self) {
-        self.hurry = true;
+    /// In a hurry, nothing waits for its turn.
+    pub(super) fn hurry(&mut self, hurry: bool) {
+        self.hurry = hurry;
+    }
+
+    /// The others go first.
+    pub(super) fn put_last(&mut self, key: &Key) {
+        if let Some(place) = self.waiting.iter().position(|waiting| waiting == key) {
+            self.waiting.remove(place);
+            self.waiting.push_back(key.clone());
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -376,12 +384,25 @@ mod tests {
     }
 
     #[test]
+    fn an_event_that_makes_trouble_lets_the_others_go_first_and_is_not_lost() {
+        let (mut queue, start) = (queue(9), Instant::now());
+        push(&mut queue, "n1", "trouble", start);
+        push(&mut queue, "n1", "fine", start);
+        let trouble = queue.next(start).unwrap();
+        queue.put_last(&trouble.key);
+        assert_eq!(arrive(&mut queue, start).key.note, "fine");
+        assert_eq!(arrive(&mut queue, start).key.note, "trouble");
+        queue.put_last(&trouble.key);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
     fn in_a_hurry_counts_do_not_wait_for_their_turn() {
         let (mut queue, start) = (queue(9), Instant::now());
         push(&mut queue, "n1", "a", start);
         arrive(&mut queue, start);
         push(&mut queue, "n1", "a", start);
-        queue.hurry();
+        queue.hurry(true);
         assert_eq!(arrive(&mut queue, start).count, 2);
     }
 
