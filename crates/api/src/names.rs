@@ -59,8 +59,8 @@ pub mod taint {
 
 /// Labels.
 pub mod label {
-    /// Marks our own pods with the part that they are, for example [`super::part::AGENT`].
-    pub const PART: &str = "evenkeel.dev/part";
+    /// The program that a pod runs, for example [`super::program::AGENT`]. Kubernetes' own.
+    pub const APP_NAME: &str = "app.kubernetes.io/name";
     /// The operating system of a node: `linux` or `windows`. Kubernetes' own.
     pub const OS: &str = "kubernetes.io/os";
     /// Marks the services ConfigMaps of ours.
@@ -71,13 +71,18 @@ pub mod label {
     pub const INJECT_TRUSTED_CA: &str = "config.openshift.io/inject-trusted-cabundle";
 }
 
-/// Parts of ours, as values.
-pub mod part {
-    /// The agent: value of [`super::label::PART`] on its pods.
-    pub const AGENT: &str = "agent";
+/// Programs of ours: also the names of their service accounts, their Leases, and in the label
+/// [`label::APP_NAME`] of their pods.
+pub mod program {
+    /// The agent.
+    pub const AGENT: &str = "evenkeel-agent";
     /// The operator.
-    pub const OPERATOR: &str = "operator";
-    /// The operator's controller that drains: value of [`super::annotation::CORDONED_BY`].
+    pub const OPERATOR: &str = "evenkeel-operator";
+}
+
+/// Who of us cordons: values of [`annotation::CORDONED_BY`].
+pub mod cordon {
+    /// The operator, for a drain.
     pub const DRAIN: &str = "drain";
 }
 

@@ -11,6 +11,7 @@ mod pods;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use evenkeel_api::names::program;
 use evenkeel_daemon::{Daemon, LeaseName, Program, Result, Timing};
 use evenkeel_plan::drain::Settings;
 
@@ -60,7 +61,7 @@ struct Run {
 }
 
 const PROGRAM: Program = Program {
-    name: "evenkeel-operator",
+    name: program::OPERATOR,
     version: env!("CARGO_PKG_VERSION"),
 };
 

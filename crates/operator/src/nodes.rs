@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use evenkeel_api::names::{annotation, label, part};
+use evenkeel_api::names::{annotation, label, program};
 use evenkeel_plan::node::{Change, Node};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -152,7 +152,7 @@ pub(crate) async fn write(
         patch["spec"]["unschedulable"] = json!(unschedulable.then_some(true));
     }
     let parameters = PatchParams {
-        field_manager: Some(format!("evenkeel-{}", part::OPERATOR)),
+        field_manager: Some(program::OPERATOR.to_owned()),
         ..PatchParams::default()
     };
     let name = &seen.node.name;

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use evenkeel_api::duration;
-use evenkeel_api::names::{annotation, label, part, pod};
+use evenkeel_api::names::{annotation, cordon, label, pod, program};
 use jiff::Timestamp;
 
 use crate::disruption::leave::Why;
@@ -137,7 +137,7 @@ impl Pod {
             Some(Stay::NodeCritical)
         } else if self.annotations.contains_key(pod::CRITICAL) {
             Some(Stay::Critical)
-        } else if self.labels.get(label::PART).map(String::as_str) == Some(part::AGENT) {
+        } else if self.labels.get(label::APP_NAME).map(String::as_str) == Some(program::AGENT) {
             Some(Stay::Agent)
         } else if !self.ending && matches!(self.phase.as_deref(), Some("Succeeded" | "Failed")) {
             // One that is ending is waited for also when its containers have ended: its volumes may
@@ -265,7 +265,7 @@ pub fn next(node: &Node) -> Next {
         Request::Drain(_) if !node.has_leave() => Next::Leave,
         // A person who uncordons it in the middle would have it filled again while it is emptied.
         Request::Drain(_) if !node.unschedulable => Next::Write(
-            cordon(Change::default()),
+            cordoned(Change::default()),
             news("Cordoned", "cordoned again: its drain is not over"),
         ),
         Request::Drain(_) => Next::Evict,
@@ -288,14 +288,14 @@ pub fn grant(node: &Node, now: Timestamp) -> (Change, Announcement) {
         (change, news("Draining", note))
     } else {
         let note = format!("{request} begins; the node is cordoned");
-        (cordon(change), news("Draining", note))
+        (cordoned(change), news("Draining", note))
     }
 }
 
-fn cordon(change: Change) -> Change {
+fn cordoned(change: Change) -> Change {
     Change {
         unschedulable: Some(true),
-        ..change.with(annotation::CORDONED_BY, part::DRAIN)
+        ..change.with(annotation::CORDONED_BY, cordon::DRAIN)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::names::{annotation, part};
+use evenkeel_api::names::{annotation, cordon};
 use jiff::Timestamp;
 
 /// A Node, as narrow as decisions need it.
@@ -69,7 +69,7 @@ impl Node {
 
     /// Whether the cordon is that of the drain controller.
     pub fn is_cordoned_by_drain(&self) -> bool {
-        self.cordoned_by.as_deref() == Some(part::DRAIN)
+        self.cordoned_by.as_deref() == Some(cordon::DRAIN)
     }
 
     /// Whether it has, or may have, leave to be down: it was granted and not yet given back.

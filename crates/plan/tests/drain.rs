@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_api::names::{annotation, label, part, pod};
+use evenkeel_api::names::{annotation, cordon, label, pod, program};
 use evenkeel_plan::drain::{
     Attempt, Next, Pod, Refusal, Settings, Stay, evict, grant, losses, next, refused,
 };
@@ -63,7 +63,7 @@ fn who_stays_and_who_goes() {
         ..web("x")
     };
     let agent = Pod {
-        labels: BTreeMap::from([(label::PART.to_owned(), part::AGENT.to_owned())]),
+        labels: BTreeMap::from([(label::APP_NAME.to_owned(), program::AGENT.to_owned())]),
         ..web("x")
     };
     for (given, expected) in [
@@ -119,7 +119,7 @@ fn only_our_own_cordon_is_taken_off() {
     for (unschedulable, by, still, note) in [
         (
             true,
-            Some(part::DRAIN),
+            Some(cordon::DRAIN),
             false,
             "uncordoned: pods may come again",
         ),
@@ -346,7 +346,7 @@ prop_compose! {
         phase in prop::sample::select(vec!["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
         ending in any::<bool>(),
     ) -> Pod {
-        let labels = agent.then(|| (label::PART.to_owned(), part::AGENT.to_owned()));
+        let labels = agent.then(|| (label::APP_NAME.to_owned(), program::AGENT.to_owned()));
         Pod {
             owner: owner.map(str::to_owned),
             priority_class: class.map(str::to_owned),
@@ -364,7 +364,7 @@ prop_compose! {
         unschedulable in any::<bool>(),
         desired in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a", "drain-", ""])),
         answered in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a", "drain-old"])),
-        by in prop::option::of(prop::sample::select(vec![part::DRAIN, "upgrade"])),
+        by in prop::option::of(prop::sample::select(vec![cordon::DRAIN, "upgrade"])),
         granted in prop::option::of(prop::sample::select(vec!["1970-01-01T00:16:40Z", "rubbish", "2999-01-01T00:00:00Z"])),
     ) -> Node {
         Node {
@@ -417,7 +417,7 @@ proptest! {
             }
             // Whoever cordons says so in the same write.
             if change.unschedulable == Some(true) {
-                prop_assert_eq!(&change.annotations[annotation::CORDONED_BY], &Some(text(part::DRAIN)));
+                prop_assert_eq!(&change.annotations[annotation::CORDONED_BY], &Some(text(cordon::DRAIN)));
             }
             node = change.made_to(&node);
         }

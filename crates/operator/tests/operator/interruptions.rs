@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
+use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
@@ -66,6 +67,48 @@ async fn a_killed_operator_is_followed_by_one_that_finishes_what_was_begun() -> 
     let after = scene.answered(node.name(), "uncordon-next").await?;
     assert!(!is_cordoned(&after));
     Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_cut_off_from_the_api_server_leads_again_and_finishes() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("away").await?;
+    let proxy = ApiProxy::before(scene.control_plane)?;
+    let login = scene.login()?.at(&proxy.address().to_string());
+    let mut operator = scene.operator_as(&login, &[])?;
+    let node = scene.start(scene.describe("n1")).await?;
+    let labelled = |it: &mut serde_json::Value| it["metadata"]["labels"] = json!({ "app": "held" });
+    scene.pod(node.name(), "held", labelled).await?;
+    scene.budget("held", json!({ "minAvailable": 1 })).await?;
+    scene.ask(node.name(), "drain-next").await?;
+    scene.event(node.name(), "Draining").await?;
+    proxy.refuse();
+    proxy.cut();
+    until_async("it to step down", SOON, async || {
+        operator.still_runs()?;
+        let log = scene.log();
+        Ok(if log.contains("leads no more") {
+            Look::Found(())
+        } else {
+            Look::NotYet(log)
+        })
+    })
+    .await?;
+    // What happened meanwhile is seen when it is back.
+    scene
+        .control_plane
+        .kubectl(&["delete", "pdb", "held-budget", "-n", &scene.name])?;
+    proxy.accept();
+    scene.answered(node.name(), "drain-next").await?;
+    assert!(
+        scene
+            .names("metadata.name=held", |_| true)
+            .await?
+            .is_empty()
+    );
+    operator.still_runs()
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! A namespace, nodes and an operator of one test on the shared control plane. The operator cares only
-//! for the test's own nodes, and runs with the rights of `deploy/rbac/operator.yaml`; whatever else
+//! for the test's own nodes, and runs with the rights of `deploy/operator/rbac.yaml`; whatever else
 //! happens is the harness as administrator, also in the place of the agents.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub(crate) const SOON: Duration = Duration::from_mins(1);
-const RIGHTS: &str = include_str!("../../../../deploy/rbac/operator.yaml");
+const RIGHTS: &str = include_str!("../../../../deploy/operator/rbac.yaml");
 const ACCOUNT: &str = "evenkeel-operator";
 
 pub(crate) struct Scene {
@@ -48,7 +48,6 @@ impl Scene {
         let rights = scene.scratch.path().join("rights.yaml");
         std::fs::write(&rights, scene.rights()).doing(|| "cannot write the rights down")?;
         control_plane.kubectl(&["apply", "-f", &rights.display().to_string()])?;
-        scene.login()?.write(&scene.kubeconfig())?;
         Ok(scene)
     }
 
@@ -86,6 +85,12 @@ impl Scene {
 
     /// Starts the operator.
     pub(crate) fn operator(&self, options: &[&str]) -> Result<Running> {
+        self.operator_as(&self.login()?, options)
+    }
+
+    /// Starts the operator with another way to the API server.
+    pub(crate) fn operator_as(&self, login: &Kubeconfig, options: &[&str]) -> Result<Running> {
+        login.write(&self.kubeconfig())?;
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_evenkeel-operator")));
         command
             .args(["run", "--listen", "off", "--namespace", &self.name])

@@ -151,7 +151,7 @@ pub fn answer(allowance: Allowance, pool: &[&Node]) -> BTreeMap<String, Leave> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_api::names::part;
+    use evenkeel_api::names::cordon;
     use jiff::Timestamp;
     use proptest::prelude::*;
 
@@ -253,7 +253,7 @@ mod tests {
             desired in prop::option::of(prop::sample::select(vec!["drain-a", "drain-b", "uncordon-a", "rubbish"])),
             answered in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a"])),
             leave in prop::option::weighted(0.2, Just("1970-01-01T00:00:00Z")),
-            cordoned in prop::option::weighted(0.2, prop::sample::select(vec![part::DRAIN, "someone"])),
+            cordoned in prop::option::weighted(0.2, prop::sample::select(vec![cordon::DRAIN, "someone"])),
         ) -> Node {
             Node {
                 ready,
