@@ -183,9 +183,11 @@ impl Nodes {
         }
     }
 
-    /// Forgets a Node.
-    pub(crate) fn remove(&mut self, name: &str) {
-        self.seen.remove(name);
+    /// Forgets a Node, unless it is another one of that name by now.
+    pub(crate) fn remove(&mut self, name: &str, uid: &str) {
+        if self.seen.get(name).is_some_and(|seen| seen.uid == uid) {
+            self.seen.remove(name);
+        }
     }
 
     /// Forgets every Node whose name is not in `names`.
@@ -223,6 +225,7 @@ mod tests {
         assert!(!nodes.put(seen("9", "a", Some("drain-x"))));
         assert!(nodes.put(seen("11", "a", Some("drain-x"))));
         assert!(nodes.put(seen("3", "another", None)));
+        nodes.remove("n1", "a");
         let only = nodes.iter().next().unwrap();
         assert!(only.node.ready && only.node.unschedulable);
         nodes.keep(&std::collections::BTreeSet::new());

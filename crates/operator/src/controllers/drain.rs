@@ -5,7 +5,9 @@
 //! that a slow drain blocks nobody. All of them live and die with [`run`]: who leads no more does not
 //! write any more.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_daemon::{Check, Daemon, Event, Events, Severity};
@@ -30,6 +32,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause after the API server failed.
 const LONGEST_PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// What each node that is worked on adds to the pauses of all: together they look 50 times a second.
+const PAUSE_FOR_EACH: Duration = Duration::from_millis(20);
 /// How many evictions of one node are asked for at once.
 const EVICTIONS: usize = 8;
 
@@ -50,6 +54,8 @@ struct Cluster {
     events: Events,
     metrics: DrainMetrics,
     settings: Settings,
+    /// How many nodes are worked on.
+    crowd: Rc<Cell<usize>>,
 }
 
 /// Answers agents until the daemon is asked to stop.
@@ -62,6 +68,7 @@ pub(crate) async fn run(daemon: &Daemon, metrics: &DrainMetrics, options: &Optio
         events: daemon.events().clone(),
         metrics: metrics.clone(),
         settings: options.settings,
+        crowd: Rc::default(),
     };
     let mut config = watcher::Config::default();
     if let Some(selector) = &options.nodes {
@@ -77,7 +84,7 @@ pub(crate) async fn run(daemon: &Daemon, metrics: &DrainMetrics, options: &Optio
                 Some(change) => fleet.take(change),
                 None => return,
             },
-            Some((name, seen)) = fleet.work.next() => fleet.finished(&name, seen),
+            Some(done) = fleet.work.next() => fleet.finished(done),
         }
         fleet.go_on();
     }
@@ -92,7 +99,7 @@ struct Fleet {
     listed: BTreeSet<String>,
     is_listed: bool,
     has_news: bool,
-    work: FuturesUnordered<LocalBoxFuture<'static, (String, Option<Seen>)>>,
+    work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
     /// Nodes with work on them, and whether it may begin a drain: they keep their place among those
     /// that are down, also while the watch has not shown it yet.
     busy: BTreeMap<String, bool>,
@@ -132,19 +139,20 @@ impl Fleet {
             }
             Ok(watcher::Event::Apply(object)) => self.has_news |= self.nodes.put(object.into()),
             Ok(watcher::Event::Delete(object)) => {
-                self.nodes.remove(&Seen::from(object).node.name);
+                let seen = Seen::from(object);
+                self.nodes.remove(&seen.node.name, &seen.uid);
                 self.has_news = true;
             }
             Err(error) => tracing::warn!("cannot watch the nodes, and try again: {error}"),
         }
     }
 
-    /// The work on a node has come to an end, and this is how the Node was last seen.
-    fn finished(&mut self, name: &str, seen: Option<Seen>) {
-        self.busy.remove(name);
-        match seen {
+    /// The work on a node has come to an end.
+    fn finished(&mut self, done: Done) {
+        self.busy.remove(&done.name);
+        match done.seen {
             Some(seen) => _ = self.nodes.put(seen),
-            None => self.nodes.remove(name),
+            None => self.nodes.remove(&done.name, &done.uid),
         }
         self.has_news = true;
     }
@@ -183,13 +191,13 @@ impl Fleet {
                     Some(drain::waits(&seen.node, why))
                 }
                 (Next::Leave, Some(Leave::Granted)) => {
-                    begin.push((name.clone(), true));
+                    begin.push((seen.clone(), true));
                     None
                 }
                 // Only a node with leave comes here; a leave without an answer cannot be.
                 (Next::Leave | Next::Write(..) | Next::Evict, _) => {
                     let is_drain = matches!(seen.node.request(), Request::Drain(_));
-                    begin.push((name.clone(), is_drain && seen.node.has_leave()));
+                    begin.push((seen.clone(), is_drain && seen.node.has_leave()));
                     None
                 }
             };
@@ -203,40 +211,50 @@ impl Fleet {
             }
         }
         self.told = told;
-        for (name, may_begin) in begin {
-            self.busy.insert(name.clone(), may_begin);
-            let care = self.cluster.clone().care_for(name, may_begin);
+        for (seen, may_begin) in begin {
+            self.busy.insert(seen.node.name.clone(), may_begin);
+            let care = self.cluster.clone().care_for(seen, may_begin);
             self.work.push(care.boxed_local());
         }
+        self.cluster.crowd.set(self.busy.len());
         self.cluster.metrics.nodes(self.busy.len(), waiting);
     }
 }
 
 impl Cluster {
-    /// Goes on with one node until nothing is left to do, and says how it was last seen; `None` if it
-    /// is gone.
-    async fn care_for(self, name: String, may_begin: bool) -> (String, Option<Seen>) {
+    /// Goes on with one node until nothing is left to do.
+    async fn care_for(self, first: Seen, may_begin: bool) -> Done {
+        let (name, uid) = (first.node.name, first.uid);
         let mut drain = Drain::default();
         let mut failure = FIRST_PAUSE;
         loop {
             match self.step(&name, may_begin, &mut drain).await {
-                Ok(Step::Over(seen)) => return (name, seen.map(|it| *it)),
+                Ok(Step::Over(seen)) => {
+                    let seen = seen.map(|seen| *seen);
+                    return Done { name, uid, seen };
+                }
                 Ok(Step::Again) => failure = FIRST_PAUSE,
                 Ok(Step::Wait) => {
                     failure = FIRST_PAUSE;
-                    tokio::time::sleep(drain.pause).await;
+                    self.pause(drain.pause).await;
                 }
                 // Somebody else wrote to the Node since we read it: read again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    tokio::time::sleep(FIRST_PAUSE).await;
+                    self.pause(FIRST_PAUSE).await;
                 }
                 Err(error) => {
                     tracing::warn!(node = name, "cannot go on, and try again: {error}");
-                    tokio::time::sleep(failure).await;
+                    self.pause(failure).await;
                     failure = (failure * 2).min(LONGEST_PAUSE_AFTER_FAILURE);
                 }
             }
         }
+    }
+
+    /// Waits so long, and longer if many do the same: the API server serves others, too.
+    async fn pause(&self, pause: Duration) {
+        let nodes = u32::try_from(self.crowd.get()).unwrap_or(u32::MAX);
+        tokio::time::sleep(pause.max(PAUSE_FOR_EACH.saturating_mul(nodes))).await;
     }
 
     /// Observe, plan, apply, report: once.
@@ -342,6 +360,15 @@ impl Cluster {
             note: says.note,
         });
     }
+}
+
+/// The work on a node has come to an end.
+struct Done {
+    name: String,
+    /// Which Node of that name it was at first.
+    uid: String,
+    /// How it was last seen, unless it is gone.
+    seen: Option<Seen>,
 }
 
 /// How a step ended.
