@@ -353,6 +353,11 @@ async fn a_request_that_nobody_can_answer_is_an_event_and_a_withdrawn_one_is_und
     scene.budget("web", json!({ "minAvailable": 1 })).await?;
     scene.ask(node.name(), "drain-next").await?;
     scene.event(node.name(), "Draining").await?;
+    // A person who uncordons it in the middle does not fill it again.
+    let uncordon = json!({ "spec": { "unschedulable": null } });
+    scene.patch(node.name(), &uncordon).await?;
+    scene.event(node.name(), "Cordoned").await?;
+    assert!(is_cordoned(&scene.node(node.name()).await?));
     scene.ask(node.name(), "uncordon-next").await?;
     let seen = scene.answered(node.name(), "uncordon-next").await?;
     assert!(!is_cordoned(&seen));
