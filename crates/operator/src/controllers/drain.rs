@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_daemon::{Check, Daemon, Event, Events, Severity};
+use evenkeel_daemon::{Check, Daemon, Event, Events, Severity, Stop};
 use evenkeel_plan::disruption::leave::{self, Allowance, Leave};
 use evenkeel_plan::drain::{self, Announcement, Attempt, Next, Pod, Settings};
 use evenkeel_plan::node::{Change, Node, Request};
@@ -54,6 +54,7 @@ struct Cluster {
     events: Events,
     metrics: DrainMetrics,
     settings: Settings,
+    stop: Stop,
     /// How many nodes are worked on.
     crowd: Rc<Cell<usize>>,
 }
@@ -68,6 +69,7 @@ pub(crate) async fn run(daemon: &Daemon, metrics: &DrainMetrics, options: &Optio
         events: daemon.events().clone(),
         metrics: metrics.clone(),
         settings: options.settings,
+        stop: daemon.stop().clone(),
         crowd: Rc::default(),
     };
     let mut config = watcher::Config::default();
@@ -79,15 +81,18 @@ pub(crate) async fn run(daemon: &Daemon, metrics: &DrainMetrics, options: &Optio
     let mut fleet = Fleet::new(cluster, check);
     loop {
         tokio::select! {
-            () = daemon.stop().stopped() => return,
+            () = daemon.stop().stopped() => break,
             change = changes.next() => match change {
                 Some(change) => fleet.take(change),
-                None => return,
+                None => break,
             },
             Some(done) = fleet.work.next() => fleet.finished(done),
         }
         fleet.go_on();
     }
+    // Each ends after the step it is at. An eviction whose asker goes away half-way may be counted by
+    // its budget and not be made, and then holds up everybody for two minutes.
+    while fleet.work.next().await.is_some() {}
 }
 
 /// All nodes, and the work on some of them.
@@ -233,6 +238,10 @@ impl Cluster {
                     let seen = seen.map(|seen| *seen);
                     return Done { name, uid, seen };
                 }
+                _ if self.stop.is_asked() => {
+                    let seen = None;
+                    return Done { name, uid, seen };
+                }
                 Ok(Step::Again) => failure = FIRST_PAUSE,
                 Ok(Step::Wait) => {
                     failure = FIRST_PAUSE;
@@ -254,7 +263,11 @@ impl Cluster {
     /// Waits so long, and longer if many do the same: the API server serves others, too.
     async fn pause(&self, pause: Duration) {
         let nodes = u32::try_from(self.crowd.get()).unwrap_or(u32::MAX);
-        tokio::time::sleep(pause.max(PAUSE_FOR_EACH.saturating_mul(nodes))).await;
+        let pause = pause.max(PAUSE_FOR_EACH.saturating_mul(nodes));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.stop.stopped() => {}
+        }
     }
 
     /// Observe, plan, apply, report: once.

@@ -1,15 +1,18 @@
 //! What holds when the operator is killed, and what it may not do at all.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use evenkeel_api::names::annotation;
+use evenkeel_api::names::{annotation, program};
 use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::process::Running;
 use evenkeel_testbed::wait::{Look, until_async};
-use evenkeel_testbed::{Doing, Result, need};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use evenkeel_testbed::{Doing, Error, Result, need};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
+use rustix::process::Signal;
 use serde_json::json;
 
 use crate::scene::{SOON, Scene, annotated, is_cordoned};
@@ -66,6 +69,112 @@ async fn a_killed_operator_is_followed_by_one_that_finishes_what_was_begun() -> 
     scene.ask(node.name(), "uncordon-next").await?;
     let after = scene.answered(node.name(), "uncordon-next").await?;
     assert!(!is_cordoned(&after));
+    Ok(())
+}
+
+/// What an agent does: it asks for a drain, is down for a moment, and asks to be uncordoned.
+async fn be_drained(scene: &Scene, node: &str) -> Result<()> {
+    scene.ask(node, "drain-next").await?;
+    let drained = scene.answered(node, "drain-next").await?;
+    assert!(is_cordoned(&drained), "{node}");
+    scene.ask(node, "uncordon-next").await?;
+    let after = scene.answered(node, "uncordon-next").await?;
+    assert!(!is_cordoned(&after), "{node}");
+    Ok(())
+}
+
+/// Kills operators at ever other moments, and then lets one live.
+async fn chaos(scene: &Scene) -> Result<Running> {
+    let leases: Api<Lease> = Api::namespaced(scene.client.clone(), &scene.name);
+    for moment in 1..=8 {
+        let mut operator = scene.operator(&[])?;
+        tokio::time::sleep(Duration::from_millis(130 * moment)).await;
+        operator.kill()?;
+        // Its successor need not wait: it would for the Lease of one that may still live.
+        match leases
+            .delete(program::OPERATOR, &DeleteParams::default())
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            other => _ = other.doing(|| "cannot delete the Lease")?,
+        }
+    }
+    scene.operator(&[])
+}
+
+#[tokio::test]
+async fn however_often_it_is_killed_one_node_is_down_at_a_time_and_none_stays_cordoned()
+-> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("chaos").await?;
+    let mut nodes = Vec::new();
+    for suffix in ["a", "b", "c"] {
+        nodes.push(scene.start(scene.describe(suffix)).await?);
+    }
+    // Without a budget: it would count an eviction whose asker is killed half-way for two minutes.
+    scene.deployment("web", 6, 1).await?;
+    scene.ready("spec.nodeName!=", 6).await?;
+    let down = async || {
+        let of_scene = ListParams::default().labels(&format!("place={}", scene.name));
+        let nodes = scene.nodes().list(&of_scene).await;
+        let nodes = nodes.doing(|| "cannot list nodes")?.items;
+        let is_down =
+            |node: &Node| is_cordoned(node) || annotated(node, annotation::DRAIN_GRANTED).is_some();
+        Ok::<_, Error>(nodes.iter().filter(|node| is_down(node)).count())
+    };
+    let watching = async {
+        let mut most = 0;
+        loop {
+            most = most.max(down().await?);
+            assert!(most <= 1, "{most} nodes were down at once");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let [a, b, c] = [0, 1, 2].map(|it| be_drained(&scene, nodes[it].name()));
+    let rolling = async { tokio::try_join!(chaos(&scene), a, b, c) };
+    let _operator = tokio::select! {
+        ended = watching => return ended,
+        rolled = rolling => rolled?.0,
+    };
+    assert_eq!(down().await?, 0);
+    scene.ready("spec.nodeName!=", 6).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_that_is_asked_to_stop_hands_over_at_once() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("stopped").await?;
+    let mut first = scene.operator(&[])?;
+    let node = scene.start(scene.describe("n1")).await?;
+    let labelled = |it: &mut serde_json::Value| it["metadata"]["labels"] = json!({ "app": "held" });
+    scene.pod(node.name(), "held", labelled).await?;
+    scene.budget("held", json!({ "minAvailable": 1 })).await?;
+    scene.ask(node.name(), "drain-next").await?;
+    scene.event(node.name(), "Draining").await?;
+    first.signal(Signal::TERM)?;
+    let status = until_async("it to stop", Duration::from_secs(10), async || {
+        Ok(match first.ended()? {
+            Some(status) => Look::Found(status),
+            None => Look::NotYet(first.last_words()),
+        })
+    })
+    .await?;
+    assert!(status.success(), "{}", first.last_words());
+    let _second = scene.operator(&[])?;
+    scene
+        .control_plane
+        .kubectl(&["delete", "pdb", "held-budget", "-n", &scene.name])?;
+    let start = Instant::now();
+    scene.answered(node.name(), "drain-next").await?;
+    assert!(
+        start.elapsed() < Duration::from_secs(15),
+        "it waited for the Lease to be over"
+    );
     Ok(())
 }
 
@@ -132,7 +241,7 @@ async fn the_operator_may_evict_and_not_delete_and_changes_nothing_but_nodes() -
             other => panic!("the operator was allowed to: {other:?}"),
         }
     }
-    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client);
+    let nodes: Api<Node> = Api::all(client);
     until_async(
         "its role to be in force",
         Duration::from_secs(10),
