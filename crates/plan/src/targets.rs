@@ -134,15 +134,16 @@ struct Gather<'a> {
 
 impl Gather<'_> {
     fn put(&mut self, path: String, resource: Resource, part: Part, entry: Entry) {
-        if let Some(other) = self
-            .targets
-            .get(&path)
-            .filter(|other| other.resource != resource)
-        {
-            let message = format!("{} also stands at {path}: name it once", other.resource);
-            self.problems
-                .push(Problem::new(&resource.to_string(), "", message));
-            return;
+        match self.targets.get(&path) {
+            // One unit gives a name up and another takes it: the name is taken.
+            Some(other) if other.entry != Entry::Absent && entry == Entry::Absent => return,
+            Some(other) if other.resource != resource && other.entry != Entry::Absent => {
+                let message = format!("{} also stands at {path}: name it once", other.resource);
+                self.problems
+                    .push(Problem::new(&resource.to_string(), "", message));
+                return;
+            }
+            _ => {}
         }
         self.targets.insert(
             path,
@@ -374,5 +375,73 @@ fn imagined_unit(name: &str) -> UnitFacts {
         }),
         preset: Preset::Unknown,
         links: link,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(enabled: bool, alias: &str) -> DesiredUnit {
+        DesiredUnit {
+            contents: Some(Hash::of(alias.as_bytes())),
+            install: Install::read([format!("[Install]\nAlias={alias}\n").as_str()]),
+            enabled: Some(enabled),
+            ..DesiredUnit::default()
+        }
+    }
+
+    /// A machine on which `b.service` has the name `other.service` now.
+    fn facts() -> Facts {
+        let links = BTreeMap::from([(
+            format!("{UNIT_FOLDER}/other.service"),
+            "b.service".to_owned(),
+        )]);
+        let b = UnitFacts {
+            links,
+            ..UnitFacts::default()
+        };
+        Facts {
+            units: BTreeMap::from([("b.service".to_owned(), b)]),
+            ..Facts::default()
+        }
+    }
+
+    #[test]
+    fn a_name_that_one_unit_gives_up_another_can_take() {
+        for (a, b) in [("a.service", "b.service"), ("z.service", "b.service")] {
+            let mut desired = Desired::default();
+            desired
+                .units
+                .insert(a.to_owned(), unit(true, "other.service"));
+            desired
+                .units
+                .insert(b.to_owned(), unit(false, "other.service"));
+            let found = targets(&desired, &facts()).unwrap();
+            let target = format!("{UNIT_FOLDER}/{a}");
+            assert_eq!(
+                found[&format!("{UNIT_FOLDER}/other.service")].entry,
+                Entry::Link { target }
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_two_units_want_is_refused() {
+        let mut desired = Desired::default();
+        for name in ["a.service", "b.service"] {
+            desired
+                .units
+                .insert(name.to_owned(), unit(true, "other.service"));
+        }
+        let problems = targets(&desired, &facts()).unwrap_err();
+        assert_eq!(problems.len(), 1);
+        assert!(
+            problems[0]
+                .to_string()
+                .contains("other.service: name it once"),
+            "{}",
+            problems[0]
+        );
     }
 }

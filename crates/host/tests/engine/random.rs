@@ -62,6 +62,10 @@ fn config() -> impl Strategy<Value = Config> {
             if matches!(name, "ours" | "quiet") && unit.contents.is_none() {
                 unit.contents = Some(WANTED.to_owned());
             }
+            // Two units cannot have one name: that is refused, and not what is tried here.
+            unit.contents = unit
+                .contents
+                .map(|text| text.replace("other", &format!("other-{name}")));
             config = config.unit(&format!("{name}.service"), unit);
         }
         config
