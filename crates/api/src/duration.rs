@@ -5,7 +5,7 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
 /// The duration, or what would be one.
-pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+pub fn parse(text: &str) -> Result<Duration, String> {
     let refused = || format!("{text:?} is no duration: write for example 10s, 5m or 1h30m");
     let mut rest = text;
     let mut milliseconds: u64 = 0;

@@ -4,7 +4,7 @@
 //! runtime. Text comes in, typed values or errors that name the place come out.
 
 pub mod document;
-mod duration;
+pub mod duration;
 mod ignition;
 mod located;
 pub mod machine_config;

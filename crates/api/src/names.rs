@@ -31,6 +31,9 @@ pub mod annotation {
     pub const DRIFT: &str = "evenkeel.dev/drift";
     /// Who of us cordoned the node; a cordon without it is a person's.
     pub const CORDONED_BY: &str = "evenkeel.dev/cordoned-by";
+    /// Since when the node has leave to be down (RFC 3339). Written by the operator in the same patch
+    /// as the cordon, removed with the answer to `uncordon-<target>`.
+    pub const DRAIN_GRANTED: &str = "evenkeel.dev/drain-granted";
     /// Extensions that this very node must have, as a JSON list.
     pub const SYSTEM_EXTENSIONS: &str = "evenkeel.dev/system-extensions";
     /// The readiness rules that hold the taint.
@@ -56,12 +59,43 @@ pub mod taint {
 
 /// Labels.
 pub mod label {
+    /// The program that a pod runs, for example [`super::program::AGENT`]. Kubernetes' own.
+    pub const APP_NAME: &str = "app.kubernetes.io/name";
+    /// The operating system of a node: `linux` or `windows`. Kubernetes' own.
+    pub const OS: &str = "kubernetes.io/os";
     /// Marks the services ConfigMaps of ours.
     pub const SERVICES: &str = "evenkeel.dev/services";
     /// Marks Machines that run Windows.
     pub const MACHINE_OS_ID: &str = "machine.openshift.io/os-id";
     /// Asks the cluster to fill a ConfigMap with its trust bundle.
     pub const INJECT_TRUSTED_CA: &str = "config.openshift.io/inject-trusted-cabundle";
+}
+
+/// Programs of ours: also the names of their service accounts, their Leases, and in the label
+/// [`label::APP_NAME`] of their pods.
+pub mod program {
+    /// The agent.
+    pub const AGENT: &str = "evenkeel-agent";
+    /// The operator.
+    pub const OPERATOR: &str = "evenkeel-operator";
+}
+
+/// Who of us cordons: values of [`annotation::CORDONED_BY`].
+pub mod cordon {
+    /// The operator, for a drain.
+    pub const DRAIN: &str = "drain";
+}
+
+/// What Kubernetes itself says about a pod that a drain must know.
+pub mod pod {
+    /// Annotation of a mirror pod: the copy of a static pod that the API server has.
+    pub const MIRROR: &str = "kubernetes.io/config.mirror";
+    /// Annotation that says where a pod comes from: `api`, or for a static pod `file` or `http`.
+    pub const SOURCE: &str = "kubernetes.io/config.source";
+    /// Annotation of a pod that must not be evicted.
+    pub const CRITICAL: &str = "scheduler.alpha.kubernetes.io/critical-pod";
+    /// Priority class of pods without which a node is none.
+    pub const NODE_CRITICAL: &str = "system-node-critical";
 }
 
 /// Objects and keys in the operator's namespace.

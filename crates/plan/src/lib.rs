@@ -6,8 +6,10 @@
 pub mod desired;
 pub mod diff;
 pub mod disruption;
+pub mod drain;
 pub mod entry;
 pub mod journal;
+pub mod linux_node;
 pub mod machine;
 pub mod node;
 pub mod problem;

@@ -1,7 +1,7 @@
 //! The agent's own numbers, for Prometheus.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::node::State;
+use evenkeel_plan::linux_node::State;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -11,8 +11,8 @@ use evenkeel_daemon::{Check, Events};
 use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
 use evenkeel_host::{Error, memory};
+use evenkeel_plan::linux_node::{Drain, OnDrift, Phase, Reason, Report, Sight, Wanted};
 use evenkeel_plan::machine::Plan;
-use evenkeel_plan::node::{self, OnDrift, Phase, Reason, Report, Sight, Wanted};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::cluster::{Cluster, OwnNode};
@@ -264,7 +264,7 @@ impl Worker {
             on_drift,
             forced: self.forced,
             failed: self.failure.as_ref().map(|failure| &failure.reason),
-            drain: node::Drain {
+            drain: Drain {
                 asked: said(annotation::DESIRED_DRAIN),
                 applied: said(annotation::LAST_APPLIED_DRAIN),
             },

@@ -1,5 +1,7 @@
-//! How much a change disturbs the machine it is made on, and what must happen around it.
+//! How much a change disturbs the machine it is made on, what must happen around it, and which nodes
+//! of a pool have leave for it.
 
+pub mod leave;
 mod registries;
 pub mod rules;
 

@@ -1,0 +1,433 @@
+//! Drains nodes at their agents' request. `evenkeel_plan::drain` decides what happens to a node,
+//! `evenkeel_plan::disruption::leave` which node may begin; here it is carried out and reported.
+//!
+//! One loop knows all Nodes and grants leave; each node that is worked on has a future of its own, so
+//! that a slow drain blocks nobody. All of them live and die with [`run`]: who leads no more does not
+//! write any more.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_daemon::{Check, Daemon, Event, Events, Severity, Stop};
+use evenkeel_plan::disruption::leave::{self, Allowance, Leave};
+use evenkeel_plan::drain::{self, Announcement, Attempt, Next, Pod, Settings};
+use evenkeel_plan::node::{Change, Node, Request};
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use jiff::Timestamp;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+
+use crate::drain_metrics::DrainMetrics;
+use crate::nodes::{self, NodeObject, Nodes, Seen};
+use crate::pods::{self, Eviction};
+
+/// The first pause between two looks at a node that is drained; it doubles while nothing changes.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause after the API server failed.
+const LONGEST_PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// What each node that is worked on adds to the pauses of all: together they look 50 times a second.
+const PAUSE_FOR_EACH: Duration = Duration::from_millis(20);
+/// How many evictions of one node are asked for at once.
+const EVICTIONS: usize = 8;
+
+/// What the person who runs the operator says about drains.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    /// Only Nodes that match this label selector.
+    pub(crate) nodes: Option<String>,
+    /// How long a drain may take, and what then.
+    pub(crate) settings: Settings,
+}
+
+/// What is needed to carry a plan out.
+#[derive(Clone)]
+struct Cluster {
+    client: Client,
+    nodes: Api<NodeObject>,
+    events: Events,
+    metrics: DrainMetrics,
+    settings: Settings,
+    stop: Stop,
+    /// How many nodes are worked on.
+    crowd: Rc<Cell<usize>>,
+}
+
+/// Answers agents until the daemon is asked to stop.
+pub(crate) async fn run(daemon: &Daemon, metrics: &DrainMetrics, options: &Options) {
+    let check = daemon.health().check("drain");
+    check.not_ready("the nodes are not listed yet");
+    let cluster = Cluster {
+        client: daemon.client(),
+        nodes: Api::all(daemon.client()),
+        events: daemon.events().clone(),
+        metrics: metrics.clone(),
+        settings: options.settings,
+        stop: daemon.stop().clone(),
+        crowd: Rc::default(),
+    };
+    let mut config = watcher::Config::default();
+    if let Some(selector) = &options.nodes {
+        config = config.labels(selector);
+    }
+    let changes = watcher(cluster.nodes.clone(), config).default_backoff();
+    let mut changes = std::pin::pin!(changes);
+    let mut fleet = Fleet::new(cluster, check);
+    loop {
+        tokio::select! {
+            () = daemon.stop().stopped() => break,
+            change = changes.next() => match change {
+                Some(change) => fleet.take(change),
+                None => break,
+            },
+            Some(done) = fleet.work.next() => fleet.finished(done),
+        }
+        fleet.go_on();
+    }
+    // Each ends after the step it is at. An eviction whose asker goes away half-way may be counted by
+    // its budget and not be made, and then holds up everybody for two minutes.
+    while fleet.work.next().await.is_some() {}
+}
+
+/// All nodes, and the work on some of them.
+struct Fleet {
+    cluster: Cluster,
+    check: Check,
+    nodes: Nodes,
+    /// Names that a list has brought so far.
+    listed: BTreeSet<String>,
+    is_listed: bool,
+    has_news: bool,
+    work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
+    /// Nodes with work on them, and whether it may begin a drain: they keep their place among those
+    /// that are down, also while the watch has not shown it yet.
+    busy: BTreeMap<String, bool>,
+    /// What nodes were told that wait, or ask for something unknown: once is enough.
+    told: BTreeMap<String, String>,
+}
+
+impl Fleet {
+    fn new(cluster: Cluster, check: Check) -> Self {
+        Self {
+            cluster,
+            check,
+            nodes: Nodes::default(),
+            listed: BTreeSet::new(),
+            is_listed: false,
+            has_news: false,
+            work: FuturesUnordered::new(),
+            busy: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Takes note of a change of a Node.
+    fn take(&mut self, change: watcher::Result<watcher::Event<NodeObject>>) {
+        match change {
+            Ok(watcher::Event::Init) => self.listed.clear(),
+            Ok(watcher::Event::InitApply(object)) => {
+                let seen = Seen::from(object);
+                self.listed.insert(seen.node.name.clone());
+                self.nodes.put(seen);
+            }
+            Ok(watcher::Event::InitDone) => {
+                self.nodes.keep(&std::mem::take(&mut self.listed));
+                self.is_listed = true;
+                self.has_news = true;
+                self.check.ready();
+            }
+            Ok(watcher::Event::Apply(object)) => self.has_news |= self.nodes.put(object.into()),
+            Ok(watcher::Event::Delete(object)) => {
+                let seen = Seen::from(object);
+                self.nodes.remove(&seen.node.name, &seen.uid);
+                self.has_news = true;
+            }
+            Err(error) => tracing::warn!("cannot watch the nodes, and try again: {error}"),
+        }
+    }
+
+    /// The work on a node has come to an end.
+    fn finished(&mut self, done: Done) {
+        self.busy.remove(&done.name);
+        match done.seen {
+            Some(seen) => _ = self.nodes.put(seen),
+            None => self.nodes.remove(&done.name, &done.uid),
+        }
+        self.has_news = true;
+    }
+
+    /// Begins whatever can begin now.
+    fn go_on(&mut self) {
+        if !self.is_listed || !std::mem::take(&mut self.has_news) {
+            return;
+        }
+        let mut pools: BTreeMap<_, Vec<Node>> = BTreeMap::new();
+        for seen in self.nodes.iter() {
+            let mut node = seen.node.clone();
+            if self.busy.get(&node.name) == Some(&true) && !node.has_leave() {
+                node.drain_granted = Some(Timestamp::now().to_string());
+            }
+            pools.entry(leave::pool_of(&node)).or_default().push(node);
+        }
+        let mut answers = BTreeMap::new();
+        for pool in pools.values() {
+            let pool: Vec<_> = pool.iter().collect();
+            answers.extend(leave::answer(Allowance::default(), &pool));
+        }
+        let mut waiting = 0;
+        let mut begin = Vec::new();
+        let mut told = BTreeMap::new();
+        for seen in self.nodes.iter() {
+            let name = &seen.node.name;
+            if self.busy.contains_key(name) {
+                continue;
+            }
+            let says = match (drain::next(&seen.node), answers.get(name)) {
+                (Next::Nothing, _) => None,
+                (Next::Unknown(says), _) => Some(says),
+                (Next::Leave, Some(Leave::Waits(why))) => {
+                    waiting += 1;
+                    Some(drain::waits(&seen.node, why))
+                }
+                (Next::Leave, Some(Leave::Granted)) => {
+                    begin.push((seen.clone(), true));
+                    None
+                }
+                // Only a node with leave comes here; a leave without an answer cannot be.
+                (Next::Leave | Next::Write(..) | Next::Evict, _) => {
+                    let is_drain = matches!(seen.node.request(), Request::Drain(_));
+                    begin.push((seen.clone(), is_drain && seen.node.has_leave()));
+                    None
+                }
+            };
+            if let Some(says) = says {
+                // For whom it waits changes often; that it waits is said once for each request.
+                let request = seen.node.desired_drain.clone().unwrap_or_default();
+                if self.told.get(name) != Some(&request) {
+                    self.cluster.announce(seen, says);
+                }
+                told.insert(name.clone(), request);
+            }
+        }
+        self.told = told;
+        for (seen, may_begin) in begin {
+            self.busy.insert(seen.node.name.clone(), may_begin);
+            let care = self.cluster.clone().care_for(seen, may_begin);
+            self.work.push(care.boxed_local());
+        }
+        self.cluster.crowd.set(self.busy.len());
+        self.cluster.metrics.nodes(self.busy.len(), waiting);
+    }
+}
+
+impl Cluster {
+    /// Goes on with one node until nothing is left to do.
+    async fn care_for(self, first: Seen, may_begin: bool) -> Done {
+        let (name, uid) = (first.node.name, first.uid);
+        let mut drain = Drain::default();
+        let mut failure = FIRST_PAUSE;
+        loop {
+            match self.step(&name, may_begin, &mut drain).await {
+                Ok(Step::Over(seen)) => {
+                    let seen = seen.map(|seen| *seen);
+                    return Done { name, uid, seen };
+                }
+                _ if self.stop.is_asked() => {
+                    let seen = None;
+                    return Done { name, uid, seen };
+                }
+                Ok(Step::Again) => failure = FIRST_PAUSE,
+                Ok(Step::Wait) => {
+                    failure = FIRST_PAUSE;
+                    self.pause(drain.pause).await;
+                }
+                // Somebody else wrote to the Node since we read it: read again.
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    self.pause(FIRST_PAUSE).await;
+                }
+                Err(error) => {
+                    tracing::warn!(node = name, "cannot go on, and try again: {error}");
+                    self.pause(failure).await;
+                    failure = (failure * 2).min(LONGEST_PAUSE_AFTER_FAILURE);
+                }
+            }
+        }
+    }
+
+    /// Waits so long, and longer if many do the same: the API server serves others, too.
+    async fn pause(&self, pause: Duration) {
+        let nodes = u32::try_from(self.crowd.get()).unwrap_or(u32::MAX);
+        let pause = pause.max(PAUSE_FOR_EACH.saturating_mul(nodes));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = self.stop.stopped() => {}
+        }
+    }
+
+    /// Observe, plan, apply, report: once.
+    async fn step(&self, name: &str, may_begin: bool, drain: &mut Drain) -> kube::Result<Step> {
+        let Some(object) = self.nodes.get_opt(name).await? else {
+            return Ok(Step::Over(None));
+        };
+        let seen = Seen::from(object);
+        let (change, says) = match drain::next(&seen.node) {
+            Next::Nothing | Next::Unknown(_) => return Ok(Step::over(seen)),
+            Next::Leave if !may_begin => return Ok(Step::over(seen)),
+            Next::Leave => drain::grant(&seen.node, Timestamp::now()),
+            Next::Write(change, says) => (change, says),
+            Next::Evict => return self.round(seen, drain).await,
+        };
+        self.write(&seen, &change).await?;
+        self.announce(&seen, says);
+        Ok(Step::Again)
+    }
+
+    /// One round over the pods of a node.
+    async fn round(&self, seen: Seen, drain: &mut Drain) -> kube::Result<Step> {
+        let pods = pods::of_node(&self.client, &seen.node.name).await?;
+        let (node, now) = (&seen.node, Timestamp::now());
+        let round = drain::evict(node, &pods, &drain.attempts, self.settings, now);
+        if !round.write.is_empty() {
+            self.write(&seen, &round.write).await?;
+        }
+        for says in round.says {
+            self.announce(&seen, says);
+        }
+        if round.is_over {
+            self.metrics.drained(drain::took(node, now));
+            return Ok(Step::Again);
+        }
+        let left = round.left.iter().map(|pod| pod.uid.clone()).collect();
+        let evicted = self.evict(&seen, &round.evict, drain).await;
+        drain.progress(left, evicted > 0);
+        Ok(Step::Wait)
+    }
+
+    /// Asks for the evictions, says what is lost with them, and remembers who was refused.
+    async fn evict(&self, seen: &Seen, pods: &[&Pod], drain: &mut Drain) -> usize {
+        let answers: Vec<_> = futures::stream::iter(pods)
+            .map(async |pod| (*pod, pods::evict(&self.client, pod).await))
+            .buffer_unordered(EVICTIONS)
+            .collect()
+            .await;
+        let mut evicted = Vec::new();
+        for (pod, answer) in answers {
+            match answer {
+                Eviction::Accepted => {
+                    self.metrics.evicted("accepted");
+                    drain.attempts.remove(&pod.uid);
+                    evicted.push(pod);
+                }
+                Eviction::Gone => self.metrics.evicted("gone"),
+                Eviction::Refused(refusal, wait) => {
+                    self.metrics.evicted(refusal.category());
+                    tracing::info!(node = seen.node.name, %pod, "not evicted: {refusal:?}");
+                    if let Some(says) = drain::refused(pod, &refusal) {
+                        self.announce(seen, says);
+                    }
+                    let times = drain.attempts.get(&pod.uid).map_or(0, |it| it.times) + 1;
+                    let at = Timestamp::now();
+                    let attempt = Attempt {
+                        times,
+                        at,
+                        wait,
+                        refusal,
+                    };
+                    drain.attempts.insert(pod.uid.clone(), attempt);
+                }
+            }
+        }
+        for says in drain::losses(&evicted) {
+            self.announce(seen, says);
+        }
+        evicted.len()
+    }
+
+    async fn write(&self, seen: &Seen, change: &Change) -> kube::Result<Seen> {
+        nodes::write(&self.nodes, seen, change).await
+    }
+
+    fn announce(&self, seen: &Seen, says: Announcement) {
+        tracing::info!(
+            node = seen.node.name,
+            category = says.category,
+            "{}",
+            says.note
+        );
+        let severity = if says.warning {
+            Severity::Warning
+        } else {
+            Severity::Normal
+        };
+        self.events.publish(Event {
+            object: seen.reference(),
+            severity,
+            reason: says.category.to_owned(),
+            action: "Drain".to_owned(),
+            note: says.note,
+        });
+    }
+}
+
+/// The work on a node has come to an end.
+struct Done {
+    name: String,
+    /// Which Node of that name it was at first.
+    uid: String,
+    /// How it was last seen, unless it is gone.
+    seen: Option<Seen>,
+}
+
+/// How a step ended.
+enum Step {
+    /// There is another one to do at once.
+    Again,
+    /// There is another one to do after a pause.
+    Wait,
+    /// There is nothing more to do.
+    Over(Option<Box<Seen>>),
+}
+
+impl Step {
+    fn over(seen: Seen) -> Self {
+        Self::Over(Some(Box::new(seen)))
+    }
+}
+
+/// What is remembered of a drain while it goes on. Whoever takes over does without.
+#[derive(Debug)]
+struct Drain {
+    attempts: BTreeMap<String, Attempt>,
+    left: BTreeSet<String>,
+    pause: Duration,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self {
+            attempts: BTreeMap::new(),
+            left: BTreeSet::new(),
+            pause: FIRST_PAUSE,
+        }
+    }
+}
+
+impl Drain {
+    /// Looks again soon while something moves, and less often while nothing does.
+    fn progress(&mut self, left: BTreeSet<String>, has_evicted: bool) {
+        let moves = has_evicted || left != self.left;
+        self.attempts.retain(|uid, _| left.contains(uid));
+        self.left = left;
+        self.pause = if moves {
+            FIRST_PAUSE
+        } else {
+            (self.pause * 2).min(LONGEST_PAUSE)
+        };
+    }
+}

@@ -1,0 +1,345 @@
+//! A namespace, nodes and an operator of one test on the shared control plane. The operator cares only
+//! for the test's own nodes, and runs with the rights of `deploy/operator/rbac.yaml`; whatever else
+//! happens is the harness as administrator, also in the place of the agents.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use evenkeel_api::names::annotation;
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::kubeconfig::Kubeconfig;
+use evenkeel_testbed::node_double::{NodeDescription, NodeDouble};
+use evenkeel_testbed::process::Running;
+use evenkeel_testbed::scratch::Scratch;
+use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::{Doing, Result};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+const RIGHTS: &str = include_str!("../../../../deploy/operator/rbac.yaml");
+const ACCOUNT: &str = "evenkeel-operator";
+
+pub(crate) struct Scene {
+    pub(crate) control_plane: &'static ControlPlane,
+    pub(crate) client: Client,
+    pub(crate) name: String,
+    scratch: Scratch,
+}
+
+impl Scene {
+    pub(crate) async fn new(prefix: &str) -> Result<Self> {
+        let control_plane = ControlPlane::shared()?;
+        let scene = Self {
+            control_plane,
+            client: control_plane.admin_kubeconfig().client().await?,
+            name: control_plane.namespace(prefix)?,
+            scratch: Scratch::new(prefix)?,
+        };
+        let rights = scene.scratch.path().join("rights.yaml");
+        std::fs::write(&rights, scene.rights()).doing(|| "cannot write the rights down")?;
+        control_plane.kubectl(&["apply", "-f", &rights.display().to_string()])?;
+        Ok(scene)
+    }
+
+    /// The rights that we ship, for an operator in the namespace of this test.
+    fn rights(&self) -> String {
+        let in_namespace = RIGHTS.replace(
+            "namespace: evenkeel\n",
+            &format!("namespace: {}\n", self.name),
+        );
+        let documents = in_namespace.split("---\n").map(|document| {
+            // Bindings outside of the namespace would be those of another test.
+            let own = format!("metadata:\n  name: {ACCOUNT}-{}", self.name);
+            if document.contains("Binding") {
+                document.replacen(&format!("metadata:\n  name: {ACCOUNT}"), &own, 1)
+            } else {
+                document.to_owned()
+            }
+        });
+        documents.collect::<Vec<_>>().join("---\n")
+    }
+
+    /// The operator's login.
+    pub(crate) fn login(&self) -> Result<Kubeconfig> {
+        self.control_plane
+            .kubeconfig_for_service_account(&self.name, ACCOUNT)
+    }
+
+    fn kubeconfig(&self) -> std::path::PathBuf {
+        self.scratch.path().join("kubeconfig")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
+    }
+
+    /// Starts the operator.
+    pub(crate) fn operator(&self, options: &[&str]) -> Result<Running> {
+        self.operator_as(&self.login()?, options)
+    }
+
+    /// Starts the operator with another way to the API server.
+    pub(crate) fn operator_as(&self, login: &Kubeconfig, options: &[&str]) -> Result<Running> {
+        login.write(&self.kubeconfig())?;
+        let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_evenkeel-operator")));
+        command
+            .args(["run", "--listen", "off", "--namespace", &self.name])
+            .args(["--node-selector", &format!("place={}", self.name)])
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig())
+            .args(options);
+        Running::start(
+            "evenkeel-operator",
+            &mut command,
+            &self.scratch.path().join("log"),
+        )
+    }
+
+    pub(crate) fn describe(&self, suffix: &str) -> NodeDescription {
+        NodeDouble::named(&format!("{}-{suffix}", self.name)).label("place", &self.name)
+    }
+
+    pub(crate) async fn start(&self, description: NodeDescription) -> Result<NodeDouble> {
+        description
+            .start(&self.control_plane.admin_kubeconfig())
+            .await
+    }
+
+    pub(crate) fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    pub(crate) async fn node(&self, name: &str) -> Result<Node> {
+        self.nodes()
+            .get(name)
+            .await
+            .doing(|| format!("cannot read node {name}"))
+    }
+
+    /// What the agent of `node` writes: its wish.
+    pub(crate) async fn ask(&self, node: &str, request: &str) -> Result<()> {
+        let patch =
+            json!({ "metadata": { "annotations": { annotation::DESIRED_DRAIN: request } } });
+        self.patch(node, &patch).await
+    }
+
+    pub(crate) async fn patch(&self, node: &str, patch: &Value) -> Result<()> {
+        let patched = self
+            .nodes()
+            .patch(node, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        patched
+            .map(|_| ())
+            .doing(|| format!("cannot patch node {node}"))
+    }
+
+    /// Waits until the operator has given `request` back.
+    pub(crate) async fn answered(&self, node: &str, request: &str) -> Result<Node> {
+        until_async(
+            &format!("{node} to have its answer {request}"),
+            SOON,
+            async || {
+                let seen = self.node(node).await?;
+                Ok(
+                    if annotated(&seen, annotation::LAST_APPLIED_DRAIN) == Some(request) {
+                        Look::Found(seen)
+                    } else {
+                        let log = self.log();
+                        let lines: Vec<_> = log.lines().rev().take(8).collect();
+                        Look::NotYet(format!(
+                            "{:?} {:?}; {lines:#?}",
+                            seen.annotations(),
+                            seen.spec
+                        ))
+                    },
+                )
+            },
+        )
+        .await
+    }
+
+    pub(crate) async fn create<K>(&self, object: Value) -> Result<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + DeserializeOwned
+            + Serialize
+            + std::fmt::Debug,
+    {
+        let object: K = serde_json::from_value(object).doing(|| "cannot put an object together")?;
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.name);
+        api.create(&PostParams::default(), &object)
+            .await
+            .doing(|| "cannot make an object")
+    }
+
+    /// The spec of a pod that only the test's nodes can have. It also tolerates whatever they have.
+    pub(crate) fn spec(&self, grace: u32) -> Value {
+        json!({
+            "nodeSelector": { "place": self.name },
+            "tolerations": [{ "key": "node-role.kubernetes.io/control-plane", "operator": "Exists" }],
+            "terminationGracePeriodSeconds": grace,
+            "containers": [{ "name": "main", "image": "example.com/main:1" }],
+        })
+    }
+
+    pub(crate) async fn deployment(&self, name: &str, replicas: u32, grace: u32) -> Result<()> {
+        let labels = json!({ "app": name });
+        let deployment = json!({
+            "metadata": { "name": name },
+            "spec": {
+                "replicas": replicas,
+                "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels }, "spec": self.spec(grace) },
+            },
+        });
+        self.create::<Deployment>(deployment).await.map(|_| ())
+    }
+
+    pub(crate) async fn daemon_set(&self, name: &str) -> Result<()> {
+        let labels = json!({ "app": name });
+        let set = json!({
+            "metadata": { "name": name },
+            "spec": {
+                "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels }, "spec": self.spec(1) },
+            },
+        });
+        self.create::<DaemonSet>(set).await.map(|_| ())
+    }
+
+    /// A budget for the pods of `app`, as the disruption controller has taken note of it.
+    pub(crate) async fn budget(&self, app: &str, spec: Value) -> Result<()> {
+        let mut budget = json!({ "metadata": { "name": format!("{app}-budget") }, "spec": spec });
+        budget["spec"]["selector"] = json!({ "matchLabels": { "app": app } });
+        let made: PodDisruptionBudget = self.create(budget).await?;
+        let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.name);
+        until_async("the budget to be computed", SOON, async || {
+            let status = api
+                .get(&made.name_any())
+                .await
+                .doing(|| "no budget")?
+                .status;
+            let status = status.unwrap_or_default();
+            Ok(
+                if status.expected_pods > 0 && status.current_healthy == status.expected_pods {
+                    Look::Found(())
+                } else {
+                    Look::NotYet(format!("{status:?}"))
+                },
+            )
+        })
+        .await
+    }
+
+    /// A pod bound to `node` by its maker, with `change` made to it, when it is ready.
+    pub(crate) async fn pod(
+        &self,
+        node: &str,
+        name: &str,
+        change: impl Fn(&mut Value),
+    ) -> Result<Pod> {
+        let mut pod = json!({ "metadata": { "name": name }, "spec": self.spec(1) });
+        pod["spec"]["nodeName"] = json!(node);
+        change(&mut pod);
+        self.create::<Pod>(pod).await?;
+        self.ready(&format!("metadata.name={name}"), 1).await?;
+        self.pods()
+            .get(name)
+            .await
+            .doing(|| format!("cannot read pod {name}"))
+    }
+
+    /// Waits until exactly `count` pods that match the field selector are ready and stay; their names.
+    pub(crate) async fn ready(&self, fields: &str, count: usize) -> Result<BTreeSet<String>> {
+        until_async(
+            &format!("{count} pods of {fields} to be ready"),
+            SOON,
+            async || {
+                let names = self.names(fields, is_ready).await?;
+                Ok(if names.len() == count {
+                    Look::Found(names)
+                } else {
+                    Look::NotYet(format!("{names:?}"))
+                })
+            },
+        )
+        .await
+    }
+
+    /// The names of the test's pods that match the field selector and `which`.
+    pub(crate) async fn names(
+        &self,
+        fields: &str,
+        which: impl Fn(&Pod) -> bool,
+    ) -> Result<BTreeSet<String>> {
+        let list = self
+            .pods()
+            .list(&ListParams::default().fields(fields))
+            .await;
+        let pods = list.doing(|| "cannot list pods")?.items;
+        Ok(pods
+            .iter()
+            .filter(|pod| which(pod))
+            .map(ResourceExt::name_any)
+            .collect())
+    }
+
+    /// Waits for an Event on `node` with that reason, and returns its note.
+    pub(crate) async fn event(&self, node: &str, reason: &str) -> Result<String> {
+        until_async(&format!("an Event {reason} on {node}"), SOON, async || {
+            let events = self.events(node).await?;
+            let found = events.iter().find(|(found, _)| found == reason);
+            Ok(found.map_or_else(
+                || Look::NotYet(format!("{events:?}")),
+                |(_, note)| Look::Found(note.clone()),
+            ))
+        })
+        .await
+    }
+
+    /// Reason and note of all Events on `node`, by whomever of ours.
+    pub(crate) async fn events(&self, node: &str) -> Result<Vec<(String, String)>> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let all = api
+            .list(&ListParams::default())
+            .await
+            .doing(|| "cannot list Events")?;
+        let ours = all.items.into_iter().filter(|event| {
+            let by = event.reporting_controller.as_deref().unwrap_or_default();
+            let on = event.regarding.as_ref().and_then(|it| it.name.as_deref());
+            by.contains("evenkeel") && on == Some(node)
+        });
+        let said = ours.map(|it| (it.reason.unwrap_or_default(), it.note.unwrap_or_default()));
+        Ok(said.collect())
+    }
+}
+
+pub(crate) fn annotated<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    node.annotations().get(key).map(String::as_str)
+}
+
+pub(crate) fn is_cordoned(node: &Node) -> bool {
+    node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true)
+}
+
+pub(crate) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|it| it.conditions.as_ref());
+    let mut conditions = conditions.into_iter().flatten();
+    pod.metadata.deletion_timestamp.is_none()
+        && conditions.any(|it| it.type_ == "Ready" && it.status == "True")
+}

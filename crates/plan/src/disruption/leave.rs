@@ -1,0 +1,300 @@
+//! Who may be down: the one place that grants a node leave, over a snapshot of its whole pool, so that
+//! "never more than the limit at once by our doing" is a property of one pure function.
+//!
+//! What a node does with its leave is not decided here; see [`crate::drain`] for one use of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::node::{Node, Request};
+
+/// How many nodes of a pool may be down at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxUnavailable {
+    /// This many.
+    Count(u32),
+    /// This share of the pool, rounded down.
+    Percent(u32),
+}
+
+impl Default for MaxUnavailable {
+    fn default() -> Self {
+        Self::Count(1)
+    }
+}
+
+impl MaxUnavailable {
+    /// The number for a pool of `total` nodes: never 0, or the pool could never change.
+    pub fn of(self, total: usize) -> usize {
+        let number = match self {
+            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            Self::Percent(percent) => {
+                total.saturating_mul(usize::try_from(percent).unwrap_or(usize::MAX)) / 100
+            }
+        };
+        number.max(1)
+    }
+}
+
+impl FromStr for MaxUnavailable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = |_| format!("{text:?} is no number of nodes: write for example 2 or 10%");
+        match text.strip_suffix('%') {
+            Some(percent) => percent.parse().map(Self::Percent).map_err(refused),
+            None => text.parse().map(Self::Count).map_err(refused),
+        }
+    }
+}
+
+/// What a pool's owner allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Allowance {
+    /// How many may be down at once.
+    pub max_unavailable: MaxUnavailable,
+    /// Whether nobody may begin.
+    pub paused: bool,
+}
+
+/// The answer to a node that asks for leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leave {
+    /// It may be down from now on, until it gives its leave back.
+    Granted,
+    /// Not yet.
+    Waits(Why),
+}
+
+/// Why a node has to wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The pool is paused.
+    Paused,
+    /// As many are down as may be.
+    Full {
+        /// The limit.
+        limit: usize,
+        /// Who is down, or has leave to be: the first few.
+        down: Vec<String>,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paused => f.write_str("the pool is paused"),
+            Self::Full { limit, down } => write!(
+                f,
+                "at most {limit} of its pool may be unavailable at once, and now it is {}",
+                down.join(", ")
+            ),
+        }
+    }
+}
+
+/// The pool of a node. Windows nodes form one of their own, whatever their labels.
+pub fn pool_of(node: &Node) -> &'static str {
+    match node.os.as_deref() {
+        Some("windows") => "windows",
+        _ => "linux",
+    }
+}
+
+/// How many names are given in a sentence.
+const NAMES: usize = 5;
+
+/// Answers every node of one pool that asks for a drain and has no leave yet.
+///
+/// Those that are down already come first, because their leave takes nothing from anyone; then the
+/// oldest, then by name. A node that is not ready counts as down, whoever's doing it is. As long as
+/// the limit does not shrink, no more nodes than the limit ever have leave at once, and no ready node
+/// gets it while the limit is used up.
+pub fn answer(allowance: Allowance, pool: &[&Node]) -> BTreeMap<String, Leave> {
+    let limit = allowance.max_unavailable.of(pool.len());
+    let is_ours = |node: &Node| node.has_leave() || node.is_cordoned_by_drain();
+    let mut with_leave = pool.iter().filter(|node| is_ours(node)).count();
+    let mut down: Vec<&str> = pool
+        .iter()
+        .filter(|node| is_ours(node) || !node.ready)
+        .map(|node| node.name.as_str())
+        .collect();
+    let mut asking: Vec<&&Node> = pool
+        .iter()
+        .filter(|node| matches!(node.request(), Request::Drain(_)) && !node.has_leave())
+        .collect();
+    asking.sort_by_key(|node| (!is_ours(node), node.ready, node.created, node.name.as_str()));
+    let mut answers = BTreeMap::new();
+    for node in asking {
+        let is_down = !node.ready;
+        let answer = if is_ours(node) {
+            // It was cordoned for a drain before, and never given back: it has its place already.
+            Leave::Granted
+        } else if allowance.paused {
+            Leave::Waits(Why::Paused)
+        } else if with_leave < limit && (is_down || down.len() < limit) {
+            with_leave += 1;
+            if !is_down {
+                down.push(&node.name);
+            }
+            Leave::Granted
+        } else {
+            let others = down.iter().filter(|name| **name != node.name);
+            let down = others.take(NAMES).map(ToString::to_string).collect();
+            Leave::Waits(Why::Full { limit, down })
+        };
+        answers.insert(node.name.clone(), answer);
+    }
+    answers
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_api::names::cordon;
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(name: &str, age: i64) -> Node {
+        Node {
+            name: name.to_owned(),
+            created: Timestamp::from_second(1_000_000 - age).unwrap(),
+            ready: true,
+            ..Node::default()
+        }
+    }
+
+    fn asking(name: &str, age: i64) -> Node {
+        Node {
+            desired_drain: Some("drain-new".to_owned()),
+            ..node(name, age)
+        }
+    }
+
+    fn granted(allowance: Allowance, pool: &[Node]) -> Vec<String> {
+        let pool: Vec<_> = pool.iter().collect();
+        let answers = answer(allowance, &pool).into_iter();
+        let granted = answers.filter(|(_, leave)| *leave == Leave::Granted);
+        granted.map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn a_share_is_rounded_down_and_never_none() {
+        for (text, total, number) in [
+            ("1", 5, 1),
+            ("0", 5, 1),
+            ("3", 2, 3),
+            ("10%", 25, 2),
+            ("10%", 5, 1),
+            ("0%", 5, 1),
+            ("100%", 5, 5),
+        ] {
+            let limit: MaxUnavailable = text.parse().unwrap();
+            assert_eq!(limit.of(total), number, "{text} of {total}");
+        }
+        for text in ["", "-1", "many", "1.5", "%", "5 %"] {
+            assert!(text.parse::<MaxUnavailable>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_that_asks_is_first_and_the_others_hear_for_whom_they_wait() {
+        let pool = [asking("a", 1), asking("b", 9), node("c", 99)];
+        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+        let pool: Vec<_> = pool.iter().collect();
+        let answers = answer(Allowance::default(), &pool);
+        let Leave::Waits(why) = &answers["a"] else {
+            panic!("{answers:?}");
+        };
+        assert_eq!(
+            why.to_string(),
+            "at most 1 of its pool may be unavailable at once, and now it is b"
+        );
+        assert!(!answers.contains_key("c"));
+    }
+
+    #[test]
+    fn a_node_that_is_down_keeps_the_others_waiting_and_not_itself() {
+        let broken = |node: Node| Node {
+            ready: false,
+            ..node
+        };
+        let pool = [asking("a", 9), broken(node("b", 1))];
+        assert_eq!(granted(Allowance::default(), &pool), [""; 0]);
+        let pool = [asking("a", 9), broken(asking("b", 1))];
+        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+    }
+
+    #[test]
+    fn nobody_begins_in_a_paused_pool() {
+        let paused = Allowance {
+            paused: true,
+            ..Allowance::default()
+        };
+        assert_eq!(granted(paused, &[asking("a", 1)]), [""; 0]);
+    }
+
+    #[test]
+    fn windows_nodes_are_a_pool_of_their_own() {
+        let windows = Node {
+            os: Some("windows".to_owned()),
+            ..Node::default()
+        };
+        assert_eq!(pool_of(&windows), "windows");
+        assert_eq!(pool_of(&Node::default()), "linux");
+    }
+
+    prop_compose! {
+        fn any_node()(
+            age in 0..4i64,
+            ready in any::<bool>(),
+            desired in prop::option::of(prop::sample::select(vec!["drain-a", "drain-b", "uncordon-a", "rubbish"])),
+            answered in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a"])),
+            leave in prop::option::weighted(0.2, Just("1970-01-01T00:00:00Z")),
+            cordoned in prop::option::weighted(0.2, prop::sample::select(vec![cordon::DRAIN, "someone"])),
+        ) -> Node {
+            Node {
+                ready,
+                desired_drain: desired.map(str::to_owned),
+                last_applied_drain: answered.map(str::to_owned),
+                drain_granted: leave.map(str::to_owned),
+                cordoned_by: cordoned.map(str::to_owned),
+                ..node("", age)
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_limit_have_leave_and_no_ready_node_goes_down_beyond_it(
+            nodes in prop::collection::vec(any_node(), 0..12),
+            max in prop_oneof![(0..5u32).prop_map(MaxUnavailable::Count), (0..=100u32).prop_map(MaxUnavailable::Percent)],
+            paused in any::<bool>(),
+        ) {
+            let nodes: Vec<_> = nodes.into_iter().enumerate()
+                .map(|(number, node)| Node { name: format!("n{number}"), ..node })
+                .collect();
+            let allowance = Allowance { max_unavailable: max, paused };
+            let limit = max.of(nodes.len());
+            let ours = |node: &Node| node.has_leave() || node.is_cordoned_by_drain();
+            let new = granted(allowance, &nodes);
+            let after: Vec<_> = nodes.iter().map(|node| {
+                let leave = new.contains(&node.name).then(|| "1970-01-01T00:00:00Z".to_owned());
+                Node { drain_granted: leave.or(node.drain_granted.clone()), ..node.clone() }
+            }).collect();
+            let count = |nodes: &[Node], what: &dyn Fn(&Node) -> bool| nodes.iter().filter(|it| what(it)).count();
+            let down = |node: &Node| ours(node) || !node.ready;
+            prop_assert!(count(&after, &ours) <= limit.max(count(&nodes, &ours)));
+            prop_assert!(count(&after, &down) <= limit.max(count(&nodes, &down)));
+            // Whoever was granted has leave now and asks no more; the rest still waits.
+            prop_assert_eq!(granted(allowance, &after), Vec::<String>::new());
+            // Somebody gets on, if anybody may.
+            let waits = nodes.iter().any(|it| matches!(it.request(), Request::Drain(_)) && !ours(it));
+            if waits && !paused && count(&nodes, &down) < limit {
+                prop_assert!(!new.is_empty());
+            }
+        }
+    }
+}

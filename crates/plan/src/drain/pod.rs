@@ -1,0 +1,167 @@
+//! A pod on a node that is drained: whether it stays, and what became of its evictions.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use evenkeel_api::names::{label, pod, program};
+use jiff::Timestamp;
+
+/// The first wait after a refused eviction; it doubles with each.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// The longest such wait: a budget that allows it is noticed within this time.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// A pod on the node, as narrow as the decision needs it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pod {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Which of all pods that ever had this name it is.
+    pub uid: String,
+    /// Kind of its controller.
+    pub owner: Option<String>,
+    /// Its priority class.
+    pub priority_class: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its phase.
+    pub phase: Option<String>,
+    /// Whether it is being deleted.
+    pub ending: bool,
+    /// Whether it has a volume that is lost with it.
+    pub has_empty_dir: bool,
+}
+
+impl fmt::Display for Pod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Why a pod stays on a node that is drained.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stay {
+    /// The kubelet runs it from a file; what the API server has is a mirror.
+    Static,
+    /// Its `DaemonSet` would bring it back at once.
+    DaemonSet,
+    /// Its priority class is `system-node-critical`.
+    NodeCritical,
+    /// It has the annotation of a critical pod.
+    Critical,
+    /// It is our own agent.
+    Agent,
+    /// It has ended, and only its object is left.
+    Finished,
+}
+
+impl fmt::Display for Stay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Static => "static",
+            Self::DaemonSet => "of a DaemonSet",
+            Self::NodeCritical => "of class system-node-critical",
+            Self::Critical => "annotated as critical",
+            Self::Agent => "our agent",
+            Self::Finished => "finished",
+        })
+    }
+}
+
+impl Pod {
+    /// Why it stays, if it does.
+    pub fn stays(&self) -> Option<Stay> {
+        let source = self.annotations.get(pod::SOURCE).map(String::as_str);
+        let owner = self.owner.as_deref();
+        if owner == Some("Node")
+            || self.annotations.contains_key(pod::MIRROR)
+            || source.is_some_and(|source| source != "api")
+        {
+            Some(Stay::Static)
+        } else if owner == Some("DaemonSet") {
+            Some(Stay::DaemonSet)
+        } else if self.priority_class.as_deref() == Some(pod::NODE_CRITICAL) {
+            Some(Stay::NodeCritical)
+        } else if self.annotations.contains_key(pod::CRITICAL) {
+            Some(Stay::Critical)
+        } else if self.labels.get(label::APP_NAME).map(String::as_str) == Some(program::AGENT) {
+            Some(Stay::Agent)
+        } else if !self.ending && matches!(self.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            // One that is ending is waited for also when its containers have ended: its volumes may
+            // still be in use.
+            Some(Stay::Finished)
+        } else {
+            None
+        }
+    }
+}
+
+/// Why the API server did not evict a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// A disruption budget does not allow it now; in the server's words, which name the budget.
+    Budget(String),
+    /// It never will as things are, for example because two budgets cover the pod.
+    Misconfigured(String),
+    /// The server has too much to do.
+    Busy(String),
+    /// Something else went wrong.
+    Failed(String),
+}
+
+impl Refusal {
+    /// What an answer with `code` means: `budget` is what the server says of a disruption budget, if it
+    /// does, and `message` its whole sentence.
+    pub fn of(code: u16, budget: Option<&str>, message: &str) -> Self {
+        match (code, budget) {
+            (429, Some(budget)) => Self::Budget(budget.to_owned()),
+            (429, None) => Self::Busy(message.to_owned()),
+            // The eviction API answers so to a pod that two budgets cover.
+            (500, _) => Self::Misconfigured(message.to_owned()),
+            _ => Self::Failed(message.to_owned()),
+        }
+    }
+
+    /// One word for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Budget(_) => "budget",
+            Self::Misconfigured(_) => "misconfigured",
+            Self::Busy(_) => "busy",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// The refused evictions of one pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// How many there were.
+    pub times: u32,
+    /// When the last one was.
+    pub at: Timestamp,
+    /// How long the server wants us to wait, at least.
+    pub wait: Duration,
+    /// What it said.
+    pub refusal: Refusal,
+}
+
+impl Attempt {
+    /// Whether it is time for another one.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        let doubled = FIRST_WAIT.saturating_mul(1 << self.times.saturating_sub(1).min(10));
+        let wait = doubled.min(LONGEST_WAIT).max(self.wait);
+        // A clock that was set back must not make the wait longer.
+        now < self.at || since(self.at, now) >= wait
+    }
+}
+
+/// The time from `start` to `now`, none if the clock was set back.
+pub(super) fn since(start: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(start)).unwrap_or_default()
+}

@@ -1,0 +1,141 @@
+//! What the operator remembers of a Node: the few facts that decide, and not the 12 KiB of the whole
+//! object. Also what it changes on one, as a value.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::{annotation, cordon};
+use jiff::Timestamp;
+
+/// A Node, as narrow as decisions need it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// When its object was made.
+    pub created: Timestamp,
+    /// Its operating system, as its label says.
+    pub os: Option<String>,
+    /// Whether its kubelet says that it is ready.
+    pub ready: bool,
+    /// Whether it is cordoned, by whomever.
+    pub unschedulable: bool,
+    /// What its agent asks for.
+    pub desired_drain: Option<String>,
+    /// What was answered last.
+    pub last_applied_drain: Option<String>,
+    /// Who of us cordoned it.
+    pub cordoned_by: Option<String>,
+    /// Since when it has leave to be down, as written on it.
+    pub drain_granted: Option<String>,
+    /// Why its state is what it is, for people.
+    pub reason: Option<String>,
+}
+
+/// What an agent asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Nothing, or it was answered.
+    None,
+    /// Pods shall leave the node; the text is the whole request.
+    Drain(&'a str),
+    /// Pods may come again; the text is the whole request.
+    Uncordon(&'a str),
+    /// Something that we do not know.
+    Unknown(&'a str),
+}
+
+impl Node {
+    /// What its agent asks for and did not get yet.
+    pub fn request(&self) -> Request<'_> {
+        let Some(desired) = self.desired_drain.as_deref().filter(|it| !it.is_empty()) else {
+            return Request::None;
+        };
+        if self.last_applied_drain.as_deref() == Some(desired) {
+            return Request::None;
+        }
+        let has_target = |prefix| {
+            desired
+                .strip_prefix(prefix)
+                .is_some_and(|target: &str| !target.is_empty())
+        };
+        if has_target("drain-") {
+            Request::Drain(desired)
+        } else if has_target("uncordon-") {
+            Request::Uncordon(desired)
+        } else {
+            Request::Unknown(desired)
+        }
+    }
+
+    /// Whether the cordon is that of the drain controller.
+    pub fn is_cordoned_by_drain(&self) -> bool {
+        self.cordoned_by.as_deref() == Some(cordon::DRAIN)
+    }
+
+    /// Whether it has, or may have, leave to be down: it was granted and not yet given back.
+    pub fn has_leave(&self) -> bool {
+        self.drain_granted.is_some()
+    }
+
+    /// Since when it has leave. What cannot be read, or lies in the future because a clock was set
+    /// back, counts as `now`.
+    pub fn leave_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let written = self.drain_granted.as_deref()?;
+        Some(
+            written
+                .parse()
+                .map_or(now, |since: Timestamp| since.min(now)),
+        )
+    }
+}
+
+/// What is to be different on a Node, in one write.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// Cordoned or not; `None` leaves it.
+    pub unschedulable: Option<bool>,
+    /// Annotations to write, or to remove.
+    pub annotations: BTreeMap<&'static str, Option<String>>,
+}
+
+impl Change {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.unschedulable.is_none() && self.annotations.is_empty()
+    }
+
+    /// Writes an annotation.
+    #[must_use]
+    pub fn with(mut self, annotation: &'static str, value: impl Into<String>) -> Self {
+        self.annotations.insert(annotation, Some(value.into()));
+        self
+    }
+
+    /// Removes an annotation.
+    #[must_use]
+    pub fn without(mut self, annotation: &'static str) -> Self {
+        self.annotations.insert(annotation, None);
+        self
+    }
+
+    /// The node as it is once this is written.
+    #[must_use]
+    pub fn made_to(&self, node: &Node) -> Node {
+        let mut node = node.clone();
+        if let Some(unschedulable) = self.unschedulable {
+            node.unschedulable = unschedulable;
+        }
+        for (name, field) in [
+            (annotation::DESIRED_DRAIN, &mut node.desired_drain),
+            (annotation::LAST_APPLIED_DRAIN, &mut node.last_applied_drain),
+            (annotation::CORDONED_BY, &mut node.cordoned_by),
+            (annotation::DRAIN_GRANTED, &mut node.drain_granted),
+            (annotation::REASON, &mut node.reason),
+        ] {
+            if let Some(value) = self.annotations.get(name) {
+                field.clone_from(value);
+            }
+        }
+        node
+    }
+}

@@ -1,0 +1,426 @@
+//! What a drain promises, as tables and as properties over any node and any pods.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenkeel_api::names::{annotation, cordon, label, pod, program};
+use evenkeel_plan::drain::{
+    Attempt, Next, Pod, Refusal, Settings, Stay, evict, grant, losses, next, refused,
+};
+use evenkeel_plan::node::{Change, Node};
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or_default()
+}
+
+fn text(text: &str) -> String {
+    text.to_owned()
+}
+
+fn web(name: &str) -> Pod {
+    Pod {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        uid: name.to_owned(),
+        owner: Some(text("ReplicaSet")),
+        phase: Some(text("Running")),
+        ..Pod::default()
+    }
+}
+
+fn annotated(key: &str, value: &str) -> Pod {
+    Pod {
+        annotations: BTreeMap::from([(key.to_owned(), value.to_owned())]),
+        ..web("x")
+    }
+}
+
+/// A node that asks, and got its leave at second 1000.
+fn draining() -> Node {
+    let node = Node {
+        name: "n1".to_owned(),
+        ready: true,
+        desired_drain: Some(text("drain-new")),
+        ..Node::default()
+    };
+    grant(&node, at(1000)).0.made_to(&node)
+}
+
+#[test]
+fn who_stays_and_who_goes() {
+    let owned = |kind: &str| Pod {
+        owner: Some(text(kind)),
+        ..web("x")
+    };
+    let phase = |phase: &str| Pod {
+        phase: Some(text(phase)),
+        ..web("x")
+    };
+    let class = |class: &str| Pod {
+        priority_class: Some(text(class)),
+        ..web("x")
+    };
+    let agent = Pod {
+        labels: BTreeMap::from([(label::APP_NAME.to_owned(), program::AGENT.to_owned())]),
+        ..web("x")
+    };
+    for (given, expected) in [
+        (web("x"), None),
+        (owned("Node"), Some(Stay::Static)),
+        (annotated(pod::MIRROR, "hash"), Some(Stay::Static)),
+        (annotated(pod::SOURCE, "file"), Some(Stay::Static)),
+        (annotated(pod::SOURCE, "api"), None),
+        (owned("DaemonSet"), Some(Stay::DaemonSet)),
+        (owned("StatefulSet"), None),
+        (class(pod::NODE_CRITICAL), Some(Stay::NodeCritical)),
+        (class("system-cluster-critical"), None),
+        (annotated(pod::CRITICAL, ""), Some(Stay::Critical)),
+        (agent, Some(Stay::Agent)),
+        (phase("Succeeded"), Some(Stay::Finished)),
+        (phase("Failed"), Some(Stay::Finished)),
+        (phase("Pending"), None),
+    ] {
+        assert_eq!(given.stays(), expected, "{given:?}");
+        let pods = [given];
+        let round = evict(
+            &draining(),
+            &pods,
+            &BTreeMap::new(),
+            Settings::default(),
+            at(1001),
+        );
+        assert_eq!(round.evict.is_empty(), expected.is_some(), "{pods:?}");
+        assert_eq!(round.is_over, expected.is_some(), "{pods:?}");
+    }
+}
+
+#[test]
+fn a_cordon_is_written_together_with_whose_it_is() {
+    let node = draining();
+    assert!(node.unschedulable && node.is_cordoned_by_drain());
+    assert_eq!(node.leave_since(at(2000)), Some(at(1000)));
+    assert_eq!(next(&node), Next::Evict);
+    // A person uncordons it in the middle.
+    let opened = Node {
+        unschedulable: false,
+        ..node
+    };
+    let Next::Write(change, said) = next(&opened) else {
+        panic!("{:?}", next(&opened));
+    };
+    assert_eq!(said.category, "Cordoned");
+    assert_eq!(next(&change.made_to(&opened)), Next::Evict);
+}
+
+#[test]
+fn only_our_own_cordon_is_taken_off() {
+    for (unschedulable, by, still, note) in [
+        (
+            true,
+            Some(cordon::DRAIN),
+            false,
+            "uncordoned: pods may come again",
+        ),
+        (true, None, true, "stays cordoned: the cordon is not ours"),
+        (
+            true,
+            Some("upgrade"),
+            true,
+            "stays cordoned: the cordon is not ours",
+        ),
+        (false, None, false, "pods may come: it was not cordoned"),
+    ] {
+        let node = Node {
+            unschedulable,
+            cordoned_by: by.map(str::to_owned),
+            drain_granted: Some(text("1970-01-01T00:16:40Z")),
+            desired_drain: Some(text("uncordon-new")),
+            last_applied_drain: Some(text("drain-new")),
+            ..Node::default()
+        };
+        let Next::Write(change, said) = next(&node) else {
+            panic!("{:?}", next(&node));
+        };
+        assert_eq!(said.note, note);
+        let after = change.made_to(&node);
+        assert_eq!(after.unschedulable, still, "{by:?}");
+        assert!(!after.has_leave() && !after.is_cordoned_by_drain());
+        assert_eq!(next(&after), Next::Nothing);
+    }
+}
+
+#[test]
+fn a_request_that_nobody_knows_is_named_and_nothing_is_done() {
+    for rubbish in ["drain-", "uncordon-", "drain", "reboot-now", " "] {
+        let node = Node {
+            desired_drain: Some(text(rubbish)),
+            ..Node::default()
+        };
+        let Next::Unknown(said) = next(&node) else {
+            panic!("{rubbish}");
+        };
+        assert!(said.note.contains(&format!("{rubbish:?}")), "{}", said.note);
+        assert!(said.warning);
+    }
+    assert_eq!(next(&Node::default()), Next::Nothing);
+}
+
+#[test]
+fn a_drain_is_over_when_the_evicted_are_gone_and_not_when_they_are_ending() {
+    let ending = Pod {
+        ending: true,
+        phase: Some(text("Succeeded")),
+        ..web("a")
+    };
+    let none = BTreeMap::new();
+    let pods = [ending, annotated(pod::MIRROR, "")];
+    let round = evict(&draining(), &pods, &none, Settings::default(), at(1001));
+    assert!(round.evict.is_empty() && !round.is_over);
+    let round = evict(
+        &draining(),
+        &pods[1..],
+        &none,
+        Settings::default(),
+        at(1001),
+    );
+    assert!(round.is_over);
+    assert_eq!(
+        round.says[0].note,
+        "drained for drain-new; these stay: shop/x (static)"
+    );
+    assert_eq!(next(&round.write.made_to(&draining())), Next::Nothing);
+}
+
+fn held(times: u32) -> BTreeMap<String, Attempt> {
+    let budget = "The disruption budget web needs 1 healthy pods and has 1 currently";
+    let attempt = Attempt {
+        times,
+        at: at(1000),
+        wait: Duration::ZERO,
+        refusal: Refusal::Budget(budget.to_owned()),
+    };
+    BTreeMap::from([("a".to_owned(), attempt)])
+}
+
+#[test]
+fn a_refused_eviction_is_tried_again_after_one_two_four_and_at_most_ten_seconds() {
+    let pods = [web("a")];
+    for (times, wait) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (99, 10)] {
+        let tried = |second| {
+            let round = evict(
+                &draining(),
+                &pods,
+                &held(times),
+                Settings::default(),
+                at(second),
+            );
+            !round.evict.is_empty()
+        };
+        assert!(!tried(1000 + wait - 1) || wait == 1, "{times}");
+        assert!(tried(1000 + wait), "{times}");
+        assert!(tried(900), "a clock set back");
+    }
+    let mut asked_to_wait = held(1);
+    for attempt in asked_to_wait.values_mut() {
+        attempt.wait = Duration::from_secs(30);
+    }
+    let round = evict(
+        &draining(),
+        &pods,
+        &asked_to_wait,
+        Settings::default(),
+        at(1029),
+    );
+    assert!(round.evict.is_empty());
+}
+
+#[test]
+fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
+    let settings = Settings::read(Some("5m"), None).unwrap();
+    let ending = Pod {
+        ending: true,
+        ..web("b")
+    };
+    let pods = [ending, web("a")];
+    let node = draining();
+    let untried = evict(&node, &pods, &BTreeMap::new(), settings, at(1300));
+    assert!(untried.says.is_empty() && untried.evict.len() == 1);
+    let early = evict(&node, &pods, &held(3), settings, at(1299));
+    assert!(early.says.is_empty() && early.write.is_empty());
+    let late = evict(&node, &pods, &held(3), settings, at(1300));
+    let note = "the drain takes longer than 5m: pod shop/a may not be evicted: The disruption budget web needs 1 healthy pods and has 1 currently; pod shop/b was evicted and is still ending";
+    assert_eq!(late.says[0].note, note);
+    assert_eq!(late.evict.len(), 1, "it goes on trying");
+    assert!(!late.is_over);
+    let told = late.write.made_to(&node);
+    assert_eq!(told.reason.as_deref(), Some(note));
+    let again = evict(&told, &pods, &held(3), settings, at(1400));
+    assert!(again.says.is_empty() && again.write.is_empty());
+    // What we wrote, and only that, goes with the answer.
+    let done = evict(&told, &[], &held(3), settings, at(1500));
+    assert_eq!(done.write.made_to(&told).reason.as_deref(), Some(""));
+    let foreign = Node {
+        reason: Some(text("from the agent")),
+        ..told
+    };
+    let done = evict(&foreign, &[], &held(3), settings, at(1500));
+    assert_eq!(done.write.made_to(&foreign).reason, foreign.reason);
+}
+
+#[test]
+fn with_proceed_it_goes_ahead_at_the_deadline_and_says_without_whom() {
+    let settings = Settings::read(Some("5s"), Some("proceed")).unwrap();
+    let pods = [web("a")];
+    assert!(!evict(&draining(), &pods, &held(1), settings, at(1004)).is_over);
+    let round = evict(&draining(), &pods, &held(1), settings, at(1005));
+    assert!(round.is_over && round.evict.is_empty());
+    assert_eq!(round.says[0].category, "DrainProceeds");
+    assert!(
+        round.says[0].note.contains("pod shop/a"),
+        "{:?}",
+        round.says
+    );
+    assert_eq!(next(&round.write.made_to(&draining())), Next::Nothing);
+}
+
+#[test]
+fn settings_that_are_none_are_refused_with_what_would_be_right() {
+    assert_eq!(Settings::read(None, None), Ok(Settings::default()));
+    assert_eq!(
+        Settings::read(None, Some("explode")),
+        Err(
+            "\"explode\" is nothing to do when a drain takes too long: write wait or proceed"
+                .to_owned()
+        )
+    );
+    assert!(Settings::read(Some("soon"), None).is_err());
+}
+
+#[test]
+fn what_is_lost_with_a_pod_is_said_and_so_is_what_can_never_be_evicted() {
+    let bare = Pod {
+        owner: None,
+        ..web("bare")
+    };
+    let scratch = Pod {
+        has_empty_dir: true,
+        ..web("scratch")
+    };
+    let said = losses(&[&web("a"), &bare, &scratch]);
+    let notes: Vec<_> = said.iter().map(|it| it.note.as_str()).collect();
+    assert_eq!(
+        notes,
+        [
+            "evicted, and nothing brings them back, as they have no owner: shop/bare",
+            "evicted, and their emptyDir volumes are lost: shop/scratch"
+        ]
+    );
+    assert_eq!(losses(&[&web("a")]), []);
+    assert_eq!(refused(&bare, &Refusal::Budget(String::new())), None);
+    let two = Refusal::of(500, None, "more than one budget");
+    let said = refused(&bare, &two).unwrap();
+    assert!(said.note.contains("shop/bare") && said.note.contains("more than one budget"));
+}
+
+#[test]
+fn a_budget_is_told_from_a_busy_server_and_from_what_is_broken() {
+    for (code, budget, category) in [
+        (429, Some("The disruption budget web"), "budget"),
+        (429, None, "busy"),
+        (500, None, "misconfigured"),
+        (403, None, "failed"),
+    ] {
+        assert_eq!(Refusal::of(code, budget, "said").category(), category);
+    }
+}
+
+prop_compose! {
+    fn any_pod()(
+        number in 0..1000u32,
+        owner in prop::option::of(prop::sample::select(vec!["Node", "DaemonSet", "ReplicaSet", "Job"])),
+        class in prop::option::of(prop::sample::select(vec![pod::NODE_CRITICAL, "high"])),
+        annotation in prop::option::of(prop::sample::select(vec![pod::MIRROR, pod::CRITICAL, pod::SOURCE, "other"])),
+        agent in any::<bool>(),
+        phase in prop::sample::select(vec!["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
+        ending in any::<bool>(),
+    ) -> Pod {
+        let labels = agent.then(|| (label::APP_NAME.to_owned(), program::AGENT.to_owned()));
+        Pod {
+            owner: owner.map(str::to_owned),
+            priority_class: class.map(str::to_owned),
+            annotations: annotation.map(|it| (it.to_owned(), String::new())).into_iter().collect(),
+            labels: labels.into_iter().collect(),
+            phase: Some(text(phase)),
+            ending,
+            ..web(&format!("p{number}"))
+        }
+    }
+}
+
+prop_compose! {
+    fn any_node()(
+        unschedulable in any::<bool>(),
+        desired in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a", "drain-", ""])),
+        answered in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a", "drain-old"])),
+        by in prop::option::of(prop::sample::select(vec![cordon::DRAIN, "upgrade"])),
+        granted in prop::option::of(prop::sample::select(vec!["1970-01-01T00:16:40Z", "rubbish", "2999-01-01T00:00:00Z"])),
+    ) -> Node {
+        Node {
+            unschedulable,
+            desired_drain: desired.map(str::to_owned),
+            last_applied_drain: answered.map(str::to_owned),
+            cordoned_by: by.map(str::to_owned),
+            drain_granted: granted.map(str::to_owned),
+            ..Node::default()
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nobody_is_evicted_who_stays_or_is_ending_or_from_a_node_without_leave_and_cordon(
+        node in any_node(),
+        pods in prop::collection::vec(any_pod(), 0..8),
+        now in 0..10_000i64,
+        proceed in any::<bool>(),
+    ) {
+        let settings = Settings { timeout: Duration::from_secs(500), proceed };
+        let round = evict(&node, &pods, &BTreeMap::new(), settings, at(now));
+        for pod in &round.evict {
+            prop_assert!(pod.stays().is_none() && !pod.ending);
+            prop_assert!(node.unschedulable && node.has_leave());
+        }
+        // Over means that nobody is left, unless the owner said to go ahead after the deadline.
+        if round.is_over && !proceed {
+            prop_assert!(round.left.is_empty());
+        }
+        prop_assert_eq!(round.write.unschedulable, None);
+    }
+
+    #[test]
+    fn a_cordon_that_is_not_ours_is_never_taken_off_and_every_write_leads_somewhere(node in any_node()) {
+        let mut node = node;
+        let foreign = node.unschedulable && !node.is_cordoned_by_drain();
+        // Each write is made once: whoever repeats them comes to an end.
+        for _ in 0..4 {
+            let change = match next(&node) {
+                Next::Write(change, _) => change,
+                Next::Leave => grant(&node, at(1000)).0,
+                Next::Evict => evict(&node, &[], &BTreeMap::new(), Settings::default(), at(1000)).write,
+                Next::Nothing | Next::Unknown(_) => Change::default(),
+            };
+            if foreign {
+                prop_assert_eq!(change.unschedulable, None);
+                prop_assert!(!change.annotations.contains_key(annotation::CORDONED_BY));
+            }
+            // Whoever cordons says so in the same write.
+            if change.unschedulable == Some(true) {
+                prop_assert_eq!(&change.annotations[annotation::CORDONED_BY], &Some(text(cordon::DRAIN)));
+            }
+            node = change.made_to(&node);
+        }
+        prop_assert!(matches!(next(&node), Next::Nothing | Next::Unknown(_)));
+    }
+}
