@@ -30,24 +30,18 @@ fn main() -> Result<()> {
 async fn run(line: CommandLine) -> Result<()> {
     let Command::Controller(controller) = line.command;
     let daemon = Daemon::start(PROGRAM, &line.daemon).await?;
-    daemon
-        .run(async |daemon| control(daemon, controller).await)
-        .await?;
-    Ok(())
+    #[cfg(target_os = "linux")]
+    let ended = daemon.run(async |daemon| linux::control(daemon, controller).await);
+    #[cfg(not(target_os = "linux"))]
+    let ended = daemon.run(async |_| Err(beyond_us(&controller)));
+    Ok(ended.await?)
 }
 
-#[cfg(target_os = "linux")]
-use crate::linux::control;
-
 #[cfg(not(target_os = "linux"))]
-async fn control(
-    _: &Daemon,
-    controller: arguments::ControllerArguments,
-) -> evenkeel_daemon::Result<()> {
-    let message = format!(
+fn beyond_us(controller: &arguments::ControllerArguments) -> evenkeel_daemon::Error {
+    evenkeel_daemon::Error::work(format!(
         "node {} ({}) cannot be controlled by this version: it keeps Linux nodes only",
         controller.node_name,
         controller.root.display()
-    );
-    Err(evenkeel_daemon::Error::work(message))
+    ))
 }
