@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
@@ -38,6 +39,8 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new(prefix: &str) -> Result<Self> {
+        /// The roles are the same for all tests: two who make one at the same time disturb each other.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let control_plane = ControlPlane::shared()?;
         let scene = Self {
             control_plane,
@@ -47,7 +50,9 @@ impl Scene {
         };
         let rights = scene.scratch.path().join("rights.yaml");
         std::fs::write(&rights, scene.rights()).doing(|| "cannot write the rights down")?;
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         control_plane.kubectl(&["apply", "-f", &rights.display().to_string()])?;
+        drop(alone);
         Ok(scene)
     }
 
