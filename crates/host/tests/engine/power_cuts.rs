@@ -4,21 +4,19 @@
 //! The program inside is this test binary: in there, two of these tests do their work on the disk.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use evenkeel_host::disk::Disk;
 use evenkeel_host::execute::Claim;
 use evenkeel_plan::entry::Hash;
-use evenkeel_plan::step::Step;
 use evenkeel_testbed::process::tell;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::{Doing, Error, PowerCutMachine, PowerCutOptions, Result, need};
 
 use crate::machine::{Machine, Tree, state};
 use crate::random::{Chance, is_soak, seed};
-use crate::real_kills::{Journey, new};
+use crate::real_kills::{Journey, new, under_way_on};
 
 /// The tree on the machine's disk; only there do the two tests below do anything.
 const INSIDE: &str = "/disk/tree";
@@ -46,14 +44,7 @@ fn inside_the_machine_the_next_start_takes_it_up() {
         return;
     };
     let state = state();
-    let left = state.unfinished(&machine).unwrap();
-    let under_way = left.as_ref().map(|journal| {
-        let mut steps = journal.steps().iter();
-        steps
-            .find(|step| machine.disk.look(&step.path).unwrap() != step.after)
-            .map_or("after the steps", Step::kind)
-    });
-    println!("under way: {}", under_way.unwrap_or("no journal"));
+    println!("found: {}", under_way_on(&machine));
     drop(Claim::take(&machine, &state).unwrap());
     println!("tree: {}", mark(&machine.tree()));
 }
@@ -93,28 +84,35 @@ fn after_a_power_cut_the_machine_has_the_old_or_the_new_configuration() -> Resul
     assert_ne!(old, new);
     let (cuts, seed) = (if is_soak() { 50 } else { 3 }, seed());
     let mut chance = Chance(seed);
-    let mut hit: BTreeMap<String, usize> = BTreeMap::new();
+    let mut hit: BTreeMap<&str, usize> = BTreeMap::new();
     let mut ends = [0, 0];
-    for cut in 0..cuts {
-        // Spread over the whole way, at a place by chance within each part of it.
-        let part = journey.changes.div_ceil(cuts);
-        let change = (cut * part + chance.below(part)).min(journey.changes - 1);
+    let mut found: BTreeMap<String, usize> = BTreeMap::new();
+    for (cut, change) in moments(&journey, cuts, &mut chance).into_iter().enumerate() {
         let mut machine = machine(&journey)?;
         machine.start(&words(APPLY))?;
         machine.wait_for_line(&format!("change {change}."), DEADLINE)?;
         machine.cut_after(Duration::from_micros(chance.below(3000) as u64))?;
+        // The machine went on until the power was gone.
+        let last = machine.lines().iter().rev().find_map(|line| {
+            line.strip_prefix("change ")?
+                .strip_suffix('.')?
+                .parse()
+                .ok()
+        });
+        let last: usize = last.ok_or_else(|| Error::failed("no change was printed"))?;
+        *hit.entry(journey.under_way[last]).or_default() += 1;
         let after = machine.run_to_end(&words(TAKE_UP), DEADLINE)?;
         let what = format!("cut {cut} at change {change}, EVENKEEL_SEED={seed}");
         let tree = said(&after.lines, "tree: ")?;
         let end = [old, new].iter().position(|end| end.to_string() == tree);
         let end = end.ok_or_else(|| Error::failed(format!("{what}: a mixture: {after:?}")))?;
         ends[end] += 1;
-        *hit.entry(said(&after.lines, "under way: ")?.to_owned())
-            .or_default() += 1;
+        let left = said(&after.lines, "found: ")?;
+        *found.entry(left.to_owned()).or_default() += 1;
         assert_eq!(after.code, 0, "{what}: {after:?}");
     }
     tell(&format!(
-        "proof: {cuts} power cuts, seed {seed}: ended old {} times, new {} times; under way: {hit:?}",
+        "proof: {cuts} power cuts, seed {seed}: ended old {} times, new {} times; under way when it was cut: {hit:?}; found by the next start: {found:?}",
         ends[0], ends[1]
     ));
     if is_soak() {
@@ -122,8 +120,33 @@ fn after_a_power_cut_the_machine_has_the_old_or_the_new_configuration() -> Resul
             assert!(hit.contains_key(kind), "{kind} was never hit: {hit:?}");
         }
     }
-    assert!(hit.keys().any(|kind| kind != "no journal"), "{hit:?}");
+    assert!(hit.keys().any(|kind| *kind != "no journal"), "{hit:?}");
     Ok(())
+}
+
+/// Before which changes to cut: three times during every kind of step in a soak, else in each part of
+/// the way while the journal stands; the rest by chance.
+fn moments(journey: &Journey, cuts: usize, chance: &mut Chance) -> Vec<usize> {
+    let kinds: BTreeSet<&str> = journey.under_way.iter().copied().collect();
+    let times = if is_soak() { 3 } else { 0 };
+    let mut moments = Vec::with_capacity(cuts);
+    for kind in kinds {
+        let during: Vec<usize> = (0..journey.changes)
+            .filter(|change| journey.under_way[*change] == kind)
+            .collect();
+        moments.extend((0..times).map(|_| during[chance.below(during.len())]));
+    }
+    if !is_soak() {
+        let on_the_way: Vec<usize> = (0..journey.changes)
+            .filter(|change| journey.under_way[*change] != "no journal")
+            .collect();
+        let parts = on_the_way.chunks(on_the_way.len().div_ceil(cuts));
+        moments.extend(parts.map(|part| part[chance.below(part.len())]));
+    }
+    while moments.len() < cuts {
+        moments.push(chance.below(journey.changes));
+    }
+    moments
 }
 
 /// A machine whose disk has the tree that every way starts from.

@@ -3,11 +3,12 @@
 //!
 //! The program is this test binary, started again with a word in its environment.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::disk::Disk;
@@ -105,6 +106,8 @@ pub(crate) struct Journey {
     /// How many changes the way takes.
     pub(crate) changes: usize,
     pub(crate) kinds: Vec<&'static str>,
+    /// Before each change, what is under way.
+    pub(crate) under_way: Vec<&'static str>,
     /// What was under way when a program was killed, and how often.
     hit: BTreeMap<&'static str, usize>,
     /// How often the next start had to go on.
@@ -118,15 +121,20 @@ impl Journey {
         start.bring(&old()).unwrap();
         let copy = copied(&start);
         let mut end = Machine::linux_at(copy.path());
-        let kinds = end.plan(&new()).unwrap().steps;
-        let changes = std::rc::Rc::new(Cell::new(0));
-        let counted = std::rc::Rc::clone(&changes);
-        end.disk.before_change = Some(Box::new(move || counted.set(counted.get() + 1)));
+        let steps = end.plan(&new()).unwrap().steps;
+        let kinds = steps.iter().map(Step::kind).collect();
+        let under_way = Rc::new(RefCell::new(Vec::new()));
+        let (noted, looker) = (Rc::clone(&under_way), Machine::linux_at(copy.path()));
+        end.disk.before_change = Some(Box::new(move || {
+            noted.borrow_mut().push(under_way_on(&looker));
+        }));
         end.bring(&new()).unwrap();
+        let under_way = under_way.take();
         Self {
             ends: [(old(), start.tree()), (new(), end.tree())],
-            changes: changes.get(),
-            kinds: kinds.iter().map(Step::kind).collect(),
+            changes: under_way.len(),
+            under_way,
+            kinds,
             start,
             hit: BTreeMap::new(),
             resumed: 0,
@@ -136,17 +144,7 @@ impl Journey {
     /// What a killed program left behind is finished by the next start.
     fn ends_well(&mut self, root: &Path, what: &str) {
         let machine = Machine::linux_at(root);
-        let left = state().unfinished(&machine).unwrap();
-        let under_way = left.as_ref().map(|journal| {
-            let mut steps = journal.steps().iter();
-            steps
-                .find(|step| machine.disk.look(&step.path).unwrap() != step.after)
-                .map_or("after the steps", Step::kind)
-        });
-        *self
-            .hit
-            .entry(under_way.unwrap_or("no journal"))
-            .or_default() += 1;
+        *self.hit.entry(under_way_on(&machine)).or_default() += 1;
         let state = state();
         let claim = Claim::take(&machine, &state).unwrap();
         self.resumed += usize::from(claim.resumed().is_some());
@@ -168,6 +166,17 @@ impl Journey {
             );
         }
     }
+}
+
+/// What a machine is doing: the kind of the first step of its journal that is not done.
+pub(crate) fn under_way_on(machine: &Machine) -> &'static str {
+    let Some(journal) = state().unfinished(machine).unwrap() else {
+        return "no journal";
+    };
+    let mut steps = journal.steps().iter();
+    steps
+        .find(|step| machine.disk.look(&step.path).unwrap() != step.after)
+        .map_or("after the steps", Step::kind)
 }
 
 fn copied(machine: &Machine) -> tempfile::TempDir {
