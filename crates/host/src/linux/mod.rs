@@ -58,7 +58,13 @@ impl LinuxHost {
 
     /// Boots the machine anew, in good order.
     pub fn reboot(&self) -> Result<()> {
-        self.systemd.as_ref().map_or(Ok(()), Systemd::reboot)
+        let Some(systemd) = &self.systemd else {
+            return Err(Error::Services {
+                doing: "reboot".to_owned(),
+                source: "no systemd runs here: reboot the machine yourself".into(),
+            });
+        };
+        systemd.reboot()
     }
 
     /// Watches `paths` for changes; whoever listens is first told to look at everything.
@@ -95,5 +101,20 @@ impl Host for LinuxHost {
         self.systemd
             .as_ref()
             .map_or(Ok(()), |systemd| systemd.restart(unit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reboot_that_nobody_can_make_is_an_error_with_its_cure() {
+        let host = LinuxHost::offline(Path::new("/")).unwrap();
+        let told = host.reboot().unwrap_err().with_causes();
+        assert_eq!(
+            told,
+            "cannot reboot: no systemd runs here: reboot the machine yourself"
+        );
     }
 }
