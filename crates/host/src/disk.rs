@@ -44,8 +44,14 @@ pub trait Disk {
     /// The names in a folder, sorted; empty if there is none.
     fn list(&self, path: &str) -> Result<Vec<String>>;
 
-    /// Makes a new file. If something stands at `like`, it gets that one's security label.
-    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids, like: &str) -> Result<()>;
+    /// The security label of what stands at `path`, where the machine has such a thing.
+    fn label(&self, path: &str) -> Result<Option<String>>;
+
+    /// Gives what stands at `path` this label; a machine without labels does nothing.
+    fn set_label(&self, path: &str, label: &str) -> Result<()>;
+
+    /// Makes a new file.
+    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()>;
 
     /// Makes a symbolic link.
     fn link(&self, path: &str, target: &str) -> Result<()>;

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evenkeel_plan::desired::Contents;
 use evenkeel_plan::disruption::Action;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
-use evenkeel_plan::journal::{Direction, Journal};
+use evenkeel_plan::journal::{Direction, Journal, Move};
 use evenkeel_plan::machine::{Plan, above, folder_for};
-use evenkeel_plan::record::Record;
+use evenkeel_plan::record::{Labels, Record};
 use evenkeel_plan::resource::Resource;
 use evenkeel_plan::targets::Targets;
 
@@ -146,10 +146,11 @@ impl<'a, H: Host> Claim<'a, H> {
         contents: &Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
-        let journal = Journal::open(plan);
-        if plan.steps.is_empty() && self.record()? == plan.record {
+        let record = self.record()?;
+        if plan.steps.is_empty() && record == plan.record {
             return Ok(());
         }
+        let journal = Journal::open(plan, self.labels(plan)?, &record);
         let wanted: BTreeSet<Hash> = journal.contents().chain(plan.record.contents()).collect();
         self.store()
             .keep(&wanted, |hash| match contents.get(hash) {
@@ -165,6 +166,17 @@ impl<'a, H: Host> Claim<'a, H> {
             return Err(error);
         }
         self.run(journal, false, progress)
+    }
+
+    /// The security labels of what stands where `plan` will change something.
+    fn labels(&self, plan: &Plan) -> Result<Labels> {
+        let mut labels = Labels::new();
+        for step in plan.steps.iter().filter(|it| it.before != Entry::Absent) {
+            if let Some(label) = self.host.disk().label(&step.path)? {
+                labels.insert(step.path.clone(), label);
+            }
+        }
+        Ok(labels)
     }
 
     /// Contents that nobody brought: they stand somewhere on the machine now.
@@ -245,12 +257,12 @@ impl<'a, H: Host> Claim<'a, H> {
         let moves = journal.moves();
         let steps = moves.len();
         let stops = journal.direction() == Direction::Forward;
-        for (done, (step, entry)) in moves.into_iter().enumerate() {
+        for (done, Move { step, entry, label }) in moves.into_iter().enumerate() {
             if stops && self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 return Err((format!("{} ({})", step.resource, step.path), Error::Stopped));
             }
             placer
-                .put(&step.path, entry)
+                .put(&step.path, entry, label)
                 .map_err(|error| (format!("{} ({})", step.resource, step.path), error))?;
             progress(Progress {
                 done: done + 1,
@@ -302,19 +314,20 @@ impl<'a, H: Host> Claim<'a, H> {
                     .is_ok_and(|entry| entry == Entry::Absent)
             })
             .collect();
-        let record = if missing.is_empty() {
-            Record::default()
-        } else {
+        let is_gone = self.host.disk().look(path)? == Entry::Absent;
+        let record = if is_gone {
             self.record()?
+        } else {
+            Record::default()
         };
         for folder in missing {
             let made = record.owned.get(folder).map(|owned| owned.entry.clone());
-            placer.put(
-                folder,
-                &made.unwrap_or_else(|| folder_for(folder, resource, entry)),
-            )?;
+            let made = made.unwrap_or_else(|| folder_for(folder, resource, entry));
+            placer.put(folder, &made, record.labels.get(folder).map(String::as_str))?;
         }
-        placer.put(path, entry)?;
+        // Nothing stands there to take the label from, but what stood there before us had it.
+        let label = record.labels.get(path).map(String::as_str);
+        placer.put(path, entry, label)?;
         placer.sync()
     }
 

@@ -33,15 +33,16 @@ impl<'a, D: Disk> Placer<'a, D> {
         }
     }
 
-    /// Makes `entry` stand at `path`. What already stands right is not touched.
-    pub(crate) fn put(&mut self, path: &str, entry: &Entry) -> Result<()> {
+    /// Makes `entry` stand at `path`, with this security label, or without one given, with that of
+    /// what it replaces. What already stands right is not touched.
+    pub(crate) fn put(&mut self, path: &str, entry: &Entry, label: Option<&str>) -> Result<()> {
         if self.again {
             self.sweep(path)?;
             self.unsynced.insert(folder_of(path).to_owned());
         }
         let seen = self.disk.look(path)?;
         if seen == *entry {
-            return Ok(());
+            return self.label(path, label);
         }
         match entry {
             Entry::Absent => _ = self.take_away(path, &seen)?,
@@ -52,14 +53,19 @@ impl<'a, D: Disk> Placer<'a, D> {
                     return Ok(());
                 }
                 self.disk.make_folder(path, *mode, *owner)?;
+                self.label(path, label)?;
             }
             Entry::File { hash, mode, owner } => {
                 let contents = self.store.get(*hash)?;
                 self.make_way(path, &seen)?;
                 let temporary = temporary(path);
                 self.disk.remove(&temporary)?;
-                self.disk
-                    .create(&temporary, &contents, *mode, *owner, path)?;
+                self.disk.create(&temporary, &contents, *mode, *owner)?;
+                let standing = match (label, &seen) {
+                    (None, Entry::File { .. }) => self.disk.label(path)?,
+                    _ => None,
+                };
+                self.label(&temporary, label.or(standing.as_deref()))?;
                 self.disk.sync_files(std::slice::from_ref(&temporary))?;
                 self.disk.rename(&temporary, path)?;
             }
@@ -68,6 +74,7 @@ impl<'a, D: Disk> Placer<'a, D> {
                 let temporary = temporary(path);
                 self.disk.remove(&temporary)?;
                 self.disk.link(&temporary, target)?;
+                self.label(&temporary, label)?;
                 self.disk.rename(&temporary, path)?;
             }
             Entry::Other => return Ok(()),
@@ -79,6 +86,16 @@ impl<'a, D: Disk> Placer<'a, D> {
         }
         self.unsynced.insert(folder_of(path).to_owned());
         Ok(())
+    }
+
+    /// Gives what stands at `path` this label, if there is one to give and it has another.
+    fn label(&self, path: &str, label: Option<&str>) -> Result<()> {
+        match label {
+            Some(label) if self.disk.label(path)?.as_deref() != Some(label) => {
+                self.disk.set_label(path, label)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes what was seen; `false` if it is a folder with somebody else's files, which stays.
@@ -133,7 +150,6 @@ pub(crate) fn write_durably<D: Disk>(disk: &D, path: &str, contents: &[u8]) -> R
         contents,
         0o600,
         evenkeel_plan::entry::Ids::default(),
-        path,
     )?;
     disk.sync_files(std::slice::from_ref(&temporary))?;
     disk.rename(&temporary, path)?;

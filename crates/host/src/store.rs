@@ -68,7 +68,7 @@ impl<'a, D: Disk> Store<'a, D> {
                 let temporary = temporary(&path);
                 self.disk.remove(&temporary)?;
                 self.disk
-                    .create(&temporary, &contents, 0o600, Ids::default(), &path)?;
+                    .create(&temporary, &contents, 0o600, Ids::default())?;
                 ready.push((temporary, path));
             }
             let temporaries: Vec<String> = ready

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::disruption::Action;
 use crate::entry::{Entry, Hash};
 use crate::machine::Plan;
-use crate::record::{BootId, Record};
+use crate::record::{BootId, Labels, Record};
 use crate::step::Step;
 
 const VERSION: u32 = 1;
@@ -22,6 +22,31 @@ pub struct Journal {
     steps: Vec<Step>,
     actions: Vec<Action>,
     record: Record,
+    /// The security labels of what stood at the paths of the steps.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    labels: Labels,
+    /// Those of what comes back at paths that are ours no longer.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    returning: Labels,
+}
+
+/// One thing to do: what shall stand at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Move<'a> {
+    /// The step it belongs to.
+    pub step: &'a Step,
+    /// What shall stand there.
+    pub entry: &'a Entry,
+    /// The security label it had when it last stood there. Without one, what is put there has that
+    /// of what it replaces.
+    pub label: Option<&'a str>,
+}
+
+impl<'a> Move<'a> {
+    fn new(step: &'a Step, entry: &'a Entry, labels: &'a Labels) -> Self {
+        let label = labels.get(&step.path).map(String::as_str);
+        Self { step, entry, label }
+    }
 }
 
 /// Which way the machine is going.
@@ -48,14 +73,25 @@ pub enum Unreadable {
 }
 
 impl Journal {
-    /// Writes `plan` down, to be carried out.
-    pub fn open(plan: &Plan) -> Self {
+    /// Writes `plan` down, to be carried out on a machine with this `record`, where what stands at
+    /// the paths of the steps has these `labels`.
+    pub fn open(plan: &Plan, labels: Labels, record: &Record) -> Self {
+        let mut after = plan.record.clone();
+        for (path, label) in &labels {
+            if after.owned.contains_key(path) && !record.owned.contains_key(path) {
+                after.labels.insert(path.clone(), label.clone());
+            }
+        }
+        let mut returning = record.labels.clone();
+        returning.retain(|path, _| !after.owned.contains_key(path));
         Self {
             version: VERSION,
             direction: Direction::Forward,
             steps: plan.steps.clone(),
             actions: plan.actions.clone(),
-            record: plan.record.clone(),
+            record: after,
+            labels,
+            returning,
         }
     }
 
@@ -97,15 +133,19 @@ impl Journal {
         }
     }
 
-    /// What is still to be done, in order: each path with what shall stand there.
-    pub fn moves(&self) -> Vec<(&Step, &Entry)> {
+    /// What is still to be done, in order.
+    pub fn moves(&self) -> Vec<Move<'_>> {
         match self.direction {
-            Direction::Forward => self.steps.iter().map(|step| (step, &step.after)).collect(),
+            Direction::Forward => self
+                .steps
+                .iter()
+                .map(|step| Move::new(step, &step.after, &self.returning))
+                .collect(),
             Direction::Back => self
                 .steps
                 .iter()
                 .rev()
-                .map(|step| (step, &step.before))
+                .map(|step| Move::new(step, &step.before, &self.labels))
                 .collect(),
         }
     }

@@ -26,10 +26,16 @@ pub struct Record {
     pub kernel_arguments: Vec<String>,
     /// What stands in the configuration and may not change.
     pub unsupported: Vec<Standing>,
+    /// The security labels of what stood at our paths before us, where it had one.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The boot in which it was written, if it is current only after the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_in: Option<BootId>,
 }
+
+/// Security labels, by path.
+pub type Labels = BTreeMap<String, String>;
 
 /// One run of a machine's kernel: another boot has another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +79,7 @@ impl Record {
                     value: value.clone(),
                 })
                 .collect(),
+            labels: Labels::new(),
             written_in: None,
         }
     }

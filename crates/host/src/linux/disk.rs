@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use evenkeel_plan::entry::{Entry, Hash, Ids};
@@ -156,12 +156,12 @@ impl RootedDisk {
         })
     }
 
-    fn label(&self, path: &str) -> Option<Vec<u8>> {
-        let file = self.file(path).ok()??.0;
-        let mut label = vec![0; 256];
-        let length = rustix::fs::fgetxattr(&file, LABEL, label.as_mut_slice()).ok()?;
-        label.truncate(length);
-        Some(label)
+    /// Where `path` is for calls that take no handle. A link at its end is not followed by those
+    /// whose name begins with `l`, and the folder stays open as long as this is held.
+    fn spelled_out(&self, path: &str) -> rustix::io::Result<(OwnedFd, String)> {
+        let (parent, name) = self.parent(path)?;
+        let spelled = format!("/proc/self/fd/{}/{name}", parent.as_raw_fd());
+        Ok((parent, spelled))
     }
 
     fn link_target(&self, path: &str) -> rustix::io::Result<String> {
@@ -276,7 +276,33 @@ impl Disk for RootedDisk {
         Ok(names.into_iter().collect())
     }
 
-    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids, like: &str) -> Result<()> {
+    fn label(&self, path: &str) -> Result<Option<String>> {
+        let read = || -> rustix::io::Result<Option<String>> {
+            let (_parent, spelled) = self.spelled_out(path)?;
+            let mut label = vec![0; 4096];
+            let length = rustix::fs::lgetxattr(&spelled, LABEL, label.as_mut_slice())?;
+            label.truncate(length);
+            Ok(String::from_utf8(label).ok())
+        };
+        match read() {
+            Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            other => other.map_err(|error| Error::path("read the label of", path, error)),
+        }
+    }
+
+    fn set_label(&self, path: &str, label: &str) -> Result<()> {
+        let write = || -> rustix::io::Result<()> {
+            let (_parent, spelled) = self.spelled_out(path)?;
+            rustix::fs::lsetxattr(&spelled, LABEL, label.as_bytes(), XattrFlags::empty())
+        };
+        match write() {
+            // No labels on this file system, or not ours to give.
+            Err(Errno::OPNOTSUPP | Errno::PERM) => Ok(()),
+            other => other.map_err(|error| Error::path("label", path, error)),
+        }
+    }
+
+    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()> {
         let make = || -> io::Result<()> {
             let (parent, name) = self.parent(path)?;
             let flags =
@@ -285,12 +311,6 @@ impl Disk for RootedDisk {
             let mut file = File::from(handle);
             file.write_all(contents)?;
             let handle = OwnedFd::from(file);
-            if let Some(label) = self.label(like) {
-                match rustix::fs::fsetxattr(&handle, LABEL, &label, XattrFlags::empty()) {
-                    Ok(()) | Err(Errno::OPNOTSUPP | Errno::PERM) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
             // The owner first: giving a file away clears its set-user-id bit.
             self.give(&handle, owner)?;
             rustix::fs::fchmod(&handle, Mode::from_raw_mode(mode))?;

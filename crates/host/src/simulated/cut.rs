@@ -98,7 +98,11 @@ impl Loss<'_> {
             Some(other) => other.clone(),
             None => return id,
         };
-        self.after.add(node)
+        let copy = self.after.add(node);
+        if let Some(label) = self.tree.label(id) {
+            self.after.set_label(copy, &label);
+        }
+        copy
     }
 }
 

@@ -244,7 +244,26 @@ impl Disk for SimulatedDisk {
         }
     }
 
-    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids, _: &str) -> Result<()> {
+    fn label(&self, path: &str) -> Result<Option<String>> {
+        self.faults
+            .looks()
+            .map_err(|error| Error::path("read the label of", path, error))?;
+        let tree = self.tree();
+        Ok(tree.at(path).ok().and_then(|id| tree.label(id)))
+    }
+
+    fn set_label(&self, path: &str, label: &str) -> Result<()> {
+        let write = || -> io::Result<()> {
+            self.faults.changes_something()?;
+            let mut tree = self.tree();
+            let id = tree.at(path)?;
+            tree.set_label(id, label);
+            Ok(())
+        };
+        write().map_err(|error| Error::path("label", path, error))
+    }
+
+    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()> {
         self.try_create(path, contents, mode, owner)
             .map_err(|error| Error::path("write", path, error))
     }

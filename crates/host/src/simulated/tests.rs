@@ -6,8 +6,7 @@ use super::SimulatedHost;
 use crate::disk::{Disk, Host};
 
 fn write(host: &SimulatedHost, path: &str, contents: &[u8]) -> crate::Result<()> {
-    host.disk()
-        .create(path, contents, 0o644, Ids::default(), path)
+    host.disk().create(path, contents, 0o644, Ids::default())
 }
 
 #[test]

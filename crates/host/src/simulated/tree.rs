@@ -52,6 +52,8 @@ pub(super) enum Astray {
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     nodes: BTreeMap<Id, Arc<Node>>,
+    /// The security labels of those that have one.
+    labels: BTreeMap<Id, Arc<str>>,
     next: Id,
     /// How many nodes there may be before the unreachable ones are dropped.
     roomy: usize,
@@ -85,6 +87,7 @@ impl Tree {
         let root = Node::Folder(Folder::empty(0o755, Ids::default()));
         Self {
             nodes: BTreeMap::from([(ROOT, Arc::new(root))]),
+            labels: BTreeMap::new(),
             next: ROOT + 1,
             roomy: 64,
         }
@@ -117,6 +120,14 @@ impl Tree {
         self.next += 1;
         self.nodes.insert(id, Arc::new(node));
         id
+    }
+
+    pub(super) fn label(&self, id: Id) -> Option<String> {
+        self.labels.get(&id).map(|label| label.as_ref().to_owned())
+    }
+
+    pub(super) fn set_label(&mut self, id: Id, label: &str) {
+        self.labels.insert(id, label.into());
     }
 
     /// Follows `path` to its end, links too. No link leads out: the root's parent is the root.
@@ -196,6 +207,7 @@ impl Tree {
         if self.nodes.len() > self.roomy {
             let reached = self.reached();
             self.nodes.retain(|id, _| reached.contains(id));
+            self.labels.retain(|id, _| reached.contains(id));
             self.roomy = 2 * self.nodes.len().max(32);
         }
     }

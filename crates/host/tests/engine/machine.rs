@@ -87,9 +87,18 @@ impl Disk for AnyDisk {
         on!(self, disk => disk.list(path))
     }
 
-    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids, like: &str) -> Result<()> {
+    fn label(&self, path: &str) -> Result<Option<String>> {
+        on!(self, disk => disk.label(path))
+    }
+
+    fn set_label(&self, path: &str, label: &str) -> Result<()> {
         let this = self.changes();
-        on!(this, disk => disk.create(path, contents, mode, owner, like))
+        on!(this, disk => disk.set_label(path, label))
+    }
+
+    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()> {
+        let this = self.changes();
+        on!(this, disk => disk.create(path, contents, mode, owner))
     }
 
     fn link(&self, path: &str, target: &str) -> Result<()> {
@@ -262,7 +271,7 @@ impl Machine {
         }
         self.disk.remove(path).unwrap();
         self.disk
-            .create(path, contents.as_bytes(), mode, owner, path)
+            .create(path, contents.as_bytes(), mode, owner)
             .unwrap();
     }
 

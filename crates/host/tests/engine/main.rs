@@ -6,6 +6,8 @@
 #[cfg(test)]
 mod configs;
 #[cfg(test)]
+mod labels;
+#[cfg(test)]
 mod machine;
 
 #[cfg(all(test, target_os = "linux"))]

@@ -11,7 +11,7 @@ use crate::machine::{AnyDisk, every_machine, kind};
 const ROOT: Ids = Ids { user: 0, group: 0 };
 
 fn create(disk: &AnyDisk, path: &str, contents: &str) -> evenkeel_host::Result<()> {
-    disk.create(path, contents.as_bytes(), 0o644, ROOT, path)
+    disk.create(path, contents.as_bytes(), 0o644, ROOT)
 }
 
 fn make_folder(disk: &AnyDisk, path: &str) -> evenkeel_host::Result<()> {
@@ -50,10 +50,7 @@ fn a_file_has_the_contents_mode_and_owner_it_was_made_with() {
             ROOT
         };
         for (path, mode) in [("/plain", 0o644), ("/suid", 0o4755), ("/tight", 0o400)] {
-            machine
-                .disk
-                .create(path, b"text", mode, owner, path)
-                .unwrap();
+            machine.disk.create(path, b"text", mode, owner).unwrap();
             let made = Entry::File {
                 hash: Hash::of(b"text"),
                 mode,

@@ -439,38 +439,3 @@ fn healing_puts_one_path_back_with_the_folders_above_it() {
         assert_eq!(machine.tree(), before);
     });
 }
-
-/// Covers M07.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_file_keeps_its_security_label_when_it_is_replaced_and_when_it_comes_back() {
-    let machine = Machine::linux();
-    machine.file("/etc/labelled", "theirs", 0o644);
-    let path = machine.root().unwrap().join("etc/labelled");
-    let label = b"system_u:object_r:etc_t:s0\0";
-    let set = rustix::fs::setxattr(
-        &path,
-        "security.selinux",
-        label,
-        rustix::fs::XattrFlags::empty(),
-    );
-    if set.is_err() {
-        eprintln!("skipped: labels cannot be set here");
-        return;
-    }
-    let read = || {
-        let mut seen = vec![0; 256];
-        let length = rustix::fs::getxattr(&path, "security.selinux", seen.as_mut_slice()).unwrap();
-        seen.truncate(length);
-        seen
-    };
-    for contents in ["ours", "ours again"] {
-        machine
-            .bring(&Config::default().file("/etc/labelled", contents, 0o600))
-            .unwrap();
-        assert_eq!(read(), label);
-    }
-    machine.bring(&Config::default()).unwrap();
-    assert_eq!(machine.text("/etc/labelled").as_deref(), Some("theirs"));
-    assert_eq!(read(), label);
-}

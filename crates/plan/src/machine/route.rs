@@ -38,6 +38,10 @@ pub(super) fn steps(
         route.problems.dedup();
         return Err(Refused(route.problems));
     }
+    let still_ours = |path: &&String| route.after.owned.contains_key(*path);
+    let labels = record.labels.iter().filter(|(path, _)| still_ours(path));
+    let labels = labels.map(|(path, label)| (path.clone(), label.clone()));
+    route.after.labels = labels.collect();
     Ok((route.steps, route.after))
 }
 
