@@ -40,7 +40,8 @@ fn make(place: &Path, library: &Path) -> Result<()> {
         .args([place, library])
         .arg(super::ENVIRONMENT);
     let mut making = Running::start("a Windows prefix in the making", &mut unshare, &log)?;
-    let ended = until("a Windows prefix", Duration::from_mins(3), || {
+    // Twelve seconds of work; with both cores busy it has taken more than three minutes.
+    let ended = until("a Windows prefix", Duration::from_mins(10), || {
         Ok(match making.ended()? {
             Some(status) => Look::Found(status),
             None => Look::NotYet(making.last_words()),
