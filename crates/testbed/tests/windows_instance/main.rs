@@ -14,7 +14,7 @@ use evenkeel_testbed::wait::{Look, until};
 use evenkeel_testbed::windows_instance::{WindowsInstance, windows_program};
 use evenkeel_testbed::{Doing, Result, need};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_mins(1);
 
 /// An instance, or none if this machine has not what it needs.
 fn instance(name: &str) -> Result<Option<WindowsInstance>> {
