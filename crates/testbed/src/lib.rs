@@ -18,6 +18,8 @@ pub mod cache;
 #[cfg(target_os = "linux")]
 pub mod control_plane;
 #[cfg(target_os = "linux")]
+pub mod manifests;
+#[cfg(target_os = "linux")]
 pub mod need;
 #[cfg(target_os = "linux")]
 pub mod network;
@@ -33,6 +35,8 @@ mod systemd_node;
 pub mod warden;
 #[cfg(target_os = "linux")]
 pub mod windows_instance;
+#[cfg(target_os = "linux")]
+pub mod workspace;
 
 #[cfg(windows)]
 pub mod service_double;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::need::Need;
 use crate::network::Network;
-use crate::process::{Running, output, tell, words_of};
+use crate::process::{Running, output, run, tell, words_of};
 use crate::scratch::Scratch;
 use crate::wait::{Look, until};
 use crate::{Doing, Error, Result};
@@ -203,6 +203,29 @@ impl SystemdNode {
         self.supervisor()?.kill()?;
         self.power = None;
         Ok(())
+    }
+
+    /// Copies `folder` (such as `/etc`) of a node that is off, as it would find it at its next boot.
+    pub fn copy_while_off(&self, folder: &str, to: &Path) -> Result<()> {
+        if self.power.is_some() {
+            return Err(self.failed("is on: what it has would change while it is copied"));
+        }
+        // The mount is in a name space of its own, which ends with the command.
+        let script = "mount -t overlay -o ro,lowerdir=\"$1/upper:$2\" overlay \"$1/stage\"
+            cp -a \"$1/stage$3\" \"$4\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-euc", script]);
+        command.args([
+            "copy",
+            &self.scratch.path().join("layers").to_string_lossy(),
+        ]);
+        command.args([&self.tree, Path::new(folder), to]);
+        run(&mut command).map(|_| ())
+    }
+
+    /// The layer of a running node's own files, from outside: to see what it writes as it writes it.
+    pub fn own_files(&self) -> PathBuf {
+        self.scratch.path().join("layers/upper")
     }
 
     /// Runs a command as root inside, for a minute at most, and returns what it printed. The error

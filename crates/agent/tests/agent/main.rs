@@ -2,6 +2,7 @@
 //! with the privileges that we ship.
 #![cfg(target_os = "linux")]
 
+mod fleet;
 mod scene;
 
 mod drift;
@@ -10,3 +11,4 @@ mod outages;
 mod policy;
 mod refusals;
 mod updates;
+mod whole;

@@ -71,23 +71,37 @@ pub(crate) fn deployed(file: &str) -> PathBuf {
 
 /// The login of the agent of node `name`.
 pub(crate) fn login(name: &str) -> Result<Kubeconfig> {
-    cluster()?.kubeconfig_for_user(&format!("evenkeel:agent:{name}"), &["evenkeel:agents"])
+    cluster()?.kubeconfig_for_user(&user(name), &["evenkeel:agents"])
+}
+
+fn user(name: &str) -> String {
+    format!("evenkeel:agent:{name}")
+}
+
+/// Whether this machine cannot have a node and a control plane.
+pub(crate) fn is_impossible() -> Result<bool> {
+    Ok(need::skip(SystemdNode::NEEDS)? || need::skip(ControlPlane::NEEDS)?)
 }
 
 impl Scene {
     /// A node on which the agent runs as a service; nothing if this machine cannot have one.
     pub(crate) async fn start(name: &str) -> Result<Option<Self>> {
-        if need::skip(SystemdNode::NEEDS)? || need::skip(ControlPlane::NEEDS)? {
+        if is_impossible()? {
             return Ok(None);
         }
-        let cluster = cluster()?;
-        let client = cluster.admin_kubeconfig().client().await?;
+        let client = cluster()?.admin_kubeconfig().client().await?;
         let node: Node = serde_json::from_value(json!({ "metadata": { "name": name } }))
             .doing(|| "no such node")?;
-        Api::all(client.clone())
+        Api::all(client)
             .create(&PostParams::default(), &node)
             .await
             .doing(|| format!("cannot make node {name}"))?;
+        Self::of_node(name).await.map(Some)
+    }
+
+    /// A machine with the agent on it for a Node that is there already.
+    pub(crate) async fn of_node(name: &str) -> Result<Self> {
+        let client = cluster()?.admin_kubeconfig().client().await?;
         let kind =
             GroupVersionKind::gvk("machineconfiguration.openshift.io", "v1", "MachineConfig");
         let configs = Api::all_with(
@@ -120,7 +134,7 @@ impl Scene {
         scene
             .node
             .run(&["systemctl", "enable", "--now", "evenkeel-agent.service"])?;
-        Ok(Some(scene))
+        Ok(scene)
     }
 
     /// Lets the agent log in otherwise.
@@ -283,18 +297,11 @@ impl Scene {
         self.node.run(&["bash", "-c", ask])
     }
 
-    /// How many requests the agent has made by now, watches apart.
-    pub(crate) fn requests(&self) -> Result<u64> {
-        let metrics = self.metrics()?;
-        let counts = metrics
-            .lines()
-            .filter(|line| line.starts_with("evenkeel_api_requests_total{"))
-            .filter(|line| !line.contains("verb=\"watch\""))
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
-        match counts.sum() {
-            0 => Err(Error::failed(format!("no requests in {metrics}"))),
-            sum => Ok(sum),
-        }
+    /// What the agent has asked of the API server by now, watches and Leases apart.
+    pub(crate) fn requests(&self) -> Result<Vec<String>> {
+        let asked = cluster()?.requests_of(&user(&self.name))?.into_iter();
+        let counted = asked.filter(|it| it.verb != "watch" && it.resource != "leases");
+        Ok(counted.map(|it| it.to_string()).collect())
     }
 
     /// Waits until there is an Event with this reason and these words, and says its note.
@@ -339,7 +346,7 @@ impl Scene {
     /// Waits until the agent answers at its port.
     pub(crate) async fn until_agent_listens(&self, deadline: Duration) -> Result<()> {
         until_async("the agent to answer", deadline, async || {
-            Ok(match self.requests() {
+            Ok(match self.metrics() {
                 Ok(_) => Look::Found(()),
                 Err(error) => Look::NotYet(error.to_string()),
             })

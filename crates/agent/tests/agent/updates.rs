@@ -19,7 +19,7 @@ async fn ssh_keys_are_in_place_within_two_seconds_without_a_drain_or_a_boot() ->
     let new = scene
         .config("new", spec(&[], &["ssh-ed25519 OLD", "ssh-ed25519 NEW"]))
         .await?;
-    let before = scene.requests()?;
+    let before = scene.requests()?.len();
     scene.annotate(DESIRED, &new).await?;
     let seen = scene.until_done(&new, Duration::from_secs(2)).await?;
     assert_eq!(seen.get(ASKED), None);
@@ -31,11 +31,9 @@ async fn ssh_keys_are_in_place_within_two_seconds_without_a_drain_or_a_boot() ->
     assert!(says(&seen, STATE, "Done"));
     scene.until_told("ConfigApplying", &new, SOON).await?;
     scene.until_told("ConfigDone", &new, SOON).await?;
-    let requests = scene.requests()? - before;
-    assert!(
-        requests <= 12,
-        "{requests} requests for an update without a boot"
-    );
+    let requests = &scene.requests()?[before..];
+    assert!(!requests.is_empty(), "nothing was counted");
+    assert!(requests.len() <= 12, "{requests:#?}");
     Ok(())
 }
 

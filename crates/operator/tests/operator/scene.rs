@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
@@ -15,7 +14,7 @@ use evenkeel_testbed::node_double::{NodeDescription, NodeDouble};
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
-use evenkeel_testbed::{Doing, Result};
+use evenkeel_testbed::{Doing, Result, manifests};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
@@ -39,8 +38,6 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new(prefix: &str) -> Result<Self> {
-        /// The roles are the same for all tests: two who make one at the same time disturb each other.
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let control_plane = ControlPlane::shared()?;
         let scene = Self {
             control_plane,
@@ -48,30 +45,8 @@ impl Scene {
             name: control_plane.namespace(prefix)?,
             scratch: Scratch::new(prefix)?,
         };
-        let rights = scene.scratch.path().join("rights.yaml");
-        std::fs::write(&rights, scene.rights()).doing(|| "cannot write the rights down")?;
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        control_plane.kubectl(&["apply", "-f", &rights.display().to_string()])?;
-        drop(alone);
+        manifests::apply_in(control_plane, RIGHTS, &scene.name)?;
         Ok(scene)
-    }
-
-    /// The rights that we ship, for an operator in the namespace of this test.
-    fn rights(&self) -> String {
-        let in_namespace = RIGHTS.replace(
-            "namespace: evenkeel\n",
-            &format!("namespace: {}\n", self.name),
-        );
-        let documents = in_namespace.split("---\n").map(|document| {
-            // Bindings outside of the namespace would be those of another test.
-            let own = format!("metadata:\n  name: {ACCOUNT}-{}", self.name);
-            if document.contains("Binding") {
-                document.replacen(&format!("metadata:\n  name: {ACCOUNT}"), &own, 1)
-            } else {
-                document.to_owned()
-            }
-        });
-        documents.collect::<Vec<_>>().join("---\n")
     }
 
     /// The operator's login.

@@ -5,6 +5,7 @@
 //! One control plane serves many tests, each with a namespace and node names of its own. It belongs
 //! to no runtime: its methods may be called from any thread, inside a runtime or not.
 
+mod audit;
 mod authority;
 mod programs;
 mod servers;
@@ -24,6 +25,7 @@ use rustix::process::Signal;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+pub use self::audit::Request;
 use self::programs::Programs;
 use self::servers::Servers;
 use crate::kubeconfig::Kubeconfig;
@@ -200,6 +202,15 @@ impl ControlPlane {
                 self.servers.file("kubectl").display()
             ))
             .args(arguments))
+    }
+
+    /// What the agent that logs in as `user` has asked for and was answered by now, oldest first. Only
+    /// members of the group `evenkeel:agents` are written down.
+    pub fn requests_of(&self, user: &str) -> Result<Vec<Request>> {
+        let path = self.servers.file(audit::LOG);
+        let log = std::fs::read_to_string(&path)
+            .doing(|| format!("cannot read what was asked in {}", path.display()))?;
+        Ok(audit::requests(&log, user))
     }
 
     /// Kills the API server. Its data stay; [`ControlPlane::start_api_server`] brings it back.

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
+use super::audit;
 use super::authority::{self, Authority};
 use super::programs::Programs;
 use crate::kubeconfig::Kubeconfig;
@@ -41,6 +42,7 @@ impl Servers {
             ("api-server.key", api_server.key),
             ("tokens.key", tokens.serialize_pem()),
             ("tokens.pub", tokens.public_key_pem()),
+            (audit::POLICY_FILE, audit::POLICY.to_owned()),
         ] {
             std::fs::write(servers.file(name), text).doing(|| format!("cannot write {name}"))?;
         }
@@ -99,6 +101,8 @@ impl Servers {
             self.flag("client-ca-file", "ca.crt"),
             self.flag("service-account-key-file", "tokens.pub"),
             self.flag("service-account-signing-key-file", "tokens.key"),
+            self.flag("audit-policy-file", audit::POLICY_FILE),
+            self.flag("audit-log-path", audit::LOG),
         ]);
         Running::start("kube-apiserver", &mut command, &self.file("api-server.log"))
     }

@@ -1,15 +1,9 @@
 //! Programs for Windows, built here by the machine's own cargo and mingw when a test wants them.
-//!
-//! They are built into the workspace's own target folder, where they stay: up to date, that takes a
-//! fraction of a second.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::path::PathBuf;
 
 use crate::need::Need;
-use crate::{Doing, Error, Result};
+use crate::{Error, Result, workspace};
 
 /// The target of every Windows program.
 pub const TARGET: &str = "x86_64-pc-windows-gnu";
@@ -20,9 +14,6 @@ pub(super) const NEEDS: [Need; 2] = [
     Need::RustTarget(TARGET),
 ];
 
-type Built = BTreeMap<(String, String), PathBuf>;
-static BUILT: Mutex<Built> = Mutex::new(BTreeMap::new());
-
 /// The program `bin` of the workspace's `package`, built for Windows; once per test process.
 pub fn windows_program(package: &str, bin: &str) -> Result<PathBuf> {
     windows_programs(package, &[bin])?
@@ -32,98 +23,8 @@ pub fn windows_program(package: &str, bin: &str) -> Result<PathBuf> {
 
 /// Several programs of one package, in the order asked for.
 pub fn windows_programs(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
-    // Held while building: whoever comes second finds it built.
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    let key = |bin: &str| (package.to_owned(), bin.to_owned());
-    let missing: Vec<_> = bins
-        .iter()
-        .filter(|bin| !built.contains_key(&key(bin)))
-        .collect();
-    if !missing.is_empty() {
-        for (bin, path) in build(package, &missing)? {
-            built.insert(key(&bin), path);
-        }
-    }
-    bins.iter()
-        .map(|bin| {
-            let path = built.get(&key(bin)).cloned();
-            path.ok_or_else(|| Error::failed(format!("{package} has no program {bin}")))
-        })
-        .collect()
-}
-
-fn build(package: &str, bins: &[&&str]) -> Result<Vec<(String, PathBuf)>> {
     for need in NEEDS {
         need.check()?;
     }
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .args(["build", "--message-format=json-render-diagnostics"])
-        .args(["--target", TARGET, "-p", package])
-        .args(bins.iter().flat_map(|bin| ["--bin", bin]))
-        .current_dir(workspace())
-        .stdin(Stdio::null());
-    // Cargo tells its tests about their package; some build scripts would take that for a change.
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let prefixes = [
-            "CARGO_PKG_",
-            "CARGO_MANIFEST_",
-            "CARGO_BIN_",
-            "CARGO_CRATE_",
-        ];
-        if prefixes.iter().any(|it| text.starts_with(it)) {
-            cargo.env_remove(&name);
-        }
-    }
-    let output = cargo
-        .output()
-        .doing(|| "cannot run cargo (is Rust installed? https://rustup.rs)")?;
-    if !output.status.success() {
-        return Err(Error::failed(format!(
-            "cannot build {package} for Windows: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )));
-    }
-    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// What cargo's messages say it built.
-fn executables(messages: &str) -> Vec<(String, PathBuf)> {
-    let messages = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    messages
-        .filter_map(|message| {
-            let path = message.get("executable")?.as_str()?.into();
-            let name = message.get("target")?.get("name")?.as_str()?.to_owned();
-            Some((name, path))
-        })
-        .collect()
-}
-
-fn workspace() -> &'static Path {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_cargo_made_executable_is_a_program() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"a_library"},"executable":null}
-{"reason":"compiler-artifact","target":{"name":"probe"},"executable":"/target/probe.exe"}
-{"reason":"build-finished","success":true}"#;
-        assert_eq!(
-            executables(messages),
-            [("probe".to_owned(), PathBuf::from("/target/probe.exe"))]
-        );
-    }
-
-    #[test]
-    fn the_workspace_is_where_its_lock_file_is() {
-        assert!(workspace().join("Cargo.lock").is_file());
-    }
+    workspace::programs(package, bins, &["--target", TARGET])
 }

@@ -1,0 +1,130 @@
+//! Programs of this workspace, built by the machine's own cargo when a test of another package wants
+//! them. (A test of the same package has them from cargo.)
+//!
+//! They are built into the workspace's own target folder, where they stay: up to date, that takes a
+//! fraction of a second.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use crate::{Doing, Error, Result};
+
+/// The program `bin` of `package` for this machine, as optimised as the test that asks; once per test
+/// process.
+pub fn program(package: &str, bin: &str) -> Result<PathBuf> {
+    let profile = profile()?;
+    programs(package, &[bin], &["--profile", &profile])?
+        .pop()
+        .ok_or_else(|| Error::failed(format!("{package} has no program {bin}")))
+}
+
+/// Several programs of one package, built with these options of cargo, in the order asked for.
+pub(crate) fn programs(package: &str, bins: &[&str], options: &[&str]) -> Result<Vec<PathBuf>> {
+    type Key = (String, String, String);
+    static BUILT: Mutex<BTreeMap<Key, PathBuf>> = Mutex::new(BTreeMap::new());
+    // Held while building: whoever comes second finds it built.
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = |bin: &str| (package.to_owned(), bin.to_owned(), options.join(" "));
+    let missing: Vec<_> = bins
+        .iter()
+        .filter(|bin| !built.contains_key(&key(bin)))
+        .collect();
+    if !missing.is_empty() {
+        for (bin, path) in build(package, &missing, options)? {
+            built.insert(key(&bin), path);
+        }
+    }
+    bins.iter()
+        .map(|bin| {
+            let path = built.get(&key(bin)).cloned();
+            path.ok_or_else(|| Error::failed(format!("{package} has no program {bin}")))
+        })
+        .collect()
+}
+
+/// The profile that the running test was built with: the name of the folder it is in.
+fn profile() -> Result<String> {
+    let test = std::env::current_exe().doing(|| "cannot find the running test")?;
+    let folder = test.ancestors().nth(2).and_then(Path::file_name);
+    Ok(match folder.and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev".to_owned(),
+        Some(profile) => profile.to_owned(),
+    })
+}
+
+fn build(package: &str, bins: &[&&str], options: &[&str]) -> Result<Vec<(String, PathBuf)>> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--message-format=json-render-diagnostics"])
+        .args(options)
+        .args(["-p", package])
+        .args(bins.iter().flat_map(|bin| ["--bin", bin]))
+        .current_dir(folder())
+        .stdin(Stdio::null());
+    // Cargo tells its tests about their package; some build scripts would take that for a change.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let prefixes = [
+            "CARGO_PKG_",
+            "CARGO_MANIFEST_",
+            "CARGO_BIN_",
+            "CARGO_CRATE_",
+        ];
+        if prefixes.iter().any(|it| text.starts_with(it)) {
+            cargo.env_remove(&name);
+        }
+    }
+    let output = cargo
+        .output()
+        .doing(|| "cannot run cargo (is Rust installed? https://rustup.rs)")?;
+    if !output.status.success() {
+        return Err(Error::failed(format!(
+            "cannot build {package} ({}): {}",
+            options.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        )));
+    }
+    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// What cargo's messages say it built.
+fn executables(messages: &str) -> Vec<(String, PathBuf)> {
+    let messages = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    messages
+        .filter_map(|message| {
+            let path = message.get("executable")?.as_str()?.into();
+            let name = message.get("target")?.get("name")?.as_str()?.to_owned();
+            Some((name, path))
+        })
+        .collect()
+}
+
+fn folder() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_cargo_made_executable_is_a_program() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"a_library"},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"probe"},"executable":"/target/probe.exe"}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(
+            executables(messages),
+            [("probe".to_owned(), PathBuf::from("/target/probe.exe"))]
+        );
+    }
+
+    #[test]
+    fn the_workspace_is_where_its_lock_file_is() {
+        assert!(folder().join("Cargo.lock").is_file());
+    }
+}
