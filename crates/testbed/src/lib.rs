@@ -6,6 +6,7 @@
 //! by the [`warden`]. Nothing sleeps to wait: [`wait`] polls a condition and says what it last saw.
 
 pub mod arguments;
+pub mod chance;
 mod error;
 pub mod kubeconfig;
 pub mod node_double;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::machine_config::Unit;
 use evenkeel_plan::entry::Ids;
+pub(crate) use evenkeel_testbed::chance::{Chance, is_soak, seed};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config as Settings, RngAlgorithm, TestRng, TestRunner};
@@ -97,27 +98,6 @@ fn unit() -> impl Strategy<Value = Unit> {
         })
 }
 
-/// Whether to take the time for many more cases.
-pub(crate) fn is_soak() -> bool {
-    std::env::var_os("EVENKEEL_SOAK").is_some_and(|value| value != "0")
-}
-
-/// `EVENKEEL_SEED`, or the same each time; a soak has one of its own.
-pub(crate) fn seed() -> u64 {
-    let given = std::env::var("EVENKEEL_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    given.unwrap_or_else(|| {
-        if is_soak() {
-            std::time::SystemTime::UNIX_EPOCH
-                .elapsed()
-                .map_or(0, |since| u64::from(since.subsec_nanos()))
-        } else {
-            4
-        }
-    })
-}
-
 /// Tries `promise` on `usual` pairs, or on twenty times as many in a soak.
 pub(crate) fn for_pairs(usual: u32, promise: impl Fn(&Pair)) {
     let (seed, cases) = (seed(), if is_soak() { 20 * usual } else { usual });
@@ -138,20 +118,5 @@ pub(crate) fn for_pairs(usual: u32, promise: impl Fn(&Pair)) {
     });
     if let Err(error) = done {
         panic!("{error}");
-    }
-}
-
-/// Numbers by chance, the same for the same seed (`SplitMix64`).
-pub(crate) struct Chance(pub(crate) u64);
-
-impl Chance {
-    /// A number below `limit`.
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let limit = u64::try_from(limit.max(1)).unwrap();
-        usize::try_from((mixed ^ (mixed >> 31)) % limit).unwrap()
     }
 }
