@@ -1,6 +1,7 @@
 //! What the agent's command line says.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -33,6 +34,17 @@ pub(crate) struct ControllerArguments {
     /// Where the machine's root is: in a container, where it is mounted
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(crate) root: PathBuf,
+    /// How long one thing may take before /healthz says that the agent is stuck: at least 10s
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = stuck_after)]
+    pub(crate) stuck_after: Duration,
+}
+
+fn stuck_after(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_secs(10);
+    match evenkeel_api::duration::parse(text)? {
+        short if short < LEAST => Err(format!("{text} is too short: write at least 10s")),
+        duration => Ok(duration),
+    }
 }
 
 #[cfg(test)]
@@ -47,5 +59,11 @@ mod tests {
         let Command::Controller(controller) = line.command;
         assert_eq!(controller.node_name, "n1");
         assert_eq!(controller.root, PathBuf::from("/"));
+        assert_eq!(controller.stuck_after, Duration::from_mins(10));
+        for wrong in ["", "9s", "soon"] {
+            let line = ["agent", "controller", "--node-name", "n1", "--stuck-after"];
+            let refused = CommandLine::try_parse_from(line.into_iter().chain([wrong]));
+            assert!(refused.is_err(), "{wrong:?}");
+        }
     }
 }

@@ -63,6 +63,16 @@ impl State {
             .map_err(|source| Error::Journal { path, source })
     }
 
+    /// A note that somebody keeps beside the journal; nothing depends on it.
+    pub fn note<H: Host>(&self, host: &H, name: &str) -> Result<Option<Vec<u8>>> {
+        host.disk().read(&self.path(name))
+    }
+
+    /// Keeps a note under a name of its own. The folder is there once the machine was claimed.
+    pub fn keep_note<H: Host>(&self, host: &H, name: &str, text: &[u8]) -> Result<()> {
+        write_durably(host.disk(), &self.path(name), text)
+    }
+
     /// The contents with this hash, if the store has them.
     pub fn contents<H: Host>(&self, host: &H, hash: Hash) -> Result<Vec<u8>> {
         Store::new(host.disk(), &self.store).get(hash)

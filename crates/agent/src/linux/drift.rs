@@ -6,7 +6,7 @@ use evenkeel_host::verify::Finding;
 use evenkeel_host::watch::Event;
 use evenkeel_plan::linux_node::OnDrift;
 
-use super::tidings::{Tiding, shown};
+use super::tidings::Tiding;
 
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
@@ -18,8 +18,8 @@ pub(crate) struct Drift {
 
 impl Drift {
     /// What stands, path by path.
-    pub(crate) fn words(&self) -> Vec<String> {
-        self.standing.values().map(shown).collect()
+    pub(crate) fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.standing.values()
     }
 
     /// Takes note of a path that everybody was told of already.

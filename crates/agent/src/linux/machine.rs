@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use evenkeel_api::names::linux::{FORCE_FILE, OWN_STATE};
+use evenkeel_daemon::Heartbeat;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::linux::LinuxHost;
@@ -14,6 +15,11 @@ use evenkeel_plan::entry::Entry;
 use evenkeel_plan::journal::Direction;
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::targets::Targets;
+
+use super::logbook::Logbook;
+
+/// Beside the journal.
+const LOGBOOK: &str = "logbook";
 
 /// A machine with where our state is.
 #[derive(Debug)]
@@ -27,6 +33,8 @@ pub(crate) struct Machine {
 pub(crate) struct Standing {
     pub(crate) config: Option<String>,
     pub(crate) awaits_boot: bool,
+    /// The boot that it waited for has happened, and nobody had taken note of it yet.
+    pub(crate) has_booted: bool,
     /// What must stand where for it to be so.
     pub(crate) targets: Targets,
 }
@@ -66,12 +74,15 @@ impl Machine {
             None => {}
         }
         let boot = self.host.boot_id()?;
-        if !claim.record()?.awaits_boot(&boot) {
+        let before = claim.record()?;
+        let has_booted = before.written_in.is_some() && !before.awaits_boot(&boot);
+        if has_booted {
             claim.has_booted()?;
         }
         let record = claim.record()?;
         Ok(Standing {
             awaits_boot: record.awaits_boot(&boot),
+            has_booted,
             targets: record.targets(),
             config: record.config,
         })
@@ -108,13 +119,41 @@ impl Machine {
     }
 
     /// Carries `plan` out if it is still what leads to `config`; `false` if the machine has changed.
-    pub(crate) fn apply(&self, plan: &Plan, config: &Config, forced: bool) -> Result<bool> {
+    /// Every step is a sign of life.
+    pub(crate) fn apply(
+        &self,
+        plan: &Plan,
+        config: &Config,
+        forced: bool,
+        heart: &Heartbeat,
+    ) -> Result<bool> {
         let claim = Claim::take(&self.host, &self.state)?;
         if self.plan(config, forced)? != *plan {
             return Ok(false);
         }
-        claim.apply(plan, &config.contents, &mut |_| {})?;
+        claim.apply(plan, &config.contents, &mut |_| heart.beat())?;
         Ok(true)
+    }
+
+    /// What was written down of earlier updates; a new page where that cannot be read.
+    pub(crate) fn logbook(&self) -> Logbook {
+        match self.state.note(&self.host, LOGBOOK) {
+            Ok(text) => Logbook::read(&text.unwrap_or_default()),
+            Err(error) => {
+                tracing::warn!("{}", error.with_causes());
+                Logbook::default()
+            }
+        }
+    }
+
+    /// Writes it down. It is for people who look at numbers: what cannot be written is lost.
+    pub(crate) fn keep(&self, logbook: &Logbook) {
+        let kept = self
+            .state
+            .keep_note(&self.host, LOGBOOK, logbook.text().as_bytes());
+        if let Err(error) = kept {
+            tracing::warn!("{}", error.with_causes());
+        }
     }
 
     /// Boots the machine anew. What a force file asked for is written by now.

@@ -3,6 +3,7 @@
 mod cluster;
 mod doorman;
 mod drift;
+mod logbook;
 mod lookout;
 mod machine;
 mod numbers;
@@ -12,17 +13,20 @@ mod worker;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use evenkeel_daemon::{Daemon, Error, Result};
+use evenkeel_daemon::{Daemon, Error, Heartbeat, Result};
 use futures::future::{Either, select};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use self::cluster::Cluster;
 use self::machine::Machine;
 use self::numbers::Numbers;
 use self::worker::{Key, Turn, Worker};
 use crate::arguments::ControllerArguments;
+
+/// How often a worker without work says that it is alive; less than the shortest `--stuck-after`.
+const BEAT: Duration = Duration::from_secs(5);
 
 /// Keeps the node until the program is asked to stop.
 pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> Result<()> {
@@ -37,17 +41,21 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     let cluster = Cluster::new(daemon.client(), &arguments.node_name);
     let node = cluster.watch_node(keys.clone());
     let ready = daemon.health().check("node");
+    let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
+    let heart = Arc::new(heart);
     let machine = Arc::new(machine);
     let doorman = tokio::spawn(doorman::watch(Arc::clone(&machine), keys.clone()));
     let numbers = Numbers::shown_in(daemon.metrics());
     let events = daemon.events().clone();
-    let mut worker = Worker::new(cluster, machine, events, numbers, ready, keys);
+    let signs = (ready, Arc::clone(&heart));
+    let mut worker = Worker::new(cluster, machine, events, numbers, signs, keys);
     let mut turn = Turn::Rest;
     while !daemon.stop().is_asked() {
+        heart.beat();
         let key = match turn {
             Turn::Again => queue.try_recv().ok(),
-            Turn::Rest => until_stopped(daemon, queue.recv(), None).await,
-            Turn::After(pause) => until_stopped(daemon, queue.recv(), Some(pause)).await,
+            Turn::Rest => wait(daemon, &mut queue, &heart, None).await,
+            Turn::After(pause) => wait(daemon, &mut queue, &heart, Some(pause)).await,
         };
         if daemon.stop().is_asked() {
             break;
@@ -66,20 +74,25 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     Ok(())
 }
 
-/// The next key, or nothing if there is none in time or the program shall stop.
-async fn until_stopped(
+/// The next key, or nothing if there is none within `limit` or the program shall stop. Whoever waits
+/// for something to do is alive.
+async fn wait(
     daemon: &Daemon,
-    next: impl Future<Output = Option<Key>>,
+    queue: &mut UnboundedReceiver<Key>,
+    heart: &Heartbeat,
     limit: Option<Duration>,
 ) -> Option<Key> {
-    let limited = async {
-        match limit {
-            Some(limit) => tokio::time::timeout(limit, next).await.ok().flatten(),
-            None => next.await,
+    let until = limit.map(|limit| Instant::now() + limit);
+    loop {
+        heart.beat();
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let nap = left.unwrap_or(BEAT).min(BEAT);
+        let next = tokio::time::timeout(nap, queue.recv());
+        match select(pin!(next), pin!(daemon.stop().stopped())).await {
+            Either::Left((Ok(key), _)) => return key,
+            Either::Right(_) => return None,
+            Either::Left((Err(_), _)) if left.is_some_and(|left| left <= nap) => return None,
+            Either::Left((Err(_), _)) => {}
         }
-    };
-    match select(pin!(limited), pin!(daemon.stop().stopped())).await {
-        Either::Left((key, _)) => key,
-        Either::Right(_) => None,
     }
 }

@@ -1,11 +1,18 @@
 //! The agent's own numbers, for Prometheus.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use evenkeel_daemon::Metrics;
+use evenkeel_host::verify::Finding;
 use evenkeel_plan::linux_node::State;
+use evenkeel_plan::resource::Resource;
+use evenkeel_plan::targets::Part;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+
+use super::logbook::{Logbook, Stage};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StateLabels {
@@ -17,12 +24,28 @@ struct ReasonLabels {
     reason: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    class: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
+/// What managed paths are, as drift is counted.
+const CLASSES: [&str; 5] = ["file", "unit", "drop-in", "unit-link", "ssh-keys"];
+
 /// What an agent counts.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     state: Family<StateLabels, Gauge>,
-    drifted: Gauge,
+    drifted: Family<ClassLabels, Gauge>,
     events: Family<ReasonLabels, Counter>,
+    reboots: Counter,
+    drains: Counter,
+    update: Family<PhaseLabels, Gauge<f64, AtomicU64>>,
 }
 
 impl Numbers {
@@ -37,7 +60,7 @@ impl Numbers {
             );
             registry.register(
                 "evenkeel_node_drifted_paths",
-                "Managed paths that are not as declared and are not being healed",
+                "Managed paths that are not as declared and are not being healed, by what they are",
                 numbers.drifted.clone(),
             );
             registry.register(
@@ -45,7 +68,23 @@ impl Numbers {
                 "What was told of this node, by the reason of the Event",
                 numbers.events.clone(),
             );
+            registry.register(
+                "evenkeel_node_reboots",
+                "Boots that a configuration waited for, over the life of the machine",
+                numbers.reboots.clone(),
+            );
+            registry.register(
+                "evenkeel_node_drains",
+                "Times that pods were asked to leave, over the life of the machine",
+                numbers.drains.clone(),
+            );
+            registry.register(
+                "evenkeel_node_update_seconds",
+                "What the last update took, by phase",
+                numbers.update.clone(),
+            );
         });
+        numbers.have_drifted(&[]);
         numbers
     }
 
@@ -61,13 +100,44 @@ impl Numbers {
         }
     }
 
-    /// So many paths have drifted.
-    pub(crate) fn have_drifted(&self, paths: usize) {
-        self.drifted.set(i64::try_from(paths).unwrap_or(i64::MAX));
+    /// These paths have drifted, and no others.
+    pub(crate) fn have_drifted(&self, findings: &[&Finding]) {
+        for class in CLASSES {
+            let paths = findings.iter().filter(|it| class_of(it) == class).count();
+            self.drifted
+                .get_or_create(&ClassLabels { class })
+                .set(i64::try_from(paths).unwrap_or(i64::MAX));
+        }
     }
 
     /// Something was told, for `reason`.
     pub(crate) fn told(&self, reason: &'static str) {
         self.events.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    /// Shows what is in `logbook`.
+    pub(crate) fn show(&self, logbook: &Logbook) {
+        // They only ever grow, over boots too.
+        self.reboots
+            .inner()
+            .fetch_max(logbook.reboots, Ordering::Relaxed);
+        self.drains
+            .inner()
+            .fetch_max(logbook.drains, Ordering::Relaxed);
+        for stage in Stage::ALL {
+            let phase = stage.as_str();
+            let took = logbook.last.get(&stage).copied().unwrap_or_default();
+            self.update.get_or_create(&PhaseLabels { phase }).set(took);
+        }
+    }
+}
+
+fn class_of(finding: &Finding) -> &'static str {
+    match (&finding.part, &finding.resource) {
+        (Part::DropIn(_), _) => "drop-in",
+        (Part::Mask | Part::Enablement, _) => "unit-link",
+        (_, Resource::Unit(_)) => "unit",
+        (_, Resource::AuthorisedKeys(_)) => "ssh-keys",
+        _ => "file",
     }
 }

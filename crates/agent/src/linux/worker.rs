@@ -4,19 +4,20 @@ mod errands;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_api::names::annotation;
-use evenkeel_daemon::{Check, Events};
+use evenkeel_daemon::{Check, Events, Heartbeat};
 use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
 use evenkeel_host::{Error, memory};
-use evenkeel_plan::linux_node::{Drain, OnDrift, Phase, Reason, Report, Sight, Wanted};
+use evenkeel_plan::linux_node::{Drain, Failed, OnDrift, Phase, Reason, Report, Sight, Wanted};
 use evenkeel_plan::machine::Plan;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::cluster::{Cluster, OwnNode};
 use super::drift::Drift;
+use super::logbook::Logbook;
 use super::lookout::{Lookout, News};
 use super::machine::{Machine, Standing};
 use super::numbers::Numbers;
@@ -87,7 +88,9 @@ pub(crate) struct Worker {
     machine: Arc<Machine>,
     events: Events,
     numbers: Numbers,
+    logbook: Logbook,
     ready: Check,
+    heart: Arc<Heartbeat>,
     keys: UnboundedSender<Key>,
     node: Option<OwnNode>,
     standing: Option<Standing>,
@@ -112,15 +115,19 @@ impl Worker {
         machine: Arc<Machine>,
         events: Events,
         numbers: Numbers,
-        ready: Check,
+        (ready, heart): (Check, Arc<Heartbeat>),
         keys: UnboundedSender<Key>,
     ) -> Self {
+        let logbook = machine.logbook();
+        numbers.show(&logbook);
         Self {
             cluster,
             machine,
             events,
             numbers,
+            logbook,
             ready,
+            heart,
             keys,
             node: None,
             standing: None,
@@ -243,17 +250,21 @@ impl Worker {
             if !self.look_for(name).await? {
                 return Ok(Turn::Rest);
             }
+            self.logbook.heads_for(name, SystemTime::now());
             preflight = self.preflight().await?;
         } else if self.failure.is_none() && self.search.take().is_some() {
             memory::give_back();
         }
-        let drift: Vec<String> = if moves {
-            preflight.findings.iter().map(shown).collect()
+        let found: Vec<_> = if moves {
+            preflight.findings.iter().collect()
         } else {
-            self.drift.words()
+            self.drift.findings().collect()
         };
+        self.numbers.have_drifted(&found);
+        let drift: Vec<String> = found.into_iter().map(shown).collect();
         let sight = Sight {
             current: current.as_deref(),
+            settled: self.standing.is_some(),
             awaits_boot,
             wanted: match (&preflight.plan, target) {
                 (Some(Ok(plan)), Some(name)) => Wanted::Planned { name, plan },
@@ -263,17 +274,22 @@ impl Worker {
             drift: &drift,
             on_drift,
             forced: self.forced,
-            failed: self.failure.as_ref().map(|failure| &failure.reason),
+            failed: self.failure.as_ref().map(|failure| Failed {
+                reason: &failure.reason,
+                tries: self.failures,
+            }),
             drain: Drain {
                 asked: said(annotation::DESIRED_DRAIN),
                 applied: said(annotation::LAST_APPLIED_DRAIN),
             },
         };
         let phase = Phase::next(&sight);
-        self.numbers.have_drifted(drift.len());
         if let Some(report) = Report::of(&phase, &sight) {
             self.numbers.is_in(report.state);
             self.report(&node, &phase, &report).await?;
+        }
+        if self.logbook.comes_to(&phase, SystemTime::now()) {
+            self.keep_logbook().await?;
         }
         self.carry_out(phase, preflight).await
     }
@@ -290,6 +306,11 @@ impl Worker {
             return Ok(());
         }
         self.write(&changes).await?;
+        let asked = changes.get(annotation::DESIRED_DRAIN);
+        if asked.is_some_and(|asked| Drain::is_request(asked)) {
+            self.logbook.drains += 1;
+            self.keep_logbook().await?;
+        }
         if self.told.as_ref() != Some(phase) {
             let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
             let tiding = Tiding::of(phase, current);

@@ -36,7 +36,8 @@ async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes(
     for number in [
         "evenkeel_node_state{state=\"Degraded\"} 1",
         "evenkeel_node_state{state=\"Done\"} 0",
-        "evenkeel_node_drifted_paths 1",
+        "evenkeel_node_drifted_paths{class=\"file\"} 1",
+        "evenkeel_node_drifted_paths{class=\"unit\"} 0",
         "evenkeel_node_events_total{reason=\"ConfigDrift\"} 1",
     ] {
         assert!(metrics.contains(number), "{number} is not in {metrics}");

@@ -6,9 +6,12 @@ mod fleet;
 mod scene;
 
 mod drift;
+mod health;
 mod logins;
+mod oddities;
 mod outages;
 mod policy;
+mod power;
 mod refusals;
 mod updates;
 mod whole;

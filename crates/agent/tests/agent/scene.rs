@@ -137,6 +137,22 @@ impl Scene {
         Ok(scene)
     }
 
+    /// Adds to the agent's unit, and starts the agent anew.
+    pub(crate) fn drop_in(&self, name: &str, text: &str) -> Result<()> {
+        let path = format!("/etc/systemd/system/evenkeel-agent.service.d/{name}.conf");
+        self.node.write(&path, text)?;
+        self.node.run(&["systemctl", "daemon-reload"])?;
+        self.node
+            .run(&["systemctl", "restart", "evenkeel-agent.service"])
+            .map(|_| ())
+    }
+
+    /// Starts the agent anew, with these options more.
+    pub(crate) fn start_with(&self, options: &[&str]) -> Result<()> {
+        let options = options.join(" ");
+        self.drop_in("options", &format!("[Service]\nExecStart=\nExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/kubeconfig {options}\n"))
+    }
+
     /// Lets the agent log in otherwise.
     pub(crate) fn log_in(&self, login: &Kubeconfig) -> Result<()> {
         self.node
@@ -168,12 +184,17 @@ impl Scene {
         Ok(name)
     }
 
-    pub(crate) async fn replace_config(&self, config: &str, spec: Value) -> Result<()> {
+    pub(crate) async fn delete_config(&self, config: &str) -> Result<()> {
         let name = self.called(config);
         self.configs
             .delete(&name, &DeleteParams::default())
             .await
-            .doing(|| format!("cannot delete MachineConfig {name}"))?;
+            .map(|_| ())
+            .doing(|| format!("cannot delete MachineConfig {name}"))
+    }
+
+    pub(crate) async fn replace_config(&self, config: &str, spec: Value) -> Result<()> {
+        self.delete_config(config).await?;
         self.config(config, spec).await.map(|_| ())
     }
 
@@ -234,6 +255,19 @@ impl Scene {
         Ok(())
     }
 
+    /// Waits until there is a file of the node's own at `path`, closely and from outside.
+    pub(crate) async fn until_written(&self, path: &str) -> Result<()> {
+        let place = self.node.own_files().join(path.trim_start_matches('/'));
+        until_async(&format!("{path} to be written"), SOON, async || {
+            Ok(if place.exists() {
+                Look::Found(())
+            } else {
+                Look::NotYet("it is not there".to_owned())
+            })
+        })
+        .await
+    }
+
     /// Waits until the node is at `config`.
     pub(crate) async fn until_done(&self, config: &str, deadline: Duration) -> Result<Annotations> {
         let what = format!("node {} to be done with {config}", self.name);
@@ -291,10 +325,17 @@ impl Scene {
 
     /// The agent's numbers, as Prometheus reads them.
     pub(crate) fn metrics(&self) -> Result<String> {
-        let ask = "exec 3<>/dev/tcp/127.0.0.1/9180
-            printf 'GET /metrics HTTP/1.1\\r\\nHost: agent\\r\\nConnection: close\\r\\n\\r\\n' >&3
-            cat <&3";
-        self.node.run(&["bash", "-c", ask])
+        self.get("/metrics")
+    }
+
+    /// The whole answer of the agent to a request for this page.
+    pub(crate) fn get(&self, page: &str) -> Result<String> {
+        let ask = format!(
+            "exec 3<>/dev/tcp/127.0.0.1/9180
+            printf 'GET {page} HTTP/1.1\\r\\nHost: agent\\r\\nConnection: close\\r\\n\\r\\n' >&3
+            cat <&3"
+        );
+        self.node.run(&["bash", "-c", &ask])
     }
 
     /// What the agent has asked of the API server by now, watches and Leases apart.

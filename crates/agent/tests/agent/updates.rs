@@ -80,6 +80,20 @@ async fn a_file_is_written_after_the_drain_and_counts_after_the_boot() -> Result
     ] {
         scene.until_told(reason, words, SOON).await?;
     }
+    // Counted over the boot, which ended the program that asked for it.
+    let metrics = scene.metrics()?;
+    for number in [
+        "evenkeel_node_reboots_total 1",
+        "evenkeel_node_drains_total 1",
+    ] {
+        assert!(metrics.contains(number), "{number} is not in {metrics}");
+    }
+    for phase in ["drain", "apply", "reboot"] {
+        let name = format!("evenkeel_node_update_seconds{{phase=\"{phase}\"}} ");
+        let took = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        let took = took.and_then(|text| text.parse::<f64>().ok());
+        assert!(took.is_some_and(|it| it > 0.0), "{phase}: {took:?}");
+    }
     let events = scene.events().await?;
     let failed = events.iter().find(|(of, _)| of.ends_with("Failed"));
     assert_eq!(failed, None, "{events:#?}");
@@ -156,14 +170,9 @@ async fn an_agent_in_a_container_with_the_root_mounted_keeps_and_boots_the_machi
         return Ok(());
     };
     // As the DaemonSet runs it: another root, and the machine's own at /host.
-    scene.node.run(&[
-        "mkdir",
-        "-p",
-        "/etc/systemd/system/evenkeel-agent.service.d",
-        "/host",
-    ])?;
-    scene.node.write(
-        "/etc/systemd/system/evenkeel-agent.service.d/mounted.conf",
+    scene.node.run(&["mkdir", "/host"])?;
+    scene.drop_in(
+        "mounted",
         "[Service]
 BindPaths=/:/host:rbind
 TemporaryFileSystem=/run /home
@@ -172,10 +181,6 @@ ExecStart=
 ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/kubeconfig --root /host
 ",
     )?;
-    scene.node.run(&["systemctl", "daemon-reload"])?;
-    scene
-        .node
-        .run(&["systemctl", "restart", "evenkeel-agent.service"])?;
     scene.at_rest(spec(&[], &["ssh-ed25519 A"])).await?;
     assert_eq!(scene.node.read(KEYS)?, b"ssh-ed25519 A\n");
     let new = scene

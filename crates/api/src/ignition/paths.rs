@@ -30,10 +30,23 @@ impl Taken {
     }
 }
 
+/// Whether it begins with a drive or a share: the whole configuration is for another system then.
+fn is_of_windows(path: &str) -> bool {
+    let mut start = path.chars();
+    let has_drive = start.next().is_some_and(|it| it.is_ascii_alphabetic());
+    path.starts_with(r"\\") || has_drive && start.next() == Some(':')
+}
+
 /// Whether a file may be at this path at all.
 pub(super) fn judge(path: &str) -> Result<(), String> {
     if path.is_empty() {
         return Err("path is empty: give an absolute path".to_owned());
+    }
+    if is_of_windows(path) {
+        return Err(
+            "path is one of Windows, and this is for Linux nodes: begin it with /, or let no Linux node have this"
+                .to_owned(),
+        );
     }
     if !path.starts_with('/') {
         return Err("path is relative: begin it with /".to_owned());
@@ -160,6 +173,9 @@ mod tests {
         for (path, words) in [
             ("", "is empty"),
             ("etc/x", "is relative"),
+            (r"C:\k\kubelet.exe", "is one of Windows"),
+            ("c:/k", "is one of Windows"),
+            (r"\\share\k", "is one of Windows"),
             ("/etc/x/", "ends in a slash"),
             ("/", "ends in a slash"),
             ("//etc", "two slashes"),

@@ -13,6 +13,8 @@ use crate::resource::Resource;
 
 /// Differences and changes that are named one by one; the rest is counted.
 const NAMED: usize = 3;
+/// Tries that may fail before pods come back to a node that they left for it.
+const TRIES: u32 = 3;
 /// The longest name that the API takes.
 const LONGEST_NAME: usize = 253;
 
@@ -21,6 +23,8 @@ const LONGEST_NAME: usize = 253;
 pub struct Sight<'a> {
     /// The configuration that the machine was brought to.
     pub current: Option<&'a str>,
+    /// Whether it is known where the machine stands: what an earlier run left is finished or undone.
+    pub settled: bool,
     /// It is written, and counts only after a boot that has not happened yet.
     pub awaits_boot: bool,
     /// What it shall be.
@@ -32,9 +36,30 @@ pub struct Sight<'a> {
     /// A person wants everything written again, drift or not.
     pub forced: bool,
     /// Why the last try did not succeed, until it is time for the next one.
-    pub failed: Option<&'a Reason>,
+    pub failed: Option<Failed<'a>>,
     /// What was asked of the operator, and what it answered.
     pub drain: Drain<'a>,
+}
+
+/// A try that did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failed<'a> {
+    /// Why.
+    pub reason: &'a Reason,
+    /// How many did not, one after the other.
+    pub tries: u32,
+}
+
+impl Sight<'_> {
+    /// Whether a node that is degraded gives back the leave to be down that it asked for, so that the
+    /// others of its pool need not wait for somebody to look after it.
+    ///
+    /// It does not while it may still need the boot for which its pods left, nor while it tries again
+    /// within seconds.
+    fn gives_up_its_leave(&self) -> bool {
+        let waits_for_somebody = self.failed.is_none_or(|failed| failed.tries > TRIES);
+        self.settled && !self.awaits_boot && waits_for_somebody
+    }
 }
 
 /// What a node shall be.
@@ -73,6 +98,9 @@ impl OnDrift {
     }
 }
 
+/// How a request begins.
+const REQUEST: &str = "drain-";
+
 /// The two annotations by which pods leave and come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drain<'a> {
@@ -85,7 +113,12 @@ pub struct Drain<'a> {
 impl Drain<'_> {
     /// How pods are asked to leave for `target`.
     pub fn request(target: &str) -> String {
-        format!("drain-{target}")
+        format!("{REQUEST}{target}")
+    }
+
+    /// Whether pods are asked to leave by `text`.
+    pub fn is_request(text: &str) -> bool {
+        text.starts_with(REQUEST)
     }
 
     /// How they are let in again.
@@ -99,9 +132,9 @@ impl Drain<'_> {
         self.asked == Some(&request) && self.applied == Some(&request)
     }
 
-    /// Whether pods were asked to leave and nobody let them in since.
-    fn is_held(&self) -> bool {
-        self.asked.is_some_and(|asked| asked.starts_with("drain-"))
+    /// What pods were asked to leave for, if nobody let them in since.
+    fn held_for(&self) -> Option<&str> {
+        self.asked?.strip_prefix(REQUEST)
     }
 }
 
@@ -209,8 +242,8 @@ pub enum Phase {
 impl Phase {
     /// Decides.
     pub fn next(sight: &Sight<'_>) -> Self {
-        if let Some(reason) = sight.failed {
-            return Self::Degraded(reason.clone());
+        if let Some(failed) = sight.failed {
+            return Self::Degraded(failed.reason.clone());
         }
         if sight.awaits_boot {
             return Self::Reboot;

@@ -73,7 +73,10 @@ impl Report {
         };
         let drain = match phase {
             Phase::AwaitDrain { target, .. } => Some(Drain::request(target)),
-            Phase::Done { config } if sight.drain.is_held() => Some(Drain::release(config)),
+            Phase::Done { config } => sight.drain.held_for().map(|_| Drain::release(config)),
+            Phase::Degraded(_) if sight.gives_up_its_leave() => {
+                sight.drain.held_for().map(Drain::release)
+            }
             _ => None,
         };
         let current = sight.current.filter(|_| !sight.awaits_boot);

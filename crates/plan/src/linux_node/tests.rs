@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::names::annotation;
 
-use super::{Drain, OnDrift, Phase, Reason, Report, Sight, Wanted};
+use super::{Drain, Failed, OnDrift, Phase, Reason, Report, Sight, Wanted};
 use crate::disruption::{Action, Disruption};
 use crate::machine::{Change, ChangeAction, Plan};
 use crate::record::{BootId, Record};
@@ -33,6 +33,7 @@ fn file(actions: &[Action]) -> Plan {
 fn at_rest() -> Sight<'static> {
     Sight {
         current: Some(OLD),
+        settled: true,
         awaits_boot: false,
         wanted: Wanted::AsItIs,
         drift: &[],
@@ -202,6 +203,99 @@ fn pods_come_back_when_all_is_done_and_only_if_they_were_asked_to_leave() {
         };
         let report = Report::of(&Phase::next(&sight), &sight).unwrap();
         assert_eq!(report.drain.as_deref(), expected, "{asked:?}");
+    }
+}
+
+#[test]
+fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon() {
+    let reason = Reason::new("Failed", "the disk is full");
+    let drift = ["file /etc/a: contents differ".to_owned()];
+    let failed = |tries| {
+        Some(Failed {
+            reason: &reason,
+            tries,
+        })
+    };
+    let held = Sight {
+        drain: Drain {
+            asked: Some("drain-rendered-worker-2"),
+            applied: Some("drain-rendered-worker-2"),
+        },
+        ..at_rest()
+    };
+    let loud = file(&[Action::Drain, Action::Reboot]);
+    let wanted = Wanted::Planned {
+        name: NEW,
+        plan: &loud,
+    };
+    let back = Some("uncordon-rendered-worker-2");
+    for (what, sight, expected) in [
+        (
+            "its configuration went away",
+            Sight {
+                wanted: Wanted::Unfit(Reason::missing(NEW)),
+                ..held.clone()
+            },
+            back,
+        ),
+        (
+            "it drifted while pods left",
+            Sight {
+                wanted,
+                drift: &drift,
+                ..held.clone()
+            },
+            back,
+        ),
+        (
+            "it failed once",
+            Sight {
+                failed: failed(1),
+                ..held.clone()
+            },
+            None,
+        ),
+        (
+            "it failed over and over",
+            Sight {
+                failed: failed(4),
+                ..held.clone()
+            },
+            back,
+        ),
+        (
+            "it failed over and over to boot",
+            Sight {
+                failed: failed(9),
+                awaits_boot: true,
+                ..held.clone()
+            },
+            None,
+        ),
+        (
+            "nobody knows what it is at",
+            Sight {
+                failed: failed(9),
+                settled: false,
+                current: None,
+                ..held.clone()
+            },
+            None,
+        ),
+        (
+            "it never asked",
+            Sight {
+                failed: failed(9),
+                drain: Drain::default(),
+                ..held.clone()
+            },
+            None,
+        ),
+    ] {
+        let phase = Phase::next(&sight);
+        assert!(matches!(phase, Phase::Degraded(_)), "{what}: {phase:?}");
+        let report = Report::of(&phase, &sight).unwrap();
+        assert_eq!(report.drain.as_deref(), expected, "{what}");
     }
 }
 

@@ -26,6 +26,10 @@ impl Worker {
             }
         }
         let standing = self.on_machine(Machine::settle).await?;
+        if standing.has_booted {
+            self.logbook.reboots += 1;
+            self.keep_logbook().await?;
+        }
         self.forced = self.on_machine(Machine::is_forced).await?;
         self.drift = Drift::default();
         self.on_drift = on_drift;
@@ -126,14 +130,25 @@ impl Worker {
         }
         // Wherever this ends, that is found out anew.
         self.standing = None;
-        let forced = self.forced;
+        let (forced, heart) = (self.forced, Arc::clone(&self.heart));
         let applied = self
-            .on_machine(move |machine| machine.apply(&plan, &config, forced))
+            .on_machine(move |machine| machine.apply(&plan, &config, forced, &heart))
             .await?;
         if !applied {
             tracing::info!("the machine has changed since it was looked at; looking again");
         }
         Ok(())
+    }
+
+    /// Writes the logbook down, and shows what is in it.
+    pub(super) async fn keep_logbook(&self) -> Result<(), Trouble> {
+        let logbook = self.logbook.clone();
+        self.numbers.show(&logbook);
+        self.on_machine(move |machine| {
+            machine.keep(&logbook);
+            Ok(())
+        })
+        .await
     }
 
     /// Asks something of the machine, in a thread that may wait.
