@@ -35,7 +35,9 @@ pub(crate) struct ControllerArguments {
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(crate) root: PathBuf,
     /// How long one thing may take before /healthz says that the agent is stuck: at least 10s
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = stuck_after)]
+    ///
+    /// Everything it waits for has a shorter limit of its own, also the slowest pull of an image.
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = stuck_after)]
     pub(crate) stuck_after: Duration,
 }
 
@@ -59,7 +61,7 @@ mod tests {
         let Command::Controller(controller) = line.command;
         assert_eq!(controller.node_name, "n1");
         assert_eq!(controller.root, PathBuf::from("/"));
-        assert_eq!(controller.stuck_after, Duration::from_mins(10));
+        assert_eq!(controller.stuck_after, Duration::from_hours(1));
         for wrong in ["", "9s", "soon"] {
             let line = ["agent", "controller", "--node-name", "n1", "--stuck-after"];
             let refused = CommandLine::try_parse_from(line.into_iter().chain([wrong]));

@@ -198,11 +198,23 @@ fn a_cut_node_boots_again_with_its_files() -> Result<()> {
     let mut node = SystemdNode::boot("cut")?;
     let first = node.boot_id()?;
     node.install(Path::new(OWNER), "/usr/local/bin/probe")?;
+    let scratch = Scratch::new("copy")?;
+    let copy = scratch.path().join("local");
+    assert!(node.copy_while_off("/usr/local", &copy).is_err());
+    node.run(&["rm", "/etc/hostname"])?;
+    assert!(node.own_files().join("usr/local/bin/probe").is_file());
     node.cut()?;
     let Err(off) = node.run(&["true"]) else {
         panic!("a command ran on a node that is off");
     };
     assert_eq!(off.to_string(), "node cut is off");
+    node.copy_while_off("/usr/local", &copy)?;
+    let copied = std::fs::read(copy.join("bin/probe")).doing(|| "it was not copied")?;
+    assert!(copied == std::fs::read(OWNER).unwrap_or_default());
+    // What comes from the tree below is copied too, what was removed is not.
+    node.copy_while_off("/etc", &scratch.path().join("etc"))?;
+    assert!(scratch.path().join("etc/passwd").is_file());
+    assert!(!scratch.path().join("etc/hostname").exists());
 
     node.boot_again()?;
     assert_ne!(node.boot_id()?, first);
