@@ -20,6 +20,8 @@ const PROGRAM: Program = Program {
 
 fn main() -> Result<()> {
     let line = CommandLine::parse();
+    #[cfg(target_os = "linux")]
+    evenkeel_host::memory::share_one_heap();
     // One worker does one thing at a time; what blocks has threads of its own.
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
