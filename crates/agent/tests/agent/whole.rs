@@ -26,7 +26,7 @@ fn loud(text: &str) -> Value {
     wanted
 }
 
-/// Covers M01, M12.
+/// Covers M01.
 #[tokio::test]
 async fn a_file_and_a_unit_roll_out_with_the_pods_moved_first_and_let_in_again() -> Result<()> {
     if is_impossible()? {
