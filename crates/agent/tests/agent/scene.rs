@@ -255,10 +255,11 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until there is a file of the node's own at `path`, closely and from outside.
+    /// Waits until there is a file of the node's own at `path`, closely and from outside. An agent
+    /// whose API server was away asks again after half a minute at the latest.
     pub(crate) async fn until_written(&self, path: &str) -> Result<()> {
         let place = self.node.own_files().join(path.trim_start_matches('/'));
-        until_async(&format!("{path} to be written"), SOON, async || {
+        until_async(&format!("{path} to be written"), BOOT, async || {
             Ok(if place.exists() {
                 Look::Found(())
             } else {
