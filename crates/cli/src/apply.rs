@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use evenkeel_host::execute::{Claim, Progress};
 use evenkeel_host::linux::on_interrupt;
 use evenkeel_plan::disruption::Action;
 use evenkeel_plan::journal::Direction;
 use evenkeel_plan::machine::Plan;
-use evenkeel_plan::resource::Resource;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::{ApplyArguments, Format};
@@ -84,25 +83,11 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
     Ok(Ending::Well)
 }
 
-/// What an apply without a cluster cannot bring about is refused.
+/// What cannot be brought about here is refused.
 fn can_be_applied(plan: &Plan) -> Result<()> {
-    let beyond = plan
-        .changes
-        .iter()
-        .find(|change| !can_be_written(&change.resource));
-    beyond.map_or(Ok(()), |change| {
-        bail!(
-            "{} {}, and that is beyond an apply without a cluster: \
-             take it out of the configuration; nothing was touched",
-            change.resource,
-            change.why
-        )
+    plan.refusal().map_or(Ok(()), |refused| {
+        Err(anyhow::Error::new(refused).context("nothing was touched"))
     })
-}
-
-/// What an apply without a cluster can bring about by itself.
-fn can_be_written(resource: &Resource) -> bool {
-    !matches!(resource, Resource::OsImage | Resource::KernelArguments)
 }
 
 /// A bar that appears once it is worth looking at.

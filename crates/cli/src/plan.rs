@@ -50,6 +50,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Ending> {
 pub(crate) fn print(compared: &Compared, contents: &Contents, format: Format) -> Result<Ending> {
     let Compared { plan, seen } = compared;
     output::warn(&plan.warnings);
+    output::warn(&plan.beyond);
     let text = match format {
         Format::Text => output::plan_text(plan, &seen.contents, contents, Paint::for_stdout()),
         Format::Json | Format::Yaml => output::document(&output::PlanDocument::of(plan), format)?,

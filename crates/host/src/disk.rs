@@ -5,9 +5,10 @@
 //! them, and the simulated host can stop or forget between any two of them.
 
 use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::os::{Edits, Sight};
 use evenkeel_plan::record::BootId;
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Whether a path can hold others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,4 +103,37 @@ pub trait Host {
 
     /// Stops and starts a running unit; one that does not run is left alone.
     fn restart(&self, unit: &str) -> Result<()>;
+
+    /// What it boots.
+    fn os(&self) -> Result<Sight> {
+        Ok(Sight::Beyond(
+            "nothing can be staged on this kind of machine: take it out of the configuration"
+                .to_owned(),
+        ))
+    }
+
+    /// Makes the next boot bring `image`.
+    fn stage_image(&self, image: &str) -> Result<()> {
+        Err(Error::os(
+            format!("stage {image}"),
+            "nothing can be staged here",
+        ))
+    }
+
+    /// Changes the kernel's arguments for the next boot.
+    fn stage_arguments(&self, edits: &Edits) -> Result<()> {
+        let _ = edits;
+        Err(Error::os(
+            "stage kernel arguments",
+            "nothing can be staged here",
+        ))
+    }
+
+    /// Makes the next boot bring what runs now.
+    fn unstage(&self) -> Result<()> {
+        Err(Error::os(
+            "discard what is staged",
+            "nothing can be staged here",
+        ))
+    }
 }

@@ -26,6 +26,14 @@ pub enum Error {
         /// What it said.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// What manages the operating system said no.
+    #[error("cannot {doing}")]
+    Os {
+        /// What was tried: `stage quay.io/os:2`.
+        doing: String,
+        /// What it said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The configuration is not one this machine can go to.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -105,6 +113,7 @@ impl Error {
         match self {
             Self::Path { .. } => "PathFailed",
             Self::Services { .. } => "ServiceManagerFailed",
+            Self::Os { .. } => "OsFailed",
             Self::Refused(refused) => refused.category(),
             Self::Journal { .. } => "JournalUnreadable",
             Self::Lost { .. } => "ContentsLost",
@@ -127,6 +136,17 @@ impl Error {
             next = source.source();
         }
         text
+    }
+
+    /// An error of what manages the operating system.
+    pub fn os(
+        doing: impl Into<String>,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Os {
+            doing: doing.into(),
+            source: source.into(),
+        }
     }
 
     /// An error of the operating system on a path.

@@ -11,14 +11,16 @@ use evenkeel_plan::disruption::Action;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
 use evenkeel_plan::journal::{Direction, Journal, Move};
 use evenkeel_plan::machine::{Plan, above, folder_for};
+use evenkeel_plan::os::{Sight, is_about};
 use evenkeel_plan::record::{Labels, Record};
 use evenkeel_plan::resource::Resource;
+use evenkeel_plan::step::Step;
 use evenkeel_plan::targets::Targets;
 
 use crate::disk::{Disk, Host};
 use crate::place::{Placer, write_durably};
 use crate::store::Store;
-use crate::{Error, Result};
+use crate::{Error, Result, os};
 
 /// Where the journal and all it remembers is kept on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,13 +139,43 @@ impl<'a, H: Host> Claim<'a, H> {
         self.state.record(self.host)
     }
 
-    /// The boot that the configuration waited for has happened: it is the current one.
-    pub fn has_booted(&self) -> Result<()> {
-        let mut record = self.record()?;
-        if record.written_in.take().is_some() {
-            self.remember(&record)?;
+    /// Remembers that the machine is told to boot for what is staged.
+    pub fn is_told_to_boot(&self) -> Result<()> {
+        let record = self.record()?;
+        if record.staged.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.remember(&Record {
+            boots: record.boots + 1,
+            ..record
+        })
+    }
+
+    /// If the boot that the configuration waited for has happened, it is the current one. What was
+    /// staged for that boot and did not come with it is staged once more, and waits for the next.
+    pub fn take_note_of_boot(&self) -> Result<()> {
+        let (record, boot) = (self.record()?, self.host.boot_id()?);
+        if record.awaits_boot(&boot) || (record.written_in.is_none() && record.staged.is_empty()) {
+            return Ok(());
+        }
+        let booted = match record.staged.as_slice() {
+            [] => None,
+            _ => match self.host.os()? {
+                Sight::Deployments { booted, .. } => Some(booted),
+                // Nobody can say what this boot brought.
+                Sight::Beyond(_) => return Ok(()),
+            },
+        };
+        let (after, lost) = record.clone().after_boot(booted.as_ref());
+        if lost {
+            let journal = Journal::stage_again(&record, boot);
+            self.write_journal(&journal)?;
+            return self.run(journal, true, &mut |_| {});
+        }
+        if after == record {
+            return Ok(());
+        }
+        self.remember(&after)
     }
 
     /// Carries `plan` out. `contents` has the bytes of what is new.
@@ -156,6 +188,9 @@ impl<'a, H: Host> Claim<'a, H> {
         contents: &Contents,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<()> {
+        if let Some(refused) = plan.refusal() {
+            return Err(refused.into());
+        }
         let record = self.record()?;
         if plan.steps.is_empty() && record == plan.record {
             return Ok(());
@@ -181,7 +216,8 @@ impl<'a, H: Host> Claim<'a, H> {
     /// The security labels of what stands where `plan` will change something.
     fn labels(&self, plan: &Plan) -> Result<Labels> {
         let mut labels = Labels::new();
-        for step in plan.steps.iter().filter(|it| it.before != Entry::Absent) {
+        let stood = |step: &&Step| step.before != Entry::Absent && !is_about(step);
+        for step in plan.steps.iter().filter(stood) {
             if let Some(label) = self.host.disk().label(&step.path)? {
                 labels.insert(step.path.clone(), label);
             }
@@ -269,11 +305,15 @@ impl<'a, H: Host> Claim<'a, H> {
         let stops = journal.direction() == Direction::Forward;
         for (done, Move { step, entry, label }) in moves.into_iter().enumerate() {
             if stops && self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-                return Err((format!("{} ({})", step.resource, step.path), Error::Stopped));
+                return Err((name(step), Error::Stopped));
             }
-            placer
-                .put(&step.path, entry, label)
-                .map_err(|error| (format!("{} ({})", step.resource, step.path), error))?;
+            let put = if is_about(step) {
+                // Staging takes minutes, and nobody knows what happens meanwhile.
+                placer.sync().and_then(|()| os::put(self.host, step, entry))
+            } else {
+                placer.put(&step.path, entry, label)
+            };
+            put.map_err(|error| (name(step), error))?;
             progress(Progress {
                 done: done + 1,
                 steps,
@@ -372,6 +412,15 @@ impl<'a, H: Host> Claim<'a, H> {
 
     fn store(&self) -> Store<'a, H::Disk> {
         Store::new(self.host.disk(), &self.state.store)
+    }
+}
+
+/// A step, for whoever wants to know which one failed.
+fn name(step: &Step) -> String {
+    if is_about(step) {
+        step.resource.to_string()
+    } else {
+        format!("{} ({})", step.resource, step.path)
     }
 }
 

@@ -8,6 +8,7 @@ mod error;
 pub mod execute;
 pub mod memory;
 pub mod observe;
+mod os;
 mod place;
 pub mod simulated;
 mod store;

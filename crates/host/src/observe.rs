@@ -6,6 +6,7 @@ use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::disruption::rules;
 use evenkeel_plan::entry::{Entry, Names};
 use evenkeel_plan::machine::{self, Plan, Seen, above, interest};
+use evenkeel_plan::os;
 use evenkeel_plan::problem::Refused;
 use evenkeel_plan::record::Record;
 use evenkeel_plan::targets::{Facts, KEYS_USER, Part, Targets, targets};
@@ -59,7 +60,10 @@ pub fn compare<H: Host>(
     let record = state.record(host)?;
     let facts = facts(host, state, desired, &record)?;
     let targets = targets(desired, &facts).map_err(Refused)?;
-    let seen = look(host.disk(), &targets, &record, contents)?;
+    let mut seen = look(host.disk(), &targets, &record, contents)?;
+    if os::concerns(desired, &record) {
+        seen.os = Some(host.os()?);
+    }
     let plan = machine::plan(desired, &targets, contents, &seen, &record)?;
     Ok((plan, seen))
 }

@@ -78,7 +78,10 @@ impl<'a, D: Disk> Placer<'a, D> {
                 self.disk.rename(&temporary, path)?;
             }
             Entry::Other => return Ok(()),
-            Entry::Service(_) | Entry::Variable { .. } => {
+            Entry::Service(_)
+            | Entry::Variable { .. }
+            | Entry::Image { .. }
+            | Entry::Arguments { .. } => {
                 // Nothing that stands at a path.
                 let unsupported = std::io::ErrorKind::Unsupported;
                 return Err(Error::path("place", path, unsupported));

@@ -119,6 +119,16 @@ pub enum Entry {
         /// What it is set to.
         value: String,
     },
+    /// The image of the operating system. There is one, and it has no path.
+    Image {
+        /// As a configuration names it; empty for none.
+        reference: String,
+    },
+    /// The arguments of the kernel. There is one list, and it has no path.
+    Arguments {
+        /// All of them, those of the machine too.
+        arguments: Vec<String>,
+    },
     /// A device, a socket or a pipe: never ours.
     Other,
 }
@@ -211,6 +221,8 @@ impl Entry {
             Self::Directory { .. } => "a directory",
             Self::Service(_) => "a service",
             Self::Variable { .. } => "an environment variable",
+            Self::Image { .. } => "an image",
+            Self::Arguments { .. } => "kernel arguments",
             Self::Other => "a device, socket or pipe",
         }
     }

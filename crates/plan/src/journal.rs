@@ -121,6 +121,22 @@ impl Journal {
         self.direction
     }
 
+    /// Writes down that what `record` has staged, and did not come with a boot, is staged once more.
+    pub fn stage_again(record: &Record, boot: BootId) -> Self {
+        Self {
+            version: VERSION,
+            direction: Direction::Forward,
+            steps: record.staged.clone(),
+            actions: Vec::new(),
+            record: Record {
+                written_in: Some(boot),
+                ..record.clone()
+            },
+            labels: Labels::new(),
+            returning: Labels::new(),
+        }
+    }
+
     /// A step failed: from here on, back.
     pub fn turn_back(&mut self) {
         self.direction = Direction::Back;

@@ -12,6 +12,7 @@ pub mod journal;
 pub mod linux_node;
 pub mod machine;
 pub mod node;
+pub mod os;
 pub mod problem;
 pub mod record;
 pub mod render;

@@ -11,7 +11,8 @@ use std::fmt;
 use crate::desired::{Contents, Desired};
 use crate::disruption::{Action, Disruption, rules, together};
 use crate::entry::Entry;
-use crate::problem::Refused;
+use crate::os;
+use crate::problem::{Problem, Refused};
 use crate::record::{BootId, Record};
 use crate::resource::Resource;
 use crate::step::Step;
@@ -28,6 +29,8 @@ pub struct Seen {
     pub blocked: BTreeMap<String, String>,
     /// Contents that were seen, where somebody may want to compare them.
     pub contents: Contents,
+    /// The operating system, where it was looked at.
+    pub os: Option<os::Sight>,
 }
 
 impl Seen {
@@ -51,6 +54,7 @@ impl Seen {
             folders,
             blocked: BTreeMap::new(),
             contents: contents.clone(),
+            os: None,
         }
     }
 }
@@ -84,6 +88,8 @@ pub struct Plan {
     pub record: Record,
     /// What a person should know; it changes nothing.
     pub warnings: Vec<String>,
+    /// What of it cannot be done on this machine. While there is any, none of the plan is.
+    pub beyond: Vec<Problem>,
 }
 
 impl Plan {
@@ -102,9 +108,20 @@ impl Plan {
     /// Carried out in this boot: if it needs another one, that is remembered with it.
     #[must_use]
     pub fn carried_out_in(mut self, boot: BootId) -> Self {
-        let reboots = self.actions.contains(&Action::Reboot);
-        self.record.written_in = reboots.then_some(boot);
+        if self.actions.contains(&Action::Reboot) {
+            self.record.written_in = Some(boot);
+            let steps = self.steps.iter().filter(|step| os::is_about(step));
+            let staged: Vec<Step> = steps.cloned().collect();
+            if !staged.is_empty() {
+                self.record.staged = staged;
+            }
+        }
         self
+    }
+
+    /// Why this plan cannot be carried out on this machine, if it cannot.
+    pub fn refusal(&self) -> Option<Refused> {
+        (!self.beyond.is_empty()).then(|| Refused(self.beyond.clone()))
     }
 }
 
@@ -153,7 +170,7 @@ pub fn plan(
     seen: &Seen,
     record: &Record,
 ) -> Result<Plan, Refused> {
-    let (steps, after) = route::steps(desired, targets, seen, record)?;
+    let (mut steps, mut after) = route::steps(desired, targets, seen, record)?;
     let mut warnings = Vec::new();
     let mut actions = Vec::new();
     let mut changes = Vec::new();
@@ -168,35 +185,32 @@ pub fn plan(
         });
         actions.extend(needs);
     }
-    for (resource, old, new) in system_changes(desired, record) {
-        let needs = rules::REBOOT.to_vec();
-        let action = match (old.is_empty(), new.is_empty()) {
-            (true, _) => ChangeAction::Create,
-            (_, true) => ChangeAction::Delete,
-            _ => ChangeAction::Update,
-        };
-        let shown = |text: String| {
-            if text.is_empty() {
-                "none".to_owned()
-            } else {
-                text
-            }
-        };
-        let why = format!("is {}, should be {}", shown(old), shown(new));
+    let os = os::route(desired, seen.os.as_ref(), record, &mut after);
+    for (resource, action, why) in os.changes {
         changes.push(Change {
             resource,
             action,
             why,
-            disruption: rules::greatest(&needs),
+            disruption: rules::greatest(rules::REBOOT),
         });
-        actions.extend(needs);
+        actions.extend(rules::REBOOT.iter().cloned());
     }
+    if os.steps.is_empty() {
+        // Whatever waits for a boot goes on waiting for it.
+        after.staged.clone_from(&record.staged);
+        after.written_in.clone_from(&record.written_in);
+        after.boots = record.boots;
+    }
+    // Last: pulling an image may need the registries, the keys and the certificates that come with
+    // it, and nothing is staged that files could still turn back from.
+    steps.extend(os.steps);
     Ok(Plan {
         changes,
         steps,
         actions: together(actions),
         record: after,
         warnings,
+        beyond: os.beyond,
     })
 }
 
@@ -250,20 +264,4 @@ fn needs(steps: &[&Step], contents: &Contents, seen: &Seen) -> (Vec<Action>, Opt
     let new = step.after.hash();
     let new = new.and_then(|hash| contents.get(hash).or_else(|| seen.contents.get(hash)));
     rules::needs(step, old.unwrap_or_default(), new.unwrap_or_default())
-}
-
-fn system_changes(desired: &Desired, record: &Record) -> Vec<(Resource, String, String)> {
-    let arguments = (
-        record.kernel_arguments.join(" "),
-        desired.kernel_arguments.join(" "),
-    );
-    let image = (record.os_image_url.clone(), desired.os_image_url.clone());
-    [
-        (Resource::KernelArguments, arguments),
-        (Resource::OsImage, image),
-    ]
-    .into_iter()
-    .filter(|(_, (old, new))| old != new)
-    .map(|(resource, (old, new))| (resource, old, new))
-    .collect()
 }

@@ -9,8 +9,13 @@ use serde_json::Value;
 
 use crate::desired::Desired;
 use crate::entry::{Entry, Hash};
+use crate::os;
 use crate::resource::Resource;
+use crate::step::Step;
 use crate::targets::{Part, Target, Targets};
+
+/// How often a machine is told to boot for what does not arrive.
+const MOST_BOOTS: u32 = 2;
 
 /// The configuration a machine was brought to, and what is ours on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +27,14 @@ pub struct Record {
     pub owned: BTreeMap<String, Owned>,
     /// The operating system's image; empty for none.
     pub os_image_url: String,
+    /// The image before us, if it had a name: it comes back when the configuration names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os_image_before: Option<String>,
     /// The kernel's arguments.
     pub kernel_arguments: Vec<String>,
+    /// Those of them that were there before us, and stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel_arguments_before: Vec<String>,
     /// What stands in the configuration and may not change.
     pub unsupported: Vec<Standing>,
     /// The security labels of what stood at our paths before us, where it had one.
@@ -32,6 +43,17 @@ pub struct Record {
     /// The boot in which it was written, if it is current only after the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_in: Option<BootId>,
+    /// What was staged for that boot, until it has arrived.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub staged: Vec<Step>,
+    /// How often the machine was told to boot for it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub boots: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Security labels, by path.
@@ -69,7 +91,9 @@ impl Record {
             config: desired.name.clone(),
             owned: BTreeMap::new(),
             os_image_url: desired.os_image_url.clone(),
+            os_image_before: None,
             kernel_arguments: desired.kernel_arguments.clone(),
+            kernel_arguments_before: Vec::new(),
             unsupported: desired
                 .unsupported
                 .iter()
@@ -81,7 +105,37 @@ impl Record {
                 .collect(),
             labels: Labels::new(),
             written_in: None,
+            staged: Vec::new(),
+            boots: 0,
         }
+    }
+
+    /// Whether anything of the operating system is ours, or on its way.
+    pub fn concerns_os(&self) -> bool {
+        !self.os_image_url.is_empty()
+            || !self.kernel_arguments.is_empty()
+            || !self.staged.is_empty()
+    }
+
+    /// What is to be remembered when the boot that this waited for has happened, on a machine that
+    /// runs `booted`; and whether something was lost on the way and must be staged once more.
+    ///
+    /// A staged deployment is written down for good only by an orderly shutdown: a power cut loses
+    /// it. If it was lost in a boot that we asked for, one more is tried; what then has not arrived is
+    /// kept, and shows as a difference.
+    #[must_use]
+    pub fn after_boot(mut self, booted: Option<&os::Deployment>) -> (Self, bool) {
+        let arrived = booted
+            .is_none_or(|booted| self.staged.iter().all(|step| os::has_arrived(step, booted)));
+        let lost = self.written_in.is_some() && !arrived && self.boots < MOST_BOOTS;
+        if !lost {
+            self.written_in = None;
+            self.boots = 0;
+        }
+        if arrived {
+            self.staged.clear();
+        }
+        (self, lost)
     }
 
     /// Whether the machine must still boot before this configuration is current.
@@ -119,6 +173,7 @@ impl Record {
         });
         Self {
             owned: owned.collect(),
+            os_image_before: (!desired.os_image_url.is_empty()).then(String::new),
             ..Self::about(desired)
         }
     }

@@ -36,6 +36,8 @@ impl Step {
             (Entry::Service(_), Entry::Absent) => "remove service",
             (_, Entry::Variable { .. }) => "set variable",
             (Entry::Variable { .. }, Entry::Absent) => "remove variable",
+            (_, Entry::Image { .. }) => "stage image",
+            (_, Entry::Arguments { .. }) => "stage kernel arguments",
             (_, Entry::Absent) => "remove file",
             (_, Entry::Other) => "leave alone",
         }

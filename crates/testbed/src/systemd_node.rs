@@ -6,6 +6,7 @@
 mod cgroup;
 mod debian;
 mod identity;
+mod os_double;
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

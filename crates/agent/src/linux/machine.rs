@@ -14,6 +14,7 @@ use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::entry::Entry;
 use evenkeel_plan::journal::Direction;
 use evenkeel_plan::machine::Plan;
+use evenkeel_plan::os::{self, Sight};
 use evenkeel_plan::targets::Targets;
 
 use super::logbook::Logbook;
@@ -37,6 +38,8 @@ pub(crate) struct Standing {
     pub(crate) has_booted: bool,
     /// What must stand where for it to be so.
     pub(crate) targets: Targets,
+    /// What is not so and cannot be put back while the machine runs.
+    pub(crate) lasting: Vec<String>,
 }
 
 /// A configuration to go to, and its bytes.
@@ -76,16 +79,35 @@ impl Machine {
         let boot = self.host.boot_id()?;
         let before = claim.record()?;
         let has_booted = before.written_in.is_some() && !before.awaits_boot(&boot);
-        if has_booted {
-            claim.has_booted()?;
-        }
+        claim.take_note_of_boot()?;
         let record = claim.record()?;
         Ok(Standing {
             awaits_boot: record.awaits_boot(&boot),
             has_booted,
             targets: record.targets(),
+            lasting: Vec::new(),
             config: record.config,
         })
+    }
+
+    /// What is not as the record says and cannot be put back while the machine runs: what it booted,
+    /// and what systemd makes of its units.
+    pub(crate) fn lasting(&self) -> Result<Vec<String>> {
+        let record = self.state.record(&self.host)?;
+        let mut lasting = Vec::new();
+        if record.concerns_os() {
+            let untold = |why: &str| vec![format!("what is booted cannot be told: {why}")];
+            lasting = match self.host.os() {
+                Ok(Sight::Deployments { booted, .. }) => os::differences(&record, &booted),
+                Ok(Sight::Beyond(why)) => untold(&why),
+                Err(error) => untold(&error.with_causes()),
+            };
+        }
+        match self.host.unit_differences(&record.targets()) {
+            Ok(differences) => lasting.extend(differences),
+            Err(error) => lasting.push(error.with_causes()),
+        }
+        Ok(lasting)
     }
 
     /// Whether a person wants everything written again.
@@ -159,6 +181,8 @@ impl Machine {
     /// Boots the machine anew. What a force file asked for is written by now.
     pub(crate) fn reboot(&self) -> Result<()> {
         self.host.disk().remove(FORCE_FILE)?;
-        self.host.reboot()
+        let claim = Claim::take(&self.host, &self.state)?;
+        self.host.reboot()?;
+        claim.is_told_to_boot()
     }
 }

@@ -93,6 +93,11 @@ impl Tiding {
         Self::bad(Reason::DRIFT, "Watch", note)
     }
 
+    /// What runs is not as declared, and cannot be put back while it runs.
+    pub(crate) fn not_as_declared(words: &str) -> Self {
+        Self::bad(Reason::DRIFT, "Verify", words.to_owned())
+    }
+
     /// A path was put back.
     pub(crate) fn healed(finding: &Finding, difference: &str) -> Self {
         let note = format!("put back: {}{difference}", shown(finding));

@@ -30,6 +30,8 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How long after healing it is looked at again: somebody may be quicker than that to change it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How long after a node is degraded it is looked whether somebody has mended it, where nothing tells.
+const MENDED: Duration = Duration::from_secs(30);
 /// What the annotation of a node says that somebody has logged in to.
 const ACCESSED: &str = "accessed";
 /// A machine that has not gone down after this long is told again.
@@ -170,6 +172,7 @@ impl Worker {
             }
             Key::Login(login) => {
                 self.accessed = true;
+                self.numbers.was_logged_in_to();
                 self.tell(Tiding::logged_in(&login));
             }
             Key::Machine(News::ForceFile) => match self.machine.is_forced() {
@@ -237,6 +240,7 @@ impl Worker {
         let settled = self.settle(on_drift).await;
         if self.failure.is_none() {
             settled?;
+            self.look_again().await?;
         }
         let current = self.standing.as_ref().and_then(|it| it.config.clone());
         let awaits_boot = self.standing.as_ref().is_some_and(|it| it.awaits_boot);
@@ -262,7 +266,9 @@ impl Worker {
         };
         self.numbers.have_drifted(&found);
         let drift: Vec<String> = found.into_iter().map(shown).collect();
+        let lasting = self.standing.as_ref().map(|it| it.lasting.clone());
         let sight = Sight {
+            lasting: lasting.as_deref().unwrap_or_default(),
             current: current.as_deref(),
             settled: self.standing.is_some(),
             awaits_boot,
@@ -341,9 +347,12 @@ impl Worker {
                 self.failures = 0;
                 Ok(Turn::Rest)
             }
-            Phase::Degraded(_) => Ok(self.failure.as_ref().map_or(Turn::Rest, |failure| {
-                Turn::After(failure.again_at.saturating_duration_since(Instant::now()))
-            })),
+            Phase::Degraded(_) => {
+                let again = self.failure.as_ref().map_or(MENDED, |failure| {
+                    failure.again_at.saturating_duration_since(Instant::now())
+                });
+                Ok(Turn::After(again))
+            }
             Phase::Heal { .. } => {
                 self.heal(preflight.findings).await?;
                 Ok(Turn::After(LOOK_AGAIN))

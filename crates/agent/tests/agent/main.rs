@@ -9,6 +9,7 @@ mod drift;
 mod health;
 mod logins;
 mod oddities;
+mod os;
 mod outages;
 mod policy;
 mod power;

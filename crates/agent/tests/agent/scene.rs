@@ -153,6 +153,21 @@ impl Scene {
         self.drop_in("options", &format!("[Service]\nExecStart=\nExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/kubeconfig {options}\n"))
     }
 
+    /// Runs the agent as the DaemonSet does: with another root, and the machine's own at /host.
+    pub(crate) fn mount_the_root(&self) -> Result<()> {
+        self.node.run(&["mkdir", "/host"])?;
+        self.drop_in(
+            "mounted",
+            "[Service]
+BindPaths=/:/host:rbind
+TemporaryFileSystem=/run /home
+InaccessiblePaths=/etc/systemd
+ExecStart=
+ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/kubeconfig --root /host
+",
+        )
+    }
+
     /// Lets the agent log in otherwise.
     pub(crate) fn log_in(&self, login: &Kubeconfig) -> Result<()> {
         self.node

@@ -169,18 +169,7 @@ async fn an_agent_in_a_container_with_the_root_mounted_keeps_and_boots_the_machi
     let Some(mut scene) = Scene::start("mounted").await? else {
         return Ok(());
     };
-    // As the DaemonSet runs it: another root, and the machine's own at /host.
-    scene.node.run(&["mkdir", "/host"])?;
-    scene.drop_in(
-        "mounted",
-        "[Service]
-BindPaths=/:/host:rbind
-TemporaryFileSystem=/run /home
-InaccessiblePaths=/etc/systemd
-ExecStart=
-ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/kubeconfig --root /host
-",
-    )?;
+    scene.mount_the_root()?;
     scene.at_rest(spec(&[], &["ssh-ed25519 A"])).await?;
     assert_eq!(scene.node.read(KEYS)?, b"ssh-ed25519 A\n");
     let new = scene

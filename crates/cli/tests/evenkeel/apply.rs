@@ -257,9 +257,14 @@ fn an_image_is_not_written_to_a_tree_and_nothing_else_is_either() {
     assert_eq!(said.code, Some(1));
     assert!(
         said.err
-            .contains("os image is none, should be quay.io/os:2"),
+            .contains("os image: is none, should be quay.io/os:2"),
         "{}",
         said.err
     );
+    assert!(said.err.contains("without --root"), "{}", said.err);
     assert!(!scene.path("/etc/a").exists());
+    // It can be looked at all the same.
+    let plan = scene.on_root(&["plan", "-f", &config]);
+    assert_eq!(plan.code, Some(2), "{}", plan.err);
+    assert!(plan.out.contains("+ os image: is none"), "{}", plan.out);
 }

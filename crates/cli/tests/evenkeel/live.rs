@@ -211,3 +211,51 @@ fn a_reboot_is_only_asked_for_unless_it_is_wanted() -> Result<()> {
     );
     Ok(())
 }
+
+/// Covers M10.
+#[test]
+fn an_image_and_arguments_are_staged_and_counted_after_the_boot() -> Result<()> {
+    let Some(mut node) = node("stages")? else {
+        return Ok(());
+    };
+    node.install_os(&["rpm-ostree"], "quay.io/os:1", &["root=/dev/x"])?;
+    let config = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1",
+        "kind": "MachineConfig",
+        "metadata": { "name": "new" },
+        "spec": {
+            "osImageURL": "quay.io/os:2",
+            "kernelArguments": ["quiet"],
+            "config": files(&[("/etc/a", "a")]),
+        },
+    });
+    let done = apply(&node, &config)?;
+    assert!(
+        done.contains("~ os image: is quay.io/os:1, should be quay.io/os:2 [reboot]"),
+        "{done}"
+    );
+    assert!(done.contains("Reboot this machine to finish"), "{done}");
+    let verify = |node: &SystemdNode| {
+        let line = "evenkeel verify -f /root/config.json; echo \"exit $?\"";
+        node.run(&["sh", "-c", line])
+    };
+    let before = verify(&node)?;
+    assert!(
+        before.contains("is quay.io/os:1, should be quay.io/os:2, which the next boot brings"),
+        "{before}"
+    );
+    assert!(before.contains("exit 2"), "{before}");
+    node.reboot()?;
+    let after = verify(&node)?;
+    assert!(after.contains("Everything is as declared"), "{after}");
+    node.remove_os(&["rpm-ostree"])?;
+    let other = config.to_string().replace("os:2", "os:3");
+    node.write("/root/config.json", other)?;
+    let refused = node.run(&[PROGRAM, "apply", "-f", "/root/config.json"]);
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("os image") && refused.contains("neither rpm-ostree nor bootc"),
+        "{refused}"
+    );
+    Ok(())
+}

@@ -3,6 +3,7 @@
 mod disk;
 mod interrupt;
 mod logins;
+mod os;
 mod process;
 mod systemd;
 mod watch;
@@ -15,8 +16,13 @@ pub use logins::Login;
 pub use process::kill_when;
 pub use watch::{Stopper, Watcher};
 
+use evenkeel_plan::os::{Edits, Sight};
 use evenkeel_plan::record::BootId;
+use evenkeel_plan::resource::Resource;
+use evenkeel_plan::targets::Targets;
+use evenkeel_plan::units;
 
+use self::os::Os;
 use self::systemd::Systemd;
 use crate::disk::Host;
 use crate::{Error, Result};
@@ -24,11 +30,15 @@ use crate::{Error, Result};
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
+const OFFLINE: &str = "a tree that nobody runs cannot stage it: apply it on the running machine \
+    itself, without --root, or take it out of the configuration";
+
 /// A running Linux machine, or a tree of one that does not run.
 #[derive(Debug)]
 pub struct LinuxHost {
     disk: RootedDisk,
     systemd: Option<Systemd>,
+    os: Option<Os>,
 }
 
 impl LinuxHost {
@@ -37,6 +47,7 @@ impl LinuxHost {
         Ok(Self {
             disk: RootedDisk::open(Path::new("/"))?,
             systemd: Systemd::below(Path::new("/")),
+            os: Some(Os::below(Path::new("/"))),
         })
     }
 
@@ -45,6 +56,7 @@ impl LinuxHost {
         Ok(Self {
             disk: RootedDisk::open(root)?,
             systemd: Systemd::below(root),
+            os: Some(Os::below(root)),
         })
     }
 
@@ -53,6 +65,7 @@ impl LinuxHost {
         Ok(Self {
             disk: RootedDisk::open(root)?,
             systemd: None,
+            os: None,
         })
     }
 
@@ -65,6 +78,30 @@ impl LinuxHost {
             });
         };
         systemd.reboot()
+    }
+
+    /// What systemd makes of the units of `targets` that is not as these say, in words. A machine
+    /// without systemd makes nothing of them.
+    pub fn unit_differences(&self, targets: &Targets) -> Result<Vec<String>> {
+        let expected = units::expected(targets);
+        let Some(systemd) = self.systemd.as_ref().filter(|_| !expected.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let names: Vec<&str> = expected.keys().copied().collect();
+        let states = systemd.unit_states(&names)?;
+        let differences = expected
+            .iter()
+            .zip(states)
+            .filter_map(|((name, all), state)| {
+                let why = all.iter().find_map(|it| it.difference(state.as_deref()))?;
+                Some(format!("{}: {why}", Resource::Unit((*name).to_owned())))
+            });
+        Ok(differences.collect())
+    }
+
+    fn running_os(&self) -> Result<&Os> {
+        let os = self.os.as_ref();
+        os.ok_or_else(|| Error::os("stage anything", OFFLINE))
     }
 
     /// Watches `paths` for changes; whoever listens is first told to look at everything.
@@ -101,6 +138,25 @@ impl Host for LinuxHost {
         self.systemd
             .as_ref()
             .map_or(Ok(()), |systemd| systemd.restart(unit))
+    }
+
+    fn os(&self) -> Result<Sight> {
+        match &self.os {
+            Some(os) => os.look(),
+            None => Ok(Sight::Beyond(OFFLINE.to_owned())),
+        }
+    }
+
+    fn stage_image(&self, image: &str) -> Result<()> {
+        self.running_os()?.stage_image(image)
+    }
+
+    fn stage_arguments(&self, edits: &Edits) -> Result<()> {
+        self.running_os()?.stage_arguments(edits)
+    }
+
+    fn unstage(&self) -> Result<()> {
+        self.running_os()?.unstage()
     }
 }
 

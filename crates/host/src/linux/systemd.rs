@@ -15,6 +15,7 @@ const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
+const NO_SUCH_FILE: &str = "org.freedesktop.DBus.Error.FileNotFound";
 /// systemd itself gives a job 90 seconds; after this long it will not answer any more.
 const DEADLINE: Duration = Duration::from_mins(2);
 
@@ -60,6 +61,29 @@ impl Systemd {
     /// Stops and starts an active unit.
     pub(crate) fn restart(&self, unit: &str) -> Result<()> {
         wait_for(&format!("restart {unit}"), self.job("RestartUnit", unit))
+    }
+
+    /// What systemd makes of a unit's files: `enabled`, `disabled`, `masked`, …; nothing if it knows
+    /// none.
+    pub(crate) fn unit_states(&self, units: &[&str]) -> Result<Vec<Option<String>>> {
+        wait_for("ask systemd for its units", async {
+            let bus = self.connect().await?;
+            let manager = manager(&bus).await?;
+            let mut states = Vec::with_capacity(units.len());
+            for unit in units {
+                let state = manager.call("GetUnitFileState", &(unit,)).await;
+                states.push(match state {
+                    Ok(state) => Some(state),
+                    Err(zbus::Error::MethodError(name, _, _))
+                        if name.as_str() == NO_SUCH_FILE || name.as_str() == NO_SUCH_UNIT =>
+                    {
+                        None
+                    }
+                    Err(error) => return Err(error.into()),
+                });
+            }
+            Ok(states)
+        })
     }
 
     /// Boots the machine anew, in good order, through logind.
@@ -109,7 +133,7 @@ impl Systemd {
 }
 
 /// Talks to systemd from a thread that may wait. The connection lives as long as the talk.
-fn wait_for(doing: &str, talk: impl Future<Output = Result<(), Failure>>) -> Result<()> {
+fn wait_for<T>(doing: &str, talk: impl Future<Output = Result<T, Failure>>) -> Result<T> {
     let failed = |source: Failure| Error::Services {
         doing: doing.to_owned(),
         source,

@@ -8,6 +8,7 @@
 mod cut;
 mod disk;
 mod fault;
+mod os;
 mod services;
 #[cfg(test)]
 mod tests;
@@ -17,9 +18,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_plan::entry::Entry;
+use evenkeel_plan::os::{Edits, Sight};
+use evenkeel_plan::record::BootId;
 
 pub use cut::Chooser;
 pub use disk::{SimulatedDisk, SimulatedLock};
+pub use os::SimulatedOs;
 pub use services::{SimulatedServices, Told};
 
 use crate::Result;
@@ -32,6 +36,7 @@ use tree::{Node, Tree};
 pub struct SimulatedHost {
     disk: SimulatedDisk,
     services: SimulatedServices,
+    os: SimulatedOs,
     faults: Arc<Faults>,
 }
 
@@ -48,6 +53,7 @@ impl SimulatedHost {
         Self {
             disk: SimulatedDisk::of(Tree::new(), Arc::clone(&faults)),
             services: SimulatedServices::with(Arc::clone(&faults)),
+            os: SimulatedOs::with(Arc::clone(&faults)),
             faults,
         }
     }
@@ -57,6 +63,7 @@ impl SimulatedHost {
         Self {
             disk: SimulatedDisk::of(tree, Arc::clone(&faults)),
             services: self.services.again(Arc::clone(&faults)),
+            os: self.os.again(Arc::clone(&faults)),
             faults,
         }
     }
@@ -79,7 +86,18 @@ impl SimulatedHost {
     /// given how many ways there are and returns one of them, counted from 0.
     #[must_use]
     pub fn cut(&self, choose: Chooser<'_>) -> Self {
-        self.with(cut::cut(&self.disk.tree(), choose))
+        let after = self.with(cut::cut(&self.disk.tree(), choose));
+        after.os.is_cut(choose);
+        after
+    }
+
+    /// The machine after an orderly reboot: everything is durable, and what was staged runs.
+    #[must_use]
+    pub fn rebooted(&self) -> Self {
+        self.settle();
+        let after = self.snapshot();
+        after.os.boots();
+        after
     }
 
     /// Makes everything durable, as on a machine that has been running for a while.
@@ -126,6 +144,11 @@ impl SimulatedHost {
         &self.services
     }
 
+    /// Its operating system.
+    pub const fn operating_system(&self) -> &SimulatedOs {
+        &self.os
+    }
+
     /// Everything that stands on it, by path.
     pub fn tree(&self) -> BTreeMap<String, Entry> {
         self.disk.tree().all()
@@ -149,5 +172,25 @@ impl Host for SimulatedHost {
 
     fn restart(&self, unit: &str) -> Result<()> {
         self.services.tell(Told::Restart(unit.to_owned()))
+    }
+
+    fn boot_id(&self) -> Result<BootId> {
+        Ok(self.os.boot_id())
+    }
+
+    fn os(&self) -> Result<Sight> {
+        self.os.look()
+    }
+
+    fn stage_image(&self, image: &str) -> Result<()> {
+        self.os.stage_image(image)
+    }
+
+    fn stage_arguments(&self, edits: &Edits) -> Result<()> {
+        self.os.stage_arguments(edits)
+    }
+
+    fn unstage(&self) -> Result<()> {
+        self.os.unstage()
     }
 }

@@ -30,6 +30,13 @@ impl Config {
         self
     }
 
+    /// Boots this image with these arguments; empty for none.
+    pub(crate) fn boots(mut self, image: &str, arguments: &[&str]) -> Self {
+        image.clone_into(&mut self.0.os_image_url);
+        self.0.kernel_arguments = arguments.iter().map(|&it| it.to_owned()).collect();
+        self
+    }
+
     pub(crate) fn keys(mut self, keys: &[&str]) -> Self {
         self.0.ssh_keys = keys.iter().map(|&key| key.to_owned()).collect();
         self

@@ -7,11 +7,14 @@ use evenkeel_host::disk::{Disk, Folder, Host};
 use evenkeel_host::execute::{Claim, Progress, State};
 #[cfg(target_os = "linux")]
 use evenkeel_host::linux::RootedDisk;
-use evenkeel_host::simulated::{SimulatedHost, SimulatedLock, SimulatedServices, Told};
+use evenkeel_host::simulated::{
+    SimulatedHost, SimulatedLock, SimulatedOs, SimulatedServices, Told,
+};
 use evenkeel_host::{Error, Result, observe};
 use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::entry::{Entry, Ids};
 use evenkeel_plan::machine::Plan;
+use evenkeel_plan::os::{Edits, Sight};
 
 use crate::configs::Config;
 
@@ -153,6 +156,7 @@ impl Disk for AnyDisk {
 pub(crate) struct Machine {
     pub(crate) disk: AnyDisk,
     pub(crate) services: SimulatedServices,
+    pub(crate) os: SimulatedOs,
 }
 
 impl Host for Machine {
@@ -173,6 +177,22 @@ impl Host for Machine {
     fn restart(&self, unit: &str) -> Result<()> {
         self.services.tell(Told::Restart(unit.to_owned()))
     }
+
+    fn os(&self) -> Result<Sight> {
+        self.os.look()
+    }
+
+    fn stage_image(&self, image: &str) -> Result<()> {
+        self.os.stage_image(image)
+    }
+
+    fn stage_arguments(&self, edits: &Edits) -> Result<()> {
+        self.os.stage_arguments(edits)
+    }
+
+    fn unstage(&self) -> Result<()> {
+        self.os.unstage()
+    }
 }
 
 impl Machine {
@@ -183,6 +203,7 @@ impl Machine {
                 before_change: None,
             },
             services: SimulatedServices::default(),
+            os: SimulatedOs::default(),
         }
     }
 
@@ -335,7 +356,9 @@ pub(crate) fn planned<H: Host>(host: &H, config: &Config) -> Result<(Plan, Conte
 pub(crate) fn bring<H: Host>(host: &H, config: &Config) -> Result<()> {
     let state = state();
     let claim = Claim::take(host, &state)?;
+    claim.take_note_of_boot()?;
     let (plan, contents) = planned(host, config)?;
+    let plan = plan.carried_out_in(host.boot_id()?);
     claim.apply(&plan, &contents, &mut |_: Progress| {})
 }
 

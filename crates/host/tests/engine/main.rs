@@ -10,6 +10,8 @@ mod labels;
 #[cfg(test)]
 mod machine;
 
+#[cfg(test)]
+mod os_promises;
 #[cfg(all(test, target_os = "linux"))]
 mod power_cuts;
 #[cfg(test)]

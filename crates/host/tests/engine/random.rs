@@ -43,8 +43,13 @@ fn config() -> impl Strategy<Value = Config> {
         unit(),
         0..4,
     );
-    (files, units, 0..4_usize, 0..3_usize).prop_map(|(files, units, app, keys)| {
-        let mut config = Config::default().keys(&["ssh-ed25519 A", "ssh-ed25519 B"][..keys]);
+    let image = select(vec!["", "os:1", "os:2"]);
+    let arguments = prop::collection::vec(select(vec!["quiet", "a=1", "a=2"]), 0..4);
+    let small = (0..4_usize, 0..3_usize, image, arguments);
+    (files, units, small).prop_map(|(files, units, (app, keys, image, arguments))| {
+        let mut config = Config::default()
+            .keys(&["ssh-ed25519 A", "ssh-ed25519 B"][..keys])
+            .boots(image, &arguments);
         for (path, (contents, mode, owner)) in files {
             let owner = Ids {
                 user: owner,

@@ -5,6 +5,7 @@ use evenkeel_host::Error;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::Claim;
 use evenkeel_host::simulated::SimulatedHost;
+use evenkeel_plan::os::Deployment;
 
 use crate::configs::{Config, live_on};
 use crate::machine::{Machine, Tree, bring, planned, state, without_state};
@@ -13,8 +14,8 @@ use crate::random::{Chance, Pair, for_pairs};
 /// A machine on its way from one configuration to the next.
 struct Journey {
     start: SimulatedHost,
-    old: (Config, Tree),
-    new: (Config, Tree),
+    old: (Config, Tree, Deployment),
+    new: (Config, Tree, Deployment),
     /// How many changes the way takes.
     changes: usize,
     /// How many calls.
@@ -25,6 +26,9 @@ impl Journey {
     fn of((old, new, _): &Pair) -> Self {
         let start = lived_on();
         bring(&start, old).unwrap();
+        // An update begins on a machine that has booted what was staged for it.
+        let start = start.rebooted();
+        resume(&start).unwrap();
         Self::from(&start, old, new)
     }
 
@@ -37,9 +41,10 @@ impl Journey {
         start.settle();
         let end = start.snapshot();
         bring(&end, new).unwrap();
+        let next = |host: &SimulatedHost| host.operating_system().next();
         Self {
-            old: (old.clone(), without_state(start.tree())),
-            new: (new.clone(), without_state(end.tree())),
+            old: (old.clone(), without_state(start.tree()), next(start)),
+            new: (new.clone(), without_state(end.tree()), next(&end)),
             start: start.snapshot(),
             changes: end.changes(),
             calls: end.calls(),
@@ -62,15 +67,24 @@ impl Journey {
         assert!(resumed.is_ok(), "{what}: {resumed:?}");
         self.is_at_an_end(host, what);
         let later = host.cut(&mut |ways| chance.below(ways));
-        self.is_at_an_end(&later, &format!("{what}, and the power cut after that"));
+        let what = format!("{what}, and the power cut after that");
+        assert_eq!(
+            without_state(later.tree()),
+            without_state(host.tree()),
+            "{what}"
+        );
+        // What was staged may be lost, and is staged again.
+        resume(&later).unwrap();
+        self.is_at_an_end(&later, &what);
     }
 
     fn is_at_an_end(&self, host: &SimulatedHost, what: &str) {
         let tree = without_state(host.tree());
         let end = [&self.old, &self.new]
             .into_iter()
-            .find(|(_, expected)| *expected == tree);
-        let Some((config, _)) = end else {
+            .filter(|(_, expected, _)| *expected == tree)
+            .find(|(_, _, next)| boots_alike(next, &host.operating_system().next()));
+        let Some((config, ..)) = end else {
             let differs = |end: &Tree| -> Tree {
                 let both = tree.iter().chain(end);
                 both.filter(|(path, _)| tree.get(*path) != end.get(*path))
@@ -78,9 +92,12 @@ impl Journey {
                     .collect()
             };
             panic!(
-                "{what}: a mixture, from the old {:#?}, from the new {:#?}",
+                "{what}: a mixture, from the old {:#?}, from the new {:#?}; boots {:?}, old {:?}, new {:?}",
                 differs(&self.old.1),
-                differs(&self.new.1)
+                differs(&self.new.1),
+                host.operating_system().next(),
+                self.old.2,
+                self.new.2,
             );
         };
         let plan = planned(host, config).unwrap().0;
@@ -91,11 +108,26 @@ impl Journey {
 fn lived_on() -> SimulatedHost {
     let machine = Machine::simulated();
     live_on(&machine);
-    machine.into_simulated().unwrap()
+    let host = machine.into_simulated().unwrap();
+    host.operating_system().runs(Deployment {
+        image: Some("os:0".to_owned()),
+        arguments: vec!["root=/dev/sda".to_owned(), "quiet".to_owned()],
+    });
+    host
+}
+
+/// The same image and the same arguments; those of others may stand elsewhere among ours.
+fn boots_alike(one: &Deployment, other: &Deployment) -> bool {
+    let sorted = |deployment: &Deployment| {
+        let mut arguments = deployment.arguments.clone();
+        arguments.sort();
+        arguments
+    };
+    one.image == other.image && sorted(one) == sorted(other)
 }
 
 fn resume<H: Host>(host: &H) -> Result<(), Error> {
-    Claim::take(host, &state()).map(|_| ())
+    Claim::take(host, &state())?.take_note_of_boot()
 }
 
 /// Covers M09, X05.

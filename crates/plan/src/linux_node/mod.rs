@@ -9,7 +9,6 @@ use evenkeel_api::names::linux::FORCE_FILE;
 
 use crate::disruption::Action;
 use crate::machine::Plan;
-use crate::resource::Resource;
 
 /// Differences and changes that are named one by one; the rest is counted.
 const NAMED: usize = 3;
@@ -31,7 +30,10 @@ pub struct Sight<'a> {
     pub wanted: Wanted<'a>,
     /// What is not as the current configuration says, in words, and is not being healed.
     pub drift: &'a [String],
-    /// What is done about that before an update.
+    /// What is not as it says and cannot be put back while the machine runs: what it booted, and what
+    /// systemd makes of a unit.
+    pub lasting: &'a [String],
+    /// What is done about drift before an update.
     pub on_drift: OnDrift,
     /// A person wants everything written again, drift or not.
     pub forced: bool,
@@ -191,14 +193,14 @@ impl Reason {
     }
 
     /// Paths that are not as `config` says.
-    fn drifted(config: Option<&str>, drift: &[String]) -> Self {
+    fn drifted(config: Option<&str>, drift: &[&String]) -> Self {
         let config = config.unwrap_or("the configuration");
         Self::new(
             Self::DRIFT,
             format!(
                 "not as {config} declares: {}: put it back, or create {FORCE_FILE} to have \
                  everything written again with a drain and a reboot (`evenkeel verify` shows all)",
-                some_of(drift.iter().cloned())
+                some_of(drift.iter().map(ToString::to_string))
             ),
         )
     }
@@ -253,8 +255,14 @@ impl Phase {
         {
             return Self::Degraded(reason);
         }
-        let drift = (!sight.drift.is_empty() && !sight.forced)
-            .then(|| Reason::drifted(sight.current, sight.drift));
+        let drift: Vec<&String> = sight.lasting.iter().chain(sight.drift).collect();
+        let on_drift = if sight.lasting.is_empty() {
+            sight.on_drift
+        } else {
+            OnDrift::Degrade
+        };
+        let drift =
+            (!drift.is_empty() && !sight.forced).then(|| Reason::drifted(sight.current, &drift));
         match (&sight.wanted, drift) {
             (Wanted::Unfit(reason), _) => Self::Degraded(reason.clone()),
             (Wanted::AsItIs, Some(reason)) => Self::Degraded(reason),
@@ -264,7 +272,7 @@ impl Phase {
                 },
                 None => Self::Unmanaged,
             },
-            (Wanted::Planned { name, .. }, Some(reason)) => match sight.on_drift {
+            (Wanted::Planned { name, .. }, Some(reason)) => match on_drift {
                 OnDrift::Degrade => Self::Degraded(reason),
                 OnDrift::Heal => Self::Heal {
                     target: (*name).to_owned(),
@@ -282,22 +290,11 @@ impl Phase {
     }
 }
 
-/// What no agent can bring about on this host, if the plan has any of it.
+/// What cannot be brought about on this machine, if the plan has any of it.
 fn beyond(plan: &Plan) -> Option<Reason> {
-    let change = plan.changes.iter().find(|change| {
-        matches!(
-            change.resource,
-            Resource::OsImage | Resource::KernelArguments
-        )
-    })?;
-    Some(Reason::new(
-        "OsChangeUnsupported",
-        format!(
-            "the {} {}, and this agent cannot stage that: take it out of the configuration, \
-             or provision the machine anew; nothing was touched",
-            change.resource, change.why
-        ),
-    ))
+    let refused = plan.refusal()?;
+    let text = format!("{refused}; nothing was touched");
+    Some(Reason::new("OsChangeUnsupported", text))
 }
 
 /// What a plan does, in one line.

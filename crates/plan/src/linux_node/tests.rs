@@ -5,6 +5,7 @@ use evenkeel_api::names::annotation;
 use super::{Drain, Failed, OnDrift, Phase, Reason, Report, Sight, Wanted};
 use crate::disruption::{Action, Disruption};
 use crate::machine::{Change, ChangeAction, Plan};
+use crate::problem::Problem;
 use crate::record::{BootId, Record};
 use crate::resource::Resource;
 
@@ -23,6 +24,7 @@ fn plan(resource: Resource, actions: &[Action]) -> Plan {
         actions: actions.to_vec(),
         record: Record::default(),
         warnings: Vec::new(),
+        beyond: Vec::new(),
     }
 }
 
@@ -37,6 +39,7 @@ fn at_rest() -> Sight<'static> {
         awaits_boot: false,
         wanted: Wanted::AsItIs,
         drift: &[],
+        lasting: &[],
         on_drift: OnDrift::Degrade,
         forced: false,
         failed: None,
@@ -171,12 +174,62 @@ fn a_boot_comes_before_everything_else_and_currents_name_waits_for_it() {
 
 #[test]
 fn an_operating_system_that_cannot_be_staged_is_refused_before_anything_is_asked() {
-    for resource in [Resource::OsImage, Resource::KernelArguments] {
-        let beyond = plan(resource, &[Action::Drain, Action::Reboot]);
-        assert!(
-            matches!(Phase::next(&towards(&beyond)), Phase::Degraded(reason) if reason.category == "OsChangeUnsupported")
-        );
+    let reboot = [Action::Drain, Action::Reboot];
+    let staged = plan(Resource::OsImage, &reboot);
+    assert!(matches!(
+        Phase::next(&towards(&staged)),
+        Phase::AwaitDrain { .. }
+    ));
+    let problem = Problem::new(
+        "os image",
+        "",
+        "is a, should be b, but there is no rpm-ostree",
+    );
+    let beyond = Plan {
+        beyond: vec![problem],
+        ..staged
+    };
+    let Phase::Degraded(reason) = Phase::next(&towards(&beyond)) else {
+        panic!("it was taken for possible");
+    };
+    assert_eq!(reason.category, "OsChangeUnsupported");
+    assert!(
+        reason.text.contains("os image: is a, should be b, but"),
+        "{}",
+        reason.text
+    );
+}
+
+#[test]
+fn what_cannot_be_put_back_degrades_a_node_that_heals_as_well() {
+    let lasting = ["os image: a is booted, should be b".to_owned()];
+    let quiet = file(&[]);
+    for on_drift in [OnDrift::Degrade, OnDrift::Heal] {
+        for wanted in [
+            Wanted::AsItIs,
+            Wanted::Planned {
+                name: NEW,
+                plan: &quiet,
+            },
+        ] {
+            let sight = Sight {
+                lasting: &lasting,
+                on_drift,
+                wanted,
+                ..at_rest()
+            };
+            let Phase::Degraded(reason) = Phase::next(&sight) else {
+                panic!("it was overlooked");
+            };
+            assert!(reason.text.contains(&lasting[0]), "{}", reason.text);
+        }
     }
+    let forced = Sight {
+        lasting: &lasting,
+        forced: true,
+        ..towards(&quiet)
+    };
+    assert!(matches!(Phase::next(&forced), Phase::Apply { .. }));
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl Worker {
                 blocking(move || lookout.stop()).await?;
             }
         }
-        let standing = self.on_machine(Machine::settle).await?;
+        let mut standing = self.on_machine(Machine::settle).await?;
         if standing.has_booted {
             self.logbook.reboots += 1;
             self.keep_logbook().await?;
@@ -34,6 +34,10 @@ impl Worker {
         self.drift = Drift::default();
         self.on_drift = on_drift;
         if !standing.awaits_boot {
+            standing.lasting = self.on_machine(Machine::lasting).await?;
+            for words in &standing.lasting {
+                self.tell(Tiding::not_as_declared(words));
+            }
             let targets = standing.targets.clone();
             let findings = self
                 .on_machine(move |machine| Ok(machine.drift(&targets)))
@@ -61,6 +65,21 @@ impl Worker {
             }
         }
         self.standing = Some(standing);
+        Ok(())
+    }
+
+    /// Looks again at what could not be put back: somebody may have mended it.
+    pub(super) async fn look_again(&mut self) -> Result<(), Trouble> {
+        if self
+            .standing
+            .as_ref()
+            .is_some_and(|it| !it.lasting.is_empty())
+        {
+            let lasting = self.on_machine(Machine::lasting).await?;
+            if let Some(standing) = &mut self.standing {
+                standing.lasting = lasting;
+            }
+        }
         Ok(())
     }
 

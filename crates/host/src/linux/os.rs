@@ -1,0 +1,164 @@
+//! The operating system of a Linux machine through the program that manages it: rpm-ostree, or bootc
+//! where there is no rpm-ostree.
+//!
+//! From a container the machine's own programs are run with the machine's root as theirs. Every run
+//! has a deadline, and the last words of one that fails are in the error.
+
+mod run;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenkeel_plan::os::{Deployment, Edits, Sight, split};
+
+use self::run::Program;
+use crate::{Error, Result};
+
+/// How long it may take to say what is there.
+const LOOK: Duration = Duration::from_mins(2);
+/// How long an image may take to come over a slow network.
+const PULL: Duration = Duration::from_mins(30);
+/// How long a deployment may take to be made, or to go.
+const CHANGE: Duration = Duration::from_mins(10);
+
+/// Where the programs of a machine are.
+const FOLDERS: [&str; 3] = ["usr/bin", "usr/sbin", "usr/local/bin"];
+
+/// What manages the operating system of the machine whose root is at `root`.
+#[derive(Debug)]
+pub(crate) struct Os {
+    root: PathBuf,
+}
+
+enum Manager {
+    RpmOstree,
+    Bootc,
+}
+
+impl Os {
+    pub(crate) fn below(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// Looked for each time: somebody may install one.
+    fn manager(&self) -> Option<Manager> {
+        let has = |name: &str| {
+            FOLDERS
+                .iter()
+                .any(|folder| self.root.join(folder).join(name).symlink_metadata().is_ok())
+        };
+        match (has("rpm-ostree"), has("bootc")) {
+            (true, _) => Some(Manager::RpmOstree),
+            (false, true) => Some(Manager::Bootc),
+            (false, false) => None,
+        }
+    }
+
+    /// What runs, and what the next boot brings.
+    pub(crate) fn look(&self) -> Result<Sight> {
+        match self.manager() {
+            None => Ok(Sight::Beyond(
+                "this machine has neither rpm-ostree nor bootc: install the one that manages it, \
+                 or take this out of the configuration"
+                    .to_owned(),
+            )),
+            Some(Manager::RpmOstree) => {
+                let images = self.ask(&["rpm-ostree", "status", "--json"], status::rpm_ostree)?;
+                let arguments = self.ask(&["rpm-ostree", "kargs"], |text| {
+                    Ok(status::lasting(split(&[text])))
+                })?;
+                Ok(Sight::Deployments {
+                    booted: Deployment {
+                        image: images.booted,
+                        arguments: self.booted_arguments()?,
+                    },
+                    next: Deployment {
+                        image: images.next,
+                        arguments,
+                    },
+                    arguments_beyond: None,
+                })
+            }
+            Some(Manager::Bootc) => {
+                let status = ["bootc", "status", "--format", "json"];
+                let images = self.ask(&status, status::bootc)?;
+                let arguments = self.booted_arguments()?;
+                Ok(Sight::Deployments {
+                    booted: Deployment {
+                        image: images.booted,
+                        arguments: arguments.clone(),
+                    },
+                    next: Deployment {
+                        image: images.next,
+                        arguments,
+                    },
+                    arguments_beyond: Some(
+                        "this machine has bootc alone, which takes kernel arguments from the image: \
+                         put them into its /usr/lib/bootc/kargs.d, or install rpm-ostree"
+                            .to_owned(),
+                    ),
+                })
+            }
+        }
+    }
+
+    /// What the kernel was started with.
+    fn booted_arguments(&self) -> Result<Vec<String>> {
+        let path = self.root.join("proc/cmdline");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| Error::path("read", path.display().to_string(), error))?;
+        Ok(status::lasting(split(&[text])))
+    }
+
+    pub(crate) fn stage_image(&self, image: &str) -> Result<()> {
+        if let Some(Manager::Bootc) = self.manager() {
+            return self.tell(&["bootc", "switch", "--", image], PULL);
+        }
+        let named = status::reference(image);
+        self.tell(&["rpm-ostree", "rebase", &named], PULL)
+    }
+
+    pub(crate) fn stage_arguments(&self, edits: &Edits) -> Result<()> {
+        let delete = edits.delete.iter().map(|it| format!("--delete={it}"));
+        let append = edits.append.iter().map(|it| format!("--append={it}"));
+        let edits: Vec<String> = delete.chain(append).collect();
+        let line = ["rpm-ostree", "kargs"].into_iter();
+        let line: Vec<&str> = line.chain(edits.iter().map(String::as_str)).collect();
+        self.tell(&line, CHANGE)
+    }
+
+    /// bootc has no word for this, but keeps its deployments in ostree, where the first is the staged.
+    pub(crate) fn unstage(&self) -> Result<()> {
+        match self.manager() {
+            Some(Manager::Bootc) => self.tell(&["ostree", "admin", "undeploy", "0"], CHANGE),
+            _ => self.tell(&["rpm-ostree", "cleanup", "--pending"], CHANGE),
+        }
+    }
+
+    fn tell(&self, line: &[&str], deadline: Duration) -> Result<()> {
+        self.program(line)
+            .run(deadline)
+            .map(|_| ())
+            .map_err(|why| failed(line, why))
+    }
+
+    fn ask<T>(&self, line: &[&str], read: impl FnOnce(&str) -> Result<T, String>) -> Result<T> {
+        let program = self.program(line);
+        let text = program.run(LOOK).map_err(|why| failed(line, why))?;
+        read(&text).map_err(|why| failed(line, why))
+    }
+
+    fn program<'a>(&'a self, line: &'a [&'a str]) -> Program<'a> {
+        Program {
+            root: &self.root,
+            line,
+        }
+    }
+}
+
+fn failed(line: &[&str], why: String) -> Error {
+    Error::os(format!("run `{}`", line.join(" ")), why)
+}
