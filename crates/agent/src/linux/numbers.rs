@@ -46,6 +46,7 @@ pub(crate) struct Numbers {
     reboots: Counter,
     drains: Counter,
     update: Family<PhaseLabels, Gauge<f64, AtomicU64>>,
+    login: Gauge,
 }
 
 impl Numbers {
@@ -83,6 +84,11 @@ impl Numbers {
                 "What the last update took, by phase",
                 numbers.update.clone(),
             );
+            registry.register(
+                "evenkeel_node_ssh_login_timestamp_seconds",
+                "When somebody last logged in over SSH, 0 if nobody did since this program started",
+                numbers.login.clone(),
+            );
         });
         numbers.have_drifted(&[]);
         numbers
@@ -108,6 +114,13 @@ impl Numbers {
                 .get_or_create(&ClassLabels { class })
                 .set(i64::try_from(paths).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Somebody logged in over SSH just now.
+    pub(crate) fn was_logged_in_to(&self) {
+        let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+        let seconds = since.map_or(0, |since| since.as_secs());
+        self.login.set(i64::try_from(seconds).unwrap_or(i64::MAX));
     }
 
     /// Something was told, for `reason`.
