@@ -3,14 +3,17 @@
 //! This crate does no I/O: it opens no file, no socket and no clock, and builds without an async
 //! runtime. Text comes in, typed values or errors that name the place come out.
 
+pub mod crds;
 pub mod document;
 pub mod duration;
 mod ignition;
 mod located;
 pub mod machine_config;
+pub mod machine_config_pool;
 pub mod names;
 mod problem;
 pub mod readiness;
+pub mod selector;
 pub mod services;
 mod shape;
 pub mod version;

@@ -38,6 +38,8 @@ pub mod annotation {
     pub const SYSTEM_EXTENSIONS: &str = "evenkeel.dev/system-extensions";
     /// The readiness rules that hold the taint.
     pub const READINESS_OWNERS: &str = "evenkeel.dev/readiness-owners";
+    /// On a rendered `MachineConfig`: SHA-256 of what we wrote, by which an edit is noticed.
+    pub const CONTENT_HASH: &str = "evenkeel.dev/content-hash";
     /// On a pool: how long a drain may take before it is reported.
     pub const DRAIN_TIMEOUT: &str = "evenkeel.dev/drain-timeout";
     /// On a pool: `proceed` goes ahead when a drain has taken too long.
@@ -63,6 +65,12 @@ pub mod label {
     pub const APP_NAME: &str = "app.kubernetes.io/name";
     /// The operating system of a node: `linux` or `windows`. Kubernetes' own.
     pub const OS: &str = "kubernetes.io/os";
+    /// The zone of a node. Kubernetes' own.
+    pub const ZONE: &str = "topology.kubernetes.io/zone";
+    /// On a `MachineConfig`: the pool that it is for, by the pool's own selector.
+    pub const ROLE: &str = "machineconfiguration.openshift.io/role";
+    /// Marks the `MachineConfigs` that were rendered by us; their owner is the pool.
+    pub const RENDERED: &str = "evenkeel.dev/rendered";
     /// Marks the services ConfigMaps of ours.
     pub const SERVICES: &str = "evenkeel.dev/services";
     /// Marks Machines that run Windows.
@@ -116,6 +124,24 @@ pub mod object {
     pub const WINDOWS_POOL: &str = "windows";
     /// Namespace of the Leases of extensions and agents.
     pub const EXTENSIONS_NAMESPACE: &str = "node-extensions";
+}
+
+/// Pools of Linux nodes whose names mean something.
+pub mod pool {
+    /// The control plane, which wins over every other pool.
+    pub const CONTROL_PLANE: [&str; 2] = ["master", "control-plane"];
+    /// Everybody who is in no other pool.
+    pub const WORKER: &str = "worker";
+    /// Beginning of the name of every rendered `MachineConfig`; the pool and a hash follow.
+    pub const RENDERED_PREFIX: &str = "rendered-";
+}
+
+/// OpenShift's own machine-config operator, beside which ours stays idle.
+pub mod openshift {
+    /// Its namespace.
+    pub const NAMESPACE: &str = "openshift-machine-config-operator";
+    /// The Leases of its leaders.
+    pub const LEASES: [&str; 2] = ["machine-config", "machine-config-controller"];
 }
 
 /// API groups.

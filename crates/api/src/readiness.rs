@@ -3,11 +3,12 @@
 
 mod read;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use read::extensions_from_json;
 pub(crate) use read::{RULE, read_rule};
+
+pub use crate::selector::{Operator, Requirement, Selector};
 
 /// A rule about nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,37 +128,4 @@ pub enum Check {
         /// Its name.
         name: String,
     },
-}
-
-/// Labels that must match; empty matches everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Selector {
-    /// Labels with their values.
-    pub match_labels: BTreeMap<String, String>,
-    /// Further requirements.
-    pub match_expressions: Vec<Requirement>,
-}
-
-/// A requirement on one label.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requirement {
-    /// The label.
-    pub key: String,
-    /// How it compares.
-    pub operator: Operator,
-    /// With what.
-    pub values: Vec<String>,
-}
-
-/// How a label compares.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operator {
-    /// One of the values.
-    In,
-    /// None of the values.
-    NotIn,
-    /// There, with any value.
-    Exists,
-    /// Not there.
-    DoesNotExist,
 }

@@ -87,14 +87,15 @@ impl From<NodeObject> for Seen {
             status,
         } = object;
         let mut annotations = metadata.annotations.unwrap_or_default();
-        let mut labels = metadata.labels.unwrap_or_default();
+        let labels = metadata.labels.unwrap_or_default();
         let is_ready = |it: &Condition| it.kind == "Ready" && it.status == "True";
         let node = Node {
             name: metadata.name.unwrap_or_default(),
             created: metadata
                 .creation_timestamp
                 .map_or_else(Default::default, |it| it.0),
-            os: labels.remove(label::OS),
+            os: labels.get(label::OS).cloned(),
+            labels: labels.iter().collect(),
             ready: status.conditions.iter().any(is_ready),
             unschedulable: spec.unschedulable,
             desired_drain: annotations.remove(annotation::DESIRED_DRAIN),
@@ -102,6 +103,10 @@ impl From<NodeObject> for Seen {
             cordoned_by: annotations.remove(annotation::CORDONED_BY),
             drain_granted: annotations.remove(annotation::DRAIN_GRANTED),
             reason: annotations.remove(annotation::REASON),
+            desired_config: annotations.remove(annotation::DESIRED_CONFIG),
+            current_config: annotations.remove(annotation::CURRENT_CONFIG),
+            state: annotations.remove(annotation::STATE),
+            drift: annotations.remove(annotation::DRIFT),
         };
         Self {
             node,

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::names::{annotation, cordon};
+use evenkeel_api::names::{annotation, cordon, label};
 use jiff::Timestamp;
+
+use crate::labels::Labels;
 
 /// A Node, as narrow as decisions need it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -15,6 +17,8 @@ pub struct Node {
     pub created: Timestamp,
     /// Its operating system, as its label says.
     pub os: Option<String>,
+    /// All of its labels.
+    pub labels: Labels,
     /// Whether its kubelet says that it is ready.
     pub ready: bool,
     /// Whether it is cordoned, by whomever.
@@ -29,6 +33,14 @@ pub struct Node {
     pub drain_granted: Option<String>,
     /// Why its state is what it is, for people.
     pub reason: Option<String>,
+    /// The rendered configuration that it is to run.
+    pub desired_config: Option<String>,
+    /// The rendered configuration that it runs.
+    pub current_config: Option<String>,
+    /// What its agent says: `Done`, `Working` or `Degraded`.
+    pub state: Option<String>,
+    /// What happens on drift, as written on it.
+    pub drift: Option<String>,
 }
 
 /// What an agent asks for.
@@ -65,6 +77,23 @@ impl Node {
         } else {
             Request::Unknown(desired)
         }
+    }
+
+    /// The zone it is in; none if it does not say.
+    pub fn zone(&self) -> &str {
+        self.labels.get(label::ZONE).unwrap_or_default()
+    }
+
+    /// Whether it runs Windows, whatever else its labels say.
+    pub fn is_windows(&self) -> bool {
+        self.os.as_deref() == Some("windows")
+    }
+
+    /// Whether its agent says that it cannot go on. A state without a reason is older than the last
+    /// thing that it was told: whoever tells it something new takes the reason off.
+    pub fn is_degraded(&self) -> bool {
+        self.state.as_deref() == Some("Degraded")
+            && self.reason.as_deref().is_some_and(|it| !it.is_empty())
     }
 
     /// Whether the cordon is that of the drain controller.
@@ -131,6 +160,8 @@ impl Change {
             (annotation::CORDONED_BY, &mut node.cordoned_by),
             (annotation::DRAIN_GRANTED, &mut node.drain_granted),
             (annotation::REASON, &mut node.reason),
+            (annotation::DESIRED_CONFIG, &mut node.desired_config),
+            (annotation::DRIFT, &mut node.drift),
         ] {
             if let Some(value) = self.annotations.get(name) {
                 field.clone_from(value);

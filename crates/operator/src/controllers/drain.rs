@@ -173,7 +173,7 @@ impl Fleet {
             if self.busy.get(&node.name) == Some(&true) && !node.has_leave() {
                 node.drain_granted = Some(Timestamp::now().to_string());
             }
-            pools.entry(leave::pool_of(&node)).or_default().push(node);
+            pools.entry(node.is_windows()).or_default().push(node);
         }
         let mut answers = BTreeMap::new();
         for pool in pools.values() {

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use serde_json::Value;
+
 use crate::node::{Node, Request};
 
 /// How many nodes of a pool may be down at once.
@@ -37,6 +39,35 @@ impl MaxUnavailable {
     }
 }
 
+impl MaxUnavailable {
+    /// The limit as a pool's `maxUnavailable` has it: a number from 1, or a percentage as text.
+    pub fn read(value: &Value) -> Result<Self, String> {
+        let limit = match value {
+            Value::Number(number) => number
+                .as_u64()
+                .and_then(|it| u32::try_from(it).ok())
+                .filter(|it| *it > 0)
+                .map(Self::Count),
+            Value::String(text) => text
+                .strip_suffix('%')
+                .filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
+                .and_then(|it| it.parse().ok())
+                .filter(|it| (1..=100).contains(it))
+                .map(Self::Percent),
+            _ => None,
+        };
+        limit.ok_or_else(|| {
+            let cure = match value {
+                Value::String(text) if text.parse::<u32>().is_ok_and(|it| it > 0) => {
+                    format!("write {text} without quotes, or \"{text}%\" (for example \"10%\")")
+                }
+                _ => "write a number from 1, or for example \"10%\"".to_owned(),
+            };
+            format!("{value} is no number of nodes, so none may begin: {cure}")
+        })
+    }
+}
+
 impl FromStr for MaxUnavailable {
     type Err = String;
 
@@ -56,6 +87,8 @@ pub struct Allowance {
     pub max_unavailable: MaxUnavailable,
     /// Whether nobody may begin.
     pub paused: bool,
+    /// Whether nobody understands the limit: then nobody may begin either.
+    pub unclear: bool,
 }
 
 /// The answer to a node that asks for leave.
@@ -72,6 +105,8 @@ pub enum Leave {
 pub enum Why {
     /// The pool is paused.
     Paused,
+    /// Nobody understands the pool's limit.
+    Unclear,
     /// As many are down as may be.
     Full {
         /// The limit.
@@ -85,6 +120,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused => f.write_str("the pool is paused"),
+            Self::Unclear => f.write_str("the pool's maxUnavailable makes no sense"),
             Self::Full { limit, down } => write!(
                 f,
                 "at most {limit} of its pool may be unavailable at once, and now it is {}",
@@ -94,16 +130,68 @@ impl fmt::Display for Why {
     }
 }
 
-/// The pool of a node. Windows nodes form one of their own, whatever their labels.
-pub fn pool_of(node: &Node) -> &'static str {
-    match node.os.as_deref() {
-        Some("windows") => "windows",
-        _ => "linux",
+/// How many names are given in a sentence.
+const NAMES: usize = 5;
+
+/// The places of a pool: who has one, and whether there is another. Whoever lets a node go down, or
+/// lets it begin with what will take it down, asks here.
+#[derive(Debug)]
+pub struct Places<'a> {
+    limit: usize,
+    closed: Option<Why>,
+    /// How many have one by our doing.
+    held: usize,
+    /// Who is down or has a place, whoever's doing it is.
+    down: Vec<&'a str>,
+}
+
+impl<'a> Places<'a> {
+    /// The places of `pool`, of which `holds` says who has one already.
+    pub fn of(allowance: Allowance, pool: &[&'a Node], holds: impl Fn(&Node) -> bool) -> Self {
+        let closed = match allowance {
+            Allowance { paused: true, .. } => Some(Why::Paused),
+            Allowance { unclear: true, .. } => Some(Why::Unclear),
+            _ => None,
+        };
+        let down = pool.iter().filter(|node| holds(node) || !node.ready);
+        Self {
+            limit: allowance.max_unavailable.of(pool.len()),
+            closed,
+            held: pool.iter().filter(|node| holds(node)).count(),
+            down: down.map(|node| node.name.as_str()).collect(),
+        }
+    }
+
+    /// How many may be down at once.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Asks for a place for `node`, which has none. One that is down already takes nothing from anyone,
+    /// as long as no more have a place than the limit.
+    pub fn ask(&mut self, node: &'a Node) -> Leave {
+        if let Some(why) = &self.closed {
+            return Leave::Waits(why.clone());
+        }
+        let is_down = !node.ready;
+        if self.held < self.limit && (is_down || self.down.len() < self.limit) {
+            self.held += 1;
+            if !is_down {
+                self.down.push(&node.name);
+            }
+            return Leave::Granted;
+        }
+        let others = self.down.iter().filter(|name| **name != node.name);
+        let down = others.take(NAMES).map(ToString::to_string).collect();
+        let limit = self.limit;
+        Leave::Waits(Why::Full { limit, down })
     }
 }
 
-/// How many names are given in a sentence.
-const NAMES: usize = 5;
+/// Whether a node is down, or may be, by our doing.
+pub fn is_ours(node: &Node) -> bool {
+    node.has_leave() || node.is_cordoned_by_drain()
+}
 
 /// Answers every node of one pool that asks for a drain and has no leave yet.
 ///
@@ -112,41 +200,25 @@ const NAMES: usize = 5;
 /// the limit does not shrink, no more nodes than the limit ever have leave at once, and no ready node
 /// gets it while the limit is used up.
 pub fn answer(allowance: Allowance, pool: &[&Node]) -> BTreeMap<String, Leave> {
-    let limit = allowance.max_unavailable.of(pool.len());
-    let is_ours = |node: &Node| node.has_leave() || node.is_cordoned_by_drain();
-    let mut with_leave = pool.iter().filter(|node| is_ours(node)).count();
-    let mut down: Vec<&str> = pool
-        .iter()
-        .filter(|node| is_ours(node) || !node.ready)
-        .map(|node| node.name.as_str())
-        .collect();
     let mut asking: Vec<&&Node> = pool
         .iter()
         .filter(|node| matches!(node.request(), Request::Drain(_)) && !node.has_leave())
         .collect();
+    if asking.is_empty() {
+        return BTreeMap::new();
+    }
     asking.sort_by_key(|node| (!is_ours(node), node.ready, node.created, node.name.as_str()));
-    let mut answers = BTreeMap::new();
-    for node in asking {
-        let is_down = !node.ready;
-        let answer = if is_ours(node) {
-            // It was cordoned for a drain before, and never given back: it has its place already.
-            Leave::Granted
-        } else if allowance.paused {
-            Leave::Waits(Why::Paused)
-        } else if with_leave < limit && (is_down || down.len() < limit) {
-            with_leave += 1;
-            if !is_down {
-                down.push(&node.name);
-            }
+    let mut places = Places::of(allowance, pool, is_ours);
+    let answers = asking.into_iter().map(|node| {
+        // Who was cordoned for a drain before, and never given back, has its place already.
+        let leave = if is_ours(node) {
             Leave::Granted
         } else {
-            let others = down.iter().filter(|name| **name != node.name);
-            let down = others.take(NAMES).map(ToString::to_string).collect();
-            Leave::Waits(Why::Full { limit, down })
+            places.ask(node)
         };
-        answers.insert(node.name.clone(), answer);
-    }
-    answers
+        (node.name.clone(), leave)
+    });
+    answers.collect()
 }
 
 #[cfg(test)]
@@ -236,16 +308,6 @@ mod tests {
         assert_eq!(granted(paused, &[asking("a", 1)]), [""; 0]);
     }
 
-    #[test]
-    fn windows_nodes_are_a_pool_of_their_own() {
-        let windows = Node {
-            os: Some("windows".to_owned()),
-            ..Node::default()
-        };
-        assert_eq!(pool_of(&windows), "windows");
-        assert_eq!(pool_of(&Node::default()), "linux");
-    }
-
     prop_compose! {
         fn any_node()(
             age in 0..4i64,
@@ -276,7 +338,7 @@ mod tests {
             let nodes: Vec<_> = nodes.into_iter().enumerate()
                 .map(|(number, node)| Node { name: format!("n{number}"), ..node })
                 .collect();
-            let allowance = Allowance { max_unavailable: max, paused };
+            let allowance = Allowance { max_unavailable: max, paused, ..Allowance::default() };
             let limit = max.of(nodes.len());
             let ours = |node: &Node| node.has_leave() || node.is_cordoned_by_drain();
             let new = granted(allowance, &nodes);

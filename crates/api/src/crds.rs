@@ -1,0 +1,193 @@
+//! The kinds that we bring, as the cluster wants them described. `deploy/crds` holds what this says,
+//! and a test holds it to that.
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::{Transform, transform_subschemas};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+use crate::machine_config_pool as pool;
+use crate::names::group;
+
+/// A number of nodes from 1, or a percentage of them.
+pub(crate) fn number_or_percent(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+        "default": 1,
+        "x-kubernetes-validations": [{
+            "rule": "type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",
+            "message": "write a number of nodes from 1, or a percentage from \"1%\" to \"100%\"",
+        }],
+    })
+}
+
+/// A point in time.
+pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time" })
+}
+
+/// All of them, with the file that holds each.
+pub fn all() -> [(&'static str, Value); 2] {
+    [
+        ("machineconfigs.yaml", machine_configs()),
+        ("machineconfigpools.yaml", machine_config_pools()),
+    ]
+}
+
+fn machine_configs() -> Value {
+    let columns = [
+        (
+            "GeneratedByController",
+            "string",
+            r".metadata.labels.evenkeel\.dev/rendered",
+        ),
+        ("IgnitionVersion", "string", ".spec.config.ignition.version"),
+        AGE,
+    ];
+    let text = |description: &str| json!({ "type": "string", "description": description });
+    let texts = |description: &str| json!({ "type": "array", "items": { "type": "string" }, "description": description });
+    let schema = json!({
+        "description": "What a machine is to be. Read and judged by Evenkeel, with the place of every mistake.",
+        "type": "object",
+        "required": ["spec"],
+        "properties": { "spec": {
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {
+                "config": {
+                    "description": "An Ignition config, 2.2 or 3.0 to 3.5.",
+                    "type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true,
+                },
+                "osImageURL": text("The operating system's image; of several MachineConfigs the last one counts."),
+                "kernelArguments": texts("Kernel arguments; those of several MachineConfigs are appended."),
+                "kernelType": text("The kernel: default or realtime."),
+                "extensions": texts("Extensions of the operating system; those of several MachineConfigs are put together."),
+                "fips": { "type": "boolean", "description": "Whether FIPS mode is on; it is if any MachineConfig says so." },
+                "baseOSExtensionsContainerImage": text("The image that extensions come from."),
+            },
+        } },
+    });
+    definition(
+        "MachineConfig",
+        "machineconfigs",
+        "mc",
+        &columns,
+        &schema,
+        false,
+    )
+}
+
+fn machine_config_pools() -> Value {
+    let status = |kind: &str| format!(".status.conditions[?(@.type==\"{kind}\")].status");
+    let (updated, updating, degraded) = (status("Updated"), status("Updating"), status("Degraded"));
+    let columns = [
+        ("Config", "string", ".status.configuration.name"),
+        ("Updated", "string", updated.as_str()),
+        ("Updating", "string", updating.as_str()),
+        ("Degraded", "string", degraded.as_str()),
+        ("MachineCount", "integer", ".status.machineCount"),
+        ("ReadyMachineCount", "integer", ".status.readyMachineCount"),
+        (
+            "UpdatedMachineCount",
+            "integer",
+            ".status.updatedMachineCount",
+        ),
+        (
+            "DegradedMachineCount",
+            "integer",
+            ".status.degradedMachineCount",
+        ),
+        AGE,
+    ];
+    let schema = json!({
+        "description": "Nodes that have one configuration in common, rolled out a few at a time.",
+        "type": "object",
+        "required": ["spec"],
+        "properties": { "spec": structural::<pool::PoolSpec>(), "status": structural::<pool::PoolStatus>() },
+        "x-kubernetes-validations": [{
+            "rule": "size(self.metadata.name) <= 200",
+            "message": "the name of a pool is part of the names of its rendered configurations: at most 200 letters",
+        }],
+    });
+    definition(pool::KIND, pool::PLURAL, "mcp", &columns, &schema, true)
+}
+
+/// When it was made.
+const AGE: (&str, &str, &str) = ("Age", "date", ".metadata.creationTimestamp");
+
+fn definition(
+    kind: &str,
+    plural: &str,
+    short: &str,
+    columns: &[(&str, &str, &str)],
+    schema: &Value,
+    has_status: bool,
+) -> Value {
+    let columns: Vec<_> = columns
+        .iter()
+        .map(|(name, kind, path)| json!({ "name": name, "type": kind, "jsonPath": path }))
+        .collect();
+    let mut version = json!({
+        "name": "v1",
+        "served": true,
+        "storage": true,
+        "additionalPrinterColumns": columns,
+        "schema": { "openAPIV3Schema": schema },
+    });
+    if has_status {
+        version["subresources"] = json!({ "status": {} });
+    }
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{plural}.{}", group::MACHINE_CONFIGURATION) },
+        "spec": {
+            "group": group::MACHINE_CONFIGURATION,
+            "names": {
+                "kind": kind,
+                "listKind": format!("{kind}List"),
+                "plural": plural,
+                "singular": kind.to_lowercase(),
+                "shortNames": [short],
+            },
+            "scope": "Cluster",
+            "versions": [version],
+        },
+    })
+}
+
+/// The schema of a type, as a definition may have it: no references, and absent instead of null.
+fn structural<T: JsonSchema>() -> Value {
+    let mut settings = SchemaSettings::openapi3();
+    settings.inline_subschemas = true;
+    settings.meta_schema = None;
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    Structural.transform(&mut schema);
+    schema.remove("title");
+    schema.to_value()
+}
+
+/// Leaves out what a definition may not say.
+struct Structural;
+
+impl Transform for Structural {
+    fn transform(&mut self, schema: &mut Schema) {
+        transform_subschemas(self, schema);
+        schema.remove("nullable");
+        schema.remove("title");
+        // An enum of one word each with a description: only the words are wanted.
+        if let Some(Value::Array(options)) = schema.get("oneOf").cloned() {
+            let words: Option<Vec<_>> = options
+                .iter()
+                .map(|it| it["enum"].get(0).cloned())
+                .collect();
+            if let Some(words) = words {
+                schema.remove("oneOf");
+                schema.insert("type".to_owned(), json!("string"));
+                schema.insert("enum".to_owned(), Value::Array(words));
+            }
+        }
+    }
+}
