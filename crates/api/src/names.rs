@@ -38,8 +38,6 @@ pub mod annotation {
     pub const SYSTEM_EXTENSIONS: &str = "evenkeel.dev/system-extensions";
     /// The readiness rules that hold the taint.
     pub const READINESS_OWNERS: &str = "evenkeel.dev/readiness-owners";
-    /// On a rendered `MachineConfig`: SHA-256 of what we wrote, by which an edit is noticed.
-    pub const CONTENT_HASH: &str = "evenkeel.dev/content-hash";
     /// On a pool: how long a drain may take before it is reported.
     pub const DRAIN_TIMEOUT: &str = "evenkeel.dev/drain-timeout";
     /// On a pool: `proceed` goes ahead when a drain has taken too long.

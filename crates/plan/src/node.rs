@@ -62,7 +62,10 @@ impl Node {
         let Some(desired) = self.desired_drain.as_deref().filter(|it| !it.is_empty()) else {
             return Request::None;
         };
-        if self.last_applied_drain.as_deref() == Some(desired) {
+        // Leave is given back with the answer to an uncordon: whoever has it still was answered so to an
+        // earlier request of the same words, and not to this one.
+        let is_answered = !desired.starts_with("uncordon-") || !self.has_leave();
+        if self.last_applied_drain.as_deref() == Some(desired) && is_answered {
             return Request::None;
         }
         let has_target = |prefix| {
@@ -168,5 +171,24 @@ impl Change {
             }
         }
         node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_uncordon_in_the_words_of_an_earlier_one_is_answered_once_more() {
+        let text = |text: &str| Some(text.to_owned());
+        let mut node = Node {
+            desired_drain: text("uncordon-a"),
+            last_applied_drain: text("uncordon-a"),
+            ..Node::default()
+        };
+        assert_eq!(node.request(), Request::None);
+        // It got leave for drain-b and went back to a before the drain was over.
+        node.drain_granted = text("2026-01-01T00:00:00Z");
+        assert_eq!(node.request(), Request::Uncordon("uncordon-a"));
     }
 }

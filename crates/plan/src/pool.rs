@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use evenkeel_api::names::{annotation, pool as name};
 use evenkeel_api::selector::Selector;
@@ -25,8 +26,10 @@ pub struct Pool {
     pub allowance: Allowance,
     /// The rendered configuration that its nodes are to run.
     pub target: Option<String>,
-    /// How its nodes are drained.
-    pub drain: Settings,
+    /// How long a drain may take before it is reported, where it says so.
+    pub drain_timeout: Option<Duration>,
+    /// Whether a drain that takes longer goes ahead, where it says so.
+    pub drain_proceeds: Option<bool>,
     /// `degrade` or `heal`, where it says so.
     pub drift: Option<String>,
     /// Whether nobody understands which nodes it is about: then it keeps those that it has.
@@ -80,11 +83,11 @@ impl Pool {
             said(annotation::DRAIN_ON_TIMEOUT),
         );
         match Settings::read(timeout, None) {
-            Ok(settings) => pool.drain.timeout = settings.timeout,
+            Ok(settings) => pool.drain_timeout = timeout.map(|_| settings.timeout),
             Err(message) => pool.annotation_problem(annotation::DRAIN_TIMEOUT, message),
         }
         match Settings::read(None, action) {
-            Ok(settings) => pool.drain.proceed = settings.proceed,
+            Ok(settings) => pool.drain_proceeds = action.map(|_| settings.proceed),
             Err(message) => pool.annotation_problem(annotation::DRAIN_ON_TIMEOUT, message),
         }
         match said(annotation::DRIFT) {
@@ -97,6 +100,14 @@ impl Pool {
             }
         }
         pool
+    }
+
+    /// How its nodes are drained, where `default` holds for what it does not say.
+    pub fn drain_settings(&self, default: Settings) -> Settings {
+        Settings {
+            timeout: self.drain_timeout.unwrap_or(default.timeout),
+            proceed: self.drain_proceeds.unwrap_or(default.proceed),
+        }
     }
 
     fn selector(&mut self, spec: &Value, field: &str) -> Option<Selector> {
@@ -366,6 +377,9 @@ mod tests {
         );
         assert_eq!(pool.allowance.max_unavailable, MaxUnavailable::Percent(10));
         assert!(!pool.allowance.unclear);
-        assert_eq!(pool.drain, Settings::default());
+        assert_eq!(
+            pool.drain_settings(Settings::default()),
+            Settings::default()
+        );
     }
 }

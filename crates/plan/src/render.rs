@@ -1,13 +1,18 @@
 //! Several configurations become one: merged in the order of their names, and named by what they
 //! say, so that the same input is the same rendered configuration on every run and machine.
 
-use std::collections::BTreeMap;
+mod claims;
+mod whole;
+
 use std::fmt;
 
 use evenkeel_api::machine_config::{MachineConfig, Section, Unit};
 use serde_json::Value;
 
 use crate::entry::Hash;
+
+use self::claims::Claims;
+pub use self::whole::{LIMIT, RenderProblem, Rendered, render};
 
 /// Two configurations that cannot both hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,10 +40,10 @@ impl std::error::Error for Conflict {}
 pub fn merge(mut configs: Vec<(String, MachineConfig)>) -> Result<MachineConfig, Conflict> {
     configs.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
     let mut merged = MachineConfig::default();
-    let mut from: BTreeMap<String, String> = BTreeMap::new();
+    let mut claims = Claims::default();
     for (source, config) in configs {
+        claims.note(&source, &config);
         for (path, file) in config.files {
-            from.insert(path.clone(), source.clone());
             merged.files.insert(path, file);
         }
         for (name, unit) in config.units {
@@ -61,7 +66,7 @@ pub fn merge(mut configs: Vec<(String, MachineConfig)>) -> Result<MachineConfig,
             merged.unsupported.insert(section, value);
         }
     }
-    no_file_below_a_file(&from)?;
+    claims.check()?;
     Ok(merged)
 }
 
@@ -98,22 +103,10 @@ fn together(section: &Section, before: Value, later: Value) -> Value {
     }
 }
 
-fn no_file_below_a_file(from: &BTreeMap<String, String>) -> Result<(), Conflict> {
-    for (path, source) in from {
-        for above in crate::machine::above(path) {
-            if let Some(other) = from.get(above) {
-                return Err(Conflict {
-                    what: format!("storage.files {path} is below {above}, which is a file"),
-                    sources: [other.clone(), source.clone()],
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use evenkeel_api::machine_config::{File, Owner};
 
     use super::*;
@@ -208,7 +201,39 @@ mod tests {
         .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a.yaml and b.yaml cannot be merged: storage.files /etc/x/y is below /etc/x, which is a file"
+            "a.yaml and b.yaml cannot be merged: storage.files /etc/x/y is below storage.files /etc/x"
+        );
+        // A unit is a file, too.
+        let (source, mut unit) = config("b", &[]);
+        unit.units.insert(
+            "x.service".to_owned(),
+            Unit {
+                contents: Some(String::new()),
+                ..Unit::default()
+            },
+        );
+        let file = config("a", &[("/etc/systemd/system/x.service", "")]);
+        let error = merge(vec![file, (source, unit)]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a.yaml and b.yaml cannot be merged: /etc/systemd/system/x.service is in storage.files and in systemd.units"
+        );
+        // So is a link, which we keep although we do not make it.
+        let (source, mut link) = config("b", &[]);
+        let section = Section {
+            name: "storage.links".to_owned(),
+            identity: "/etc/x".to_owned(),
+        };
+        link.unsupported.insert(
+            section,
+            serde_json::json!({ "path": "/etc/x", "target": "/y" }),
+        );
+        let error = merge(vec![config("a", &[("/etc/x", "")]), (source, link)]).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("/etc/x is in storage.files and in storage.links"),
+            "{error}"
         );
     }
 

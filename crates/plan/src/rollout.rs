@@ -13,7 +13,7 @@ use crate::disruption::leave::{Leave, Places, Why, is_ours};
 use crate::node::{Change, Node};
 use crate::pool::Pool;
 
-pub use report::{Counts, RenderProblem, status};
+pub use report::{Counts, status};
 
 /// How many names are given in a sentence.
 const NAMES: usize = 5;

@@ -5,6 +5,7 @@ use evenkeel_api::machine_config_pool::{Condition, PoolStatus, condition};
 use super::{NAMES, Rollout, Stand, Turn, is_moving};
 use crate::disruption::leave::is_ours;
 use crate::pool::Pool;
+use crate::render::RenderProblem;
 
 /// How many nodes are how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,15 +45,6 @@ impl Counts {
 fn is_on_its_way(turn: &Turn<'_>) -> bool {
     matches!(turn.stand, Stand::Moving | Stand::Next)
         || (is_moving(turn.node) && !turn.node.is_degraded())
-}
-
-/// Why a pool's configuration cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RenderProblem {
-    /// In one word.
-    pub category: &'static str,
-    /// For people.
-    pub note: String,
 }
 
 /// The status of `pool`: `torn` are nodes that other pools have the same right to, and `render` says

@@ -1,0 +1,278 @@
+//! A pool's MachineConfigs, from their texts to the one object that nodes are told: or why that
+//! cannot be.
+
+use evenkeel_api::Problems;
+use evenkeel_api::document::{self, Document};
+use evenkeel_api::machine_config::MachineConfig;
+use serde_json::Value;
+
+use super::{Conflict, merge, name};
+
+/// The largest rendered configuration: etcd takes 1.5 MiB, and the object has more than its contents.
+pub const LIMIT: usize = 14 * 1024 * 1024 / 10;
+/// How many files are named when it is larger.
+const LARGEST: usize = 5;
+
+/// A rendered configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rendered {
+    /// It, with its name.
+    pub config: MachineConfig,
+    /// The same as an object.
+    pub document: Value,
+    /// The names of those that it was made from, in order.
+    pub sources: Vec<String>,
+}
+
+/// Why a pool's configuration cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderProblem {
+    /// In one word.
+    pub category: &'static str,
+    /// For people.
+    pub note: String,
+}
+
+impl RenderProblem {
+    /// A category with its words.
+    pub fn new(category: &'static str, note: impl Into<String>) -> Self {
+        Self {
+            category,
+            note: note.into(),
+        }
+    }
+}
+
+/// Renders the configuration of `pool` from the names and texts of its MachineConfigs.
+pub fn render(pool: &str, sources: &[(String, String)]) -> Result<Rendered, RenderProblem> {
+    let mut configs = Vec::new();
+    let mut invalid = Vec::new();
+    for (name, text) in sources {
+        match read(name, text) {
+            Ok(config) => configs.push((format!("MachineConfig {name}"), config)),
+            Err(problems) => invalid.push(problems.to_string()),
+        }
+    }
+    if !invalid.is_empty() {
+        return Err(RenderProblem::new(Problems::CATEGORY, invalid.join("; ")));
+    }
+    if configs.is_empty() {
+        return Err(RenderProblem::new(
+            "NoMachineConfigs",
+            "spec.machineConfigSelector selects no MachineConfig, and a pool without any is no wish to have nothing",
+        ));
+    }
+    let mut names: Vec<_> = sources.iter().map(|(name, _)| name.clone()).collect();
+    names.sort();
+    let conflict = |conflict: Conflict| RenderProblem::new("ImpossibleMerge", conflict.to_string());
+    let mut config = merge(configs.clone()).map_err(conflict)?;
+    config.name = Some(name(pool, &config));
+    let document = config.to_document();
+    let text = document.to_string();
+    if text.len() > LIMIT {
+        return Err(too_large(&document, text.len()));
+    }
+    // What one version of Ignition has words for, another may not have.
+    if read("", &text).is_ok_and(|again| again == config) {
+        return Ok(Rendered {
+            config,
+            document,
+            sources: names,
+        });
+    }
+    Err(conflict(unspeakable(&configs)))
+}
+
+fn read(name: &str, text: &str) -> Result<MachineConfig, Problems> {
+    let (documents, _) = document::read(&format!("MachineConfig {name}"), text.as_bytes())?;
+    let config = documents.into_iter().find_map(|it| match it {
+        Document::MachineConfig(config) => Some(config),
+        _ => None,
+    });
+    Ok(config.unwrap_or_default())
+}
+
+/// The two whose sections no version of Ignition has words for together.
+fn unspeakable(configs: &[(String, MachineConfig)]) -> Conflict {
+    let is_well = |pair: [&(String, MachineConfig); 2]| {
+        merge(pair.map(Clone::clone).into()).is_ok_and(|merged| {
+            let text = merged.to_document().to_string();
+            read("", &text).is_ok_and(|again| again == merged)
+        })
+    };
+    let with_others: Vec<_> = configs
+        .iter()
+        .filter(|(_, config)| !config.unsupported.is_empty())
+        .collect();
+    let mut pairs = with_others.iter().enumerate().flat_map(|(at, one)| {
+        with_others[at + 1..]
+            .iter()
+            .map(move |other| [*one, *other])
+    });
+    let sources = match pairs.find(|pair| !is_well(*pair)) {
+        Some([(one, _), (other, _)]) => [one.clone(), other.clone()],
+        None => [String::from("these"), String::from("others")],
+    };
+    Conflict {
+        what: "no version of Ignition has words for both: write them in the same one".to_owned(),
+        sources,
+    }
+}
+
+fn too_large(document: &Value, size: usize) -> RenderProblem {
+    let files = document["spec"]["config"]["storage"]["files"].as_array();
+    let files = files.or(document["storage"]["files"].as_array());
+    let mut sizes: Vec<_> = files
+        .into_iter()
+        .flatten()
+        .map(|file| {
+            let source = file["contents"]["source"].as_str().unwrap_or_default();
+            (source.len(), file["path"].as_str().unwrap_or_default())
+        })
+        .collect();
+    sizes.sort_by(|one, other| other.cmp(one));
+    let named: Vec<_> = sizes
+        .iter()
+        .take(LARGEST)
+        .map(|(size, path)| format!("{path} ({})", in_kib(*size)))
+        .collect();
+    let note = format!(
+        "the rendered configuration has {}, and at most {} can be stored: make files smaller, or \
+         bring them another way; the largest are {}",
+        in_kib(size),
+        in_kib(LIMIT),
+        named.join(", ")
+    );
+    RenderProblem::new("TooLarge", note)
+}
+
+fn in_kib(bytes: usize) -> String {
+    format!("{} KiB", bytes.div_ceil(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn source(name: &str, config: &Value) -> (String, String) {
+        let object = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": { "name": name }, "spec": { "config": config },
+        });
+        (name.to_owned(), object.to_string())
+    }
+
+    fn file(version: &str, path: &str, contents: &str) -> Value {
+        let mut file =
+            json!({ "path": path, "contents": { "source": format!("data:,{contents}") } });
+        if version.starts_with('2') {
+            file["filesystem"] = json!("root");
+        }
+        json!({ "ignition": { "version": version }, "storage": { "files": [file] } })
+    }
+
+    fn problem(sources: &[(String, String)]) -> String {
+        let problem = render("worker", sources).unwrap_err();
+        format!("{}: {}", problem.category, problem.note)
+    }
+
+    /// Covers M02.
+    #[test]
+    fn what_is_written_for_ignition_2_2_is_rendered_as_3_x() {
+        let sources = [
+            source("10-new", &file("3.2.0", "/b", "b")),
+            source("00-old", &file("2.2.0", "/a", "a")),
+        ];
+        let rendered = render("worker", &sources).unwrap();
+        assert_eq!(
+            rendered.document["spec"]["config"]["ignition"]["version"],
+            "3.4.0"
+        );
+        assert_eq!(rendered.sources, ["00-old", "10-new"]);
+        assert_eq!(rendered.config.files.len(), 2);
+        let name = rendered.config.name.clone().unwrap();
+        assert!(name.starts_with("rendered-worker-"), "{name}");
+        // In whatever order they come, and from whatever version they were translated.
+        let same = [
+            source("00-old", &file("3.0.0", "/a", "a")),
+            source("10-new", &file("3.2.0", "/b", "b")),
+        ];
+        assert_eq!(render("worker", &same).unwrap().config.name, Some(name));
+    }
+
+    #[test]
+    fn what_cannot_be_rendered_names_its_sources_and_the_place() {
+        let broken = source(
+            "99-broken",
+            &json!({ "ignition": { "version": "3.2.0" }, "storage": { "fles": [] } }),
+        );
+        let fine = source("00-fine", &file("3.2.0", "/a", ""));
+        let said = problem(&[fine.clone(), broken]);
+        assert!(
+            said.starts_with("InvalidConfig: MachineConfig 99-broken: "),
+            "{said}"
+        );
+        assert!(
+            said.contains("\"fles\" (did you mean \"files\"?)"),
+            "{said}"
+        );
+        let below = source("50-below", &file("3.2.0", "/a/b", ""));
+        assert_eq!(
+            problem(&[below, fine]),
+            "ImpossibleMerge: MachineConfig 00-fine and MachineConfig 50-below cannot be merged: \
+             storage.files /a/b is below storage.files /a"
+        );
+        assert!(problem(&[]).starts_with("NoMachineConfigs: "));
+        // A file system of 2.2 has no words in 3.x, a kernel argument section of 3.3 none in 2.2.
+        let old = json!({
+            "ignition": { "version": "2.2.0" },
+            "storage": { "filesystems": [{ "name": "data", "mount": { "device": "/dev/sdb", "format": "ext4" } }] },
+        });
+        let new = json!({
+            "ignition": { "version": "3.3.0" },
+            "kernelArguments": { "shouldExist": ["quiet"] },
+        });
+        let said = problem(&[
+            source("a-old", &old),
+            source("b-new", &new),
+            source("c", &file("3.2.0", "/c", "")),
+        ]);
+        assert!(
+            said.starts_with(
+                "ImpossibleMerge: MachineConfig a-old and MachineConfig b-new cannot be merged"
+            ),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn what_is_too_large_is_said_with_its_size_and_its_five_largest_files() {
+        let files: Vec<_> = (0..8)
+            .map(|number| {
+                source(
+                    &format!("{number}"),
+                    &file(
+                        "3.2.0",
+                        &format!("/f{number}"),
+                        &"x".repeat(1024 * (100 + 40 * number)),
+                    ),
+                )
+            })
+            .collect();
+        let said = problem(&files);
+        assert!(
+            said.starts_with("TooLarge: the rendered configuration has 2561 KiB"),
+            "{said}"
+        );
+        assert!(said.contains("at most 1434 KiB"), "{said}");
+        assert!(
+            said.ends_with(
+                "/f7 (507 KiB), /f6 (454 KiB), /f5 (401 KiB), /f4 (347 KiB), /f3 (294 KiB)"
+            ),
+            "{said}"
+        );
+        assert!(render("worker", &files[..5]).is_ok());
+    }
+}

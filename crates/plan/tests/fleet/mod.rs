@@ -1,0 +1,285 @@
+//! A pool whose nodes live: agents that work and fail, people who edit, power that goes, an operator
+//! that is killed between two writes. The decisions are the real ones.
+
+use std::collections::BTreeSet;
+
+use evenkeel_api::names::label;
+use evenkeel_plan::disruption::leave::{Allowance, Leave, MaxUnavailable, answer, is_ours};
+use evenkeel_plan::drain::{self, Next, Settings};
+use evenkeel_plan::node::{Change, Node};
+use evenkeel_plan::pool::Pool;
+use evenkeel_plan::rollout::{self, is_moving};
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+/// Something that happens. Numbers are taken modulo the number of nodes.
+#[derive(Debug, Clone)]
+pub enum Deed {
+    /// The operator decides on the roll-out, and is killed after so many writes.
+    RollOut { written: usize },
+    /// The operator answers drains, and is killed after so many nodes.
+    Drain { written: usize },
+    /// An agent goes one step on; if it is about to write its configuration, it may fail.
+    Agent { at: usize, fails: bool },
+    /// Power, or the kubelet, goes or comes.
+    Power { at: usize },
+    /// A person cordons, or takes that back.
+    Cordon { at: usize },
+    /// A person writes another wish on a node.
+    Tamper { at: usize },
+    /// A person edits a file on a node that is at rest.
+    Drift { at: usize },
+    /// The pool gets another configuration.
+    Retarget { to: u8 },
+    /// The pool's owner pauses, or takes that back.
+    Pause,
+    /// The pool's owner allows this many.
+    Limit { to: u32 },
+    /// A node joins.
+    Join,
+    /// A node goes for good.
+    Leave { at: usize },
+}
+
+pub fn any_deed() -> impl Strategy<Value = Deed> {
+    let at = 0..64usize;
+    prop_oneof![
+        6 => prop_oneof![Just(usize::MAX), 0..3usize].prop_map(|written| Deed::RollOut { written }),
+        6 => prop_oneof![Just(usize::MAX), 0..3usize].prop_map(|written| Deed::Drain { written }),
+        24 => (at.clone(), prop::bool::weighted(0.15)).prop_map(|(at, fails)| Deed::Agent { at, fails }),
+        2 => at.clone().prop_map(|at| Deed::Power { at }),
+        1 => at.clone().prop_map(|at| Deed::Cordon { at }),
+        1 => at.clone().prop_map(|at| Deed::Tamper { at }),
+        1 => at.clone().prop_map(|at| Deed::Drift { at }),
+        1 => (0..4u8).prop_map(|to| Deed::Retarget { to }),
+        1 => Just(Deed::Pause),
+        1 => (1..5u32).prop_map(|to| Deed::Limit { to }),
+        1 => Just(Deed::Join),
+        1 => at.prop_map(|at| Deed::Leave { at }),
+    ]
+}
+
+/// A pool and all that its people have done to it.
+#[derive(Debug)]
+pub struct Fleet {
+    pub nodes: Vec<Node>,
+    /// Cordoned by hand.
+    pub cordoned: BTreeSet<String>,
+    pool: Pool,
+    zones: usize,
+    made: usize,
+}
+
+impl Fleet {
+    pub fn new(nodes: usize, zones: usize, limit: MaxUnavailable) -> Self {
+        let mut fleet = Self {
+            nodes: Vec::new(),
+            cordoned: BTreeSet::new(),
+            pool: Pool {
+                name: "worker".to_owned(),
+                target: Some("rendered-1".to_owned()),
+                allowance: Allowance {
+                    max_unavailable: limit,
+                    ..Allowance::default()
+                },
+                ..Pool::default()
+            },
+            zones,
+            made: 0,
+        };
+        for number in 0..nodes {
+            fleet.join(number % 3 != 0);
+        }
+        fleet
+    }
+
+    pub fn target(&self) -> &str {
+        self.pool.target.as_deref().unwrap()
+    }
+
+    /// Everybody runs the pool's configuration, and nobody is down.
+    pub fn is_done(&self) -> bool {
+        let target = self.pool.target.as_deref();
+        self.nodes.iter().all(|it| {
+            it.current_config.as_deref() == target
+                && it.desired_config.as_deref() == target
+                && !is_ours(it)
+        })
+    }
+
+    fn join(&mut self, has_config: bool) {
+        self.made += 1;
+        let config = has_config.then(|| "rendered-0".to_owned());
+        self.nodes.push(Node {
+            name: format!("n{}", self.made),
+            created: Timestamp::from_second(i64::try_from(self.made * 7 % 5).unwrap()).unwrap(),
+            labels: [(label::ZONE, format!("z{}", self.made % self.zones))]
+                .into_iter()
+                .collect(),
+            ready: true,
+            state: has_config.then(|| "Done".to_owned()),
+            current_config: config.clone(),
+            desired_config: config,
+            ..Node::default()
+        });
+    }
+
+    pub fn happens(&mut self, deed: &Deed) {
+        match *deed {
+            Deed::RollOut { written } => self.roll_out(written),
+            Deed::Drain { written } => self.drain(written),
+            Deed::Join => self.join(false),
+            Deed::Pause => self.pool.allowance.paused ^= true,
+            Deed::Limit { to } => self.pool.allowance.max_unavailable = MaxUnavailable::Count(to),
+            Deed::Retarget { to } => self.pool.target = Some(format!("rendered-{to}")),
+            Deed::Leave { at } if self.nodes.len() > 1 => {
+                let at = at % self.nodes.len();
+                self.nodes.remove(at);
+            }
+            Deed::Leave { .. } => {}
+            Deed::Agent { at, fails } => {
+                let at = at % self.nodes.len();
+                agent(&mut self.nodes[at], fails);
+            }
+            Deed::Power { at } => {
+                let at = at % self.nodes.len();
+                self.nodes[at].ready ^= true;
+            }
+            Deed::Cordon { at } => {
+                let at = at % self.nodes.len();
+                let node = &mut self.nodes[at];
+                if self.cordoned.remove(&node.name) {
+                    node.unschedulable = node.is_cordoned_by_drain();
+                } else if !node.unschedulable {
+                    node.unschedulable = true;
+                    self.cordoned.insert(node.name.clone());
+                }
+            }
+            Deed::Tamper { at } => {
+                let at = at % self.nodes.len();
+                self.nodes[at].desired_config = Some("by-hand".to_owned());
+            }
+            Deed::Drift { at } => {
+                let at = at % self.nodes.len();
+                let node = &mut self.nodes[at];
+                if node.current_config.is_some() && !is_moving(node) {
+                    node.state = Some("Degraded".to_owned());
+                    node.reason = Some("a file differs".to_owned());
+                }
+            }
+        }
+    }
+
+    /// What is tried from now on succeeds, and nobody stands in the way.
+    pub fn calms_down(&mut self) {
+        self.pool.allowance.paused = false;
+        for node in &mut self.nodes {
+            node.ready = true;
+        }
+    }
+
+    fn limit(&self) -> usize {
+        self.pool.allowance.max_unavailable.of(self.nodes.len())
+    }
+
+    fn count(&self, what: impl Fn(&Node) -> bool) -> usize {
+        self.nodes.iter().filter(|node| what(node)).count()
+    }
+
+    fn write(&mut self, name: &str, change: &Change) {
+        let node = self.nodes.iter_mut().find(|it| it.name == name).unwrap();
+        *node = change.made_to(node);
+    }
+
+    fn roll_out(&mut self, written: usize) {
+        let target = self.target().to_owned();
+        let told = |node: &Node| node.desired_config.as_deref() == Some(target.as_str());
+        let holds =
+            |node: &Node| is_ours(node) || (told(node) && (is_moving(node) || node.is_degraded()));
+        let before = self.count(holds);
+        let nodes = self.nodes.clone();
+        let nodes: Vec<_> = nodes.iter().collect();
+        let rollout = rollout::plan(&self.pool, &nodes);
+        assert_eq!(
+            rollout.turns.len(),
+            self.nodes.len(),
+            "somebody was forgotten"
+        );
+        let paused = self.pool.allowance.paused;
+        for (node, change) in rollout.writes.iter().take(written) {
+            assert!(!paused, "{} moves in a paused pool", node.name);
+            self.write(&node.name, change);
+            let now = self.count(holds);
+            assert!(
+                now <= self.limit().max(before),
+                "{now} nodes are on their way"
+            );
+        }
+    }
+
+    /// The drain controller, on nodes without pods.
+    fn drain(&mut self, written: usize) {
+        let before = self.count(is_ours);
+        let now = Timestamp::UNIX_EPOCH;
+        let nodes = self.nodes.clone();
+        let pool: Vec<_> = nodes.iter().collect();
+        let answers = answer(self.pool.allowance, &pool);
+        for node in nodes.iter().take(written) {
+            let change = match drain::next(node) {
+                Next::Leave => match &answers[&node.name] {
+                    Leave::Granted => drain::grant(node, now).0,
+                    Leave::Waits(_) => continue,
+                },
+                Next::Write(change, _) => change,
+                Next::Evict => {
+                    drain::evict(node, &[], &Default::default(), Settings::default(), now).write
+                }
+                Next::Nothing | Next::Unknown(_) => continue,
+            };
+            self.write(&node.name, &change);
+            let down = self.count(is_ours);
+            assert!(down <= self.limit().max(before), "{down} nodes are down");
+        }
+    }
+}
+
+/// One step of an agent, in the order of `plan::linux_node`. It drains for every configuration.
+fn agent(node: &mut Node, fails: bool) {
+    let Some(desired) = node.desired_config.clone() else {
+        return;
+    };
+    let drain = format!("drain-{desired}");
+    let say = |node: &mut Node, state: &str, reason: &str| {
+        node.state = Some(state.to_owned());
+        node.reason = Some(reason.to_owned());
+    };
+    if desired == "by-hand" {
+        say(node, "Degraded", "MachineConfig by-hand does not exist");
+    } else if node.current_config.as_ref() == Some(&desired) {
+        say(node, "Done", "");
+        if node
+            .desired_drain
+            .as_deref()
+            .is_some_and(|it| it.starts_with("drain-"))
+        {
+            node.desired_drain = Some(format!("uncordon-{desired}"));
+        }
+    } else if node.last_applied_drain.as_ref() != Some(&drain)
+        || node.desired_drain.as_ref() != Some(&drain)
+    {
+        say(node, "Working", "waits until pods have left");
+        node.desired_drain = Some(drain);
+    } else if fails {
+        say(node, "Degraded", "the disk is full");
+    } else if node.ready {
+        // It writes, and boots.
+        assert!(is_ours(node), "{} goes down without leave", node.name);
+        say(node, "Working", "the machine boots");
+        node.ready = false;
+    } else {
+        say(node, "Done", "");
+        node.ready = true;
+        node.current_config = Some(desired.clone());
+        node.desired_drain = Some(format!("uncordon-{desired}"));
+    }
+}

@@ -1,0 +1,314 @@
+//! Roll-outs of whole pools, with everything around them that can go wrong: the real decisions of
+//! `plan::rollout`, `plan::disruption::leave` and `plan::drain`, on nodes whose agents, people and power
+//! cords do what they like.
+
+mod fleet;
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::machine_config_pool::condition;
+use evenkeel_api::names::{annotation, label};
+use evenkeel_plan::disruption::leave::{MaxUnavailable, is_ours};
+use evenkeel_plan::node::Node;
+use evenkeel_plan::pool::Pool;
+use evenkeel_plan::rollout::{self, Stand};
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::fleet::{Deed, Fleet, any_deed};
+
+fn pool(limit: Value) -> Pool {
+    let spec = json!({
+        "nodeSelector": {}, "maxUnavailable": limit, "configuration": { "name": "new" },
+    });
+    Pool::read("worker", &BTreeMap::new(), &spec)
+}
+
+/// A node that runs `old`, in a zone, made so many seconds ago.
+fn node(name: &str, zone: &str, age: i64) -> Node {
+    Node {
+        name: name.to_owned(),
+        created: Timestamp::from_second(1_000_000 - age).unwrap(),
+        labels: [(label::ZONE, zone)].into_iter().collect(),
+        ready: true,
+        current_config: Some("old".to_owned()),
+        desired_config: Some("old".to_owned()),
+        state: Some("Done".to_owned()),
+        ..Node::default()
+    }
+}
+
+fn told(name: &str, zone: &str, age: i64) -> Node {
+    Node {
+        desired_config: Some("new".to_owned()),
+        ..node(name, zone, age)
+    }
+}
+
+fn next(pool: &Pool, nodes: &[Node]) -> Vec<String> {
+    let nodes: Vec<_> = nodes.iter().collect();
+    let rollout = rollout::plan(pool, &nodes);
+    let next = rollout.turns.iter().filter(|it| it.stand == Stand::Next);
+    next.map(|turn| turn.node.name.clone()).collect()
+}
+
+/// Covers M03.
+#[test]
+fn nodes_go_zone_by_zone_and_the_oldest_first() {
+    let mut nodes = vec![
+        node("a1", "a", 1),
+        node("a9", "a", 9),
+        node("b5", "b", 5),
+        node("b99", "b", 99),
+        node("a5", "a", 5),
+    ];
+    assert_eq!(next(&pool(json!(2)), &nodes), ["a9", "a5"]);
+    assert_eq!(next(&pool(json!(99)), &nodes), ["a9", "a5", "a1"]);
+    // While one of the first zone is on its way, nobody of the second begins.
+    for node in nodes.iter_mut().filter(|it| it.zone() == "a") {
+        *node = Node {
+            current_config: Some("new".to_owned()),
+            ..told(&node.name, "a", 1)
+        };
+    }
+    nodes[0].current_config = Some("old".to_owned());
+    assert_eq!(next(&pool(json!(2)), &nodes), [""; 0]);
+    let all: Vec<_> = nodes.iter().collect();
+    let rollout = rollout::plan(&pool(json!(2)), &all);
+    let waits = rollout.turns.iter().find(|it| it.node.name == "b99");
+    assert_eq!(waits.unwrap().stand.to_string(), "waits for zone a");
+    // One that has lost its power on the way does not keep the other zones waiting, only its place.
+    nodes[0].ready = false;
+    assert_eq!(next(&pool(json!(2)), &nodes), ["b99"]);
+    nodes[0].current_config = Some("new".to_owned());
+    nodes[0].ready = true;
+    assert_eq!(next(&pool(json!(2)), &nodes), ["b99", "b5"]);
+}
+
+/// Covers M03.
+#[test]
+fn a_failing_node_stops_the_spread_and_the_pool_says_why() {
+    let failing = Node {
+        state: Some("Degraded".to_owned()),
+        reason: Some("disk full".to_owned()),
+        ..told("a", "", 9)
+    };
+    let nodes = [failing.clone(), node("b", "", 5), node("c", "", 3)];
+    let pool = pool(json!("100%"));
+    assert_eq!(next(&pool, &nodes), [""; 0]);
+    let all: Vec<_> = nodes.iter().collect();
+    let rollout = rollout::plan(&pool, &all);
+    let status = rollout::status(&pool, &rollout, &[], None);
+    let said = |kind: &str| {
+        let it = status.condition(kind).unwrap();
+        (it.status.as_str(), it.reason.as_str(), it.message.as_str())
+    };
+    let (updating, reason, message) = said(condition::UPDATING);
+    assert_eq!((updating, reason), ("False", "Stopped"));
+    assert!(
+        message.contains("new makes nodes fail") && message.contains("a (disk full)"),
+        "{message}"
+    );
+    let (degraded, _, message) = said(condition::NODE_DEGRADED);
+    assert_eq!((degraded, message), ("True", "1 of 3 nodes: a (disk full)"));
+    assert_eq!(said(condition::DEGRADED).0, "True");
+    // It goes on when the node is well, and with another configuration, which that node gets first.
+    let well = Node {
+        reason: Some(String::new()),
+        ..failing.clone()
+    };
+    assert_eq!(next(&pool, &[well, node("b", "", 5)]), ["b"]);
+    let newer = Pool {
+        target: Some("newer".to_owned()),
+        ..pool.clone()
+    };
+    assert_eq!(next(&newer, &nodes[..1]), ["a"]);
+    let all: Vec<_> = nodes.iter().collect();
+    let (first, change) = &rollout::plan(&newer, &all).writes[0];
+    assert_eq!(first.name, "a");
+    assert_eq!(change.annotations[annotation::REASON], Some(String::new()));
+    // What is degraded on its own configuration would refuse another, and makes nobody wait.
+    let drifted = Node {
+        desired_config: Some("old".to_owned()),
+        ..failing
+    };
+    assert_eq!(next(&pool, &[drifted, node("b", "", 5)]), ["b"]);
+}
+
+/// Covers M03.
+#[test]
+fn a_paused_pool_and_one_whose_limit_nobody_understands_move_nothing() {
+    let nodes = [
+        node("a", "", 9),
+        Node {
+            desired_config: Some("other".to_owned()),
+            ..node("b", "", 5)
+        },
+    ];
+    let mut paused = pool(json!(2));
+    paused.allowance.paused = true;
+    let unclear = pool(json!("50 percent"));
+    for (pool, why) in [(paused, "Paused"), (unclear, "InvalidPool")] {
+        let all: Vec<_> = nodes.iter().collect();
+        let rollout = rollout::plan(&pool, &all);
+        assert_eq!(rollout.writes, []);
+        let status = rollout::status(&pool, &rollout, &[], None);
+        assert_eq!(status.condition(condition::UPDATING).unwrap().reason, why);
+    }
+}
+
+#[test]
+fn what_a_person_wrote_is_put_back_and_jumps_no_queue() {
+    let tampered = Node {
+        desired_config: Some("mine".to_owned()),
+        ..node("z", "", 1)
+    };
+    let nodes = [told("a", "", 9), tampered, node("c", "", 5)];
+    let all: Vec<_> = nodes.iter().collect();
+    let rollout = rollout::plan(&pool(json!(1)), &all);
+    let [(node, change)] = rollout.writes.as_slice() else {
+        panic!("{:?}", rollout.writes);
+    };
+    assert_eq!(node.name, "z");
+    assert_eq!(
+        change.annotations[annotation::DESIRED_CONFIG].as_deref(),
+        Some("old")
+    );
+}
+
+#[test]
+fn the_pools_setting_about_drift_is_carried_by_its_nodes() {
+    let healing = Pool {
+        drift: Some("heal".to_owned()),
+        target: None,
+        ..pool(json!(1))
+    };
+    let nodes = [
+        node("a", "", 1),
+        Node {
+            drift: Some("heal".to_owned()),
+            ..node("b", "", 1)
+        },
+    ];
+    let all: Vec<_> = nodes.iter().collect();
+    let writes = rollout::plan(&healing, &all).writes;
+    assert_eq!(writes.len(), 1);
+    assert_eq!(
+        writes[0].1.annotations[annotation::DRIFT].as_deref(),
+        Some("heal")
+    );
+    let silent = Pool {
+        drift: None,
+        ..healing
+    };
+    let writes = rollout::plan(&silent, &all).writes;
+    assert_eq!((writes.len(), writes[0].0.name.as_str()), (1, "b"));
+    assert_eq!(writes[0].1.annotations[annotation::DRIFT], None);
+}
+
+#[test]
+fn a_status_says_how_many_nodes_are_how_and_what_is_wrong_with_the_pool() {
+    let empty = pool(json!(1));
+    let status = |pool: &Pool, nodes: &[Node], torn: &[(&str, Vec<&str>)]| {
+        let all: Vec<_> = nodes.iter().collect();
+        rollout::status(pool, &rollout::plan(pool, &all), torn, None)
+    };
+    let none = status(&empty, &[], &[]);
+    let updated = none.condition(condition::UPDATED).unwrap();
+    assert_eq!(
+        (updated.status.as_str(), updated.reason.as_str()),
+        ("True", "NoNodes")
+    );
+    assert_eq!(
+        updated.message,
+        "pool worker: spec.nodeSelector selects no node"
+    );
+    let torn = status(&empty, &[], &[("n1", vec!["infra"])]);
+    let degraded = torn.condition(condition::DEGRADED).unwrap();
+    assert_eq!(degraded.reason, "OverlappingPools");
+    assert!(
+        degraded.message.contains("n1 (also in infra)"),
+        "{}",
+        degraded.message
+    );
+    let wrong = status(&pool(json!(0)), &[], &[]);
+    let degraded = wrong.condition(condition::DEGRADED).unwrap();
+    assert!(
+        degraded
+            .message
+            .starts_with("pool worker: spec.maxUnavailable: 0 is no number")
+    );
+    let done = Node {
+        current_config: Some("new".to_owned()),
+        ..told("a", "", 1)
+    };
+    let cordoned = Node {
+        name: "b".to_owned(),
+        unschedulable: true,
+        ..done.clone()
+    };
+    let gone = Node {
+        ready: false,
+        ..node("c", "", 1)
+    };
+    let counts = status(&empty, &[done, cordoned, gone], &[]);
+    assert_eq!(
+        [
+            counts.machine_count,
+            counts.updated_machine_count,
+            counts.ready_machine_count,
+            counts.unavailable_machine_count,
+            counts.degraded_machine_count
+        ],
+        [3, 2, 1, 1, 0]
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    /// Covers M03, X08.
+    #[test]
+    fn whatever_happens_the_limit_holds_and_when_it_is_over_every_node_arrives(
+        nodes in 1..14usize,
+        zones in 1..4usize,
+        limit in prop_oneof![(1..5u32).prop_map(MaxUnavailable::Count), (1..=100u32).prop_map(MaxUnavailable::Percent)],
+        deeds in prop::collection::vec(any_deed(), 0..120),
+    ) {
+        let mut fleet = Fleet::new(nodes, zones, limit);
+        for deed in deeds {
+            fleet.happens(&deed);
+            // Checked in there: nothing that is decided breaks the limit.
+        }
+        // From here on everybody behaves.
+        fleet.calms_down();
+        let rounds = 40 * (fleet.nodes.len() + 2);
+        for _ in 0..rounds {
+            for deed in [Deed::RollOut { written: usize::MAX }, Deed::Drain { written: usize::MAX }] {
+                fleet.happens(&deed);
+            }
+            for at in 0..fleet.nodes.len() {
+                fleet.happens(&Deed::Agent { at, fails: false });
+            }
+            if fleet.is_done() {
+                break;
+            }
+        }
+        prop_assert!(fleet.is_done(), "never ends: {:#?}", fleet.nodes);
+        for node in &fleet.nodes {
+            prop_assert_eq!(node.current_config.as_deref(), Some(fleet.target()));
+            prop_assert!(!is_ours(node));
+            prop_assert_eq!(node.unschedulable, fleet.cordoned.contains(&node.name), "{:?}", node);
+        }
+    }
+}
+
+/// More with `EVENKEEL_SOAK`, less in a usual run.
+fn cases() -> u32 {
+    if std::env::var_os("EVENKEEL_SOAK").is_some() {
+        20_000
+    } else {
+        100
+    }
+}
