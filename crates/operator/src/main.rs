@@ -3,10 +3,15 @@
 //! Connects the cluster's objects to decisions of `evenkeel-plan` and carries them out through the
 //! API server. It decides nothing itself, and never touches the machine it runs on.
 
+mod beside;
+mod configs;
 mod controllers;
 mod drain_metrics;
 mod nodes;
 mod pods;
+mod pool_metrics;
+mod pools;
+mod store;
 
 use std::process::ExitCode;
 
@@ -15,8 +20,9 @@ use evenkeel_api::names::program;
 use evenkeel_daemon::{Daemon, LeaseName, Program, Result, Timing};
 use evenkeel_plan::drain::Settings;
 
-use crate::controllers::drain;
+use crate::controllers::Options;
 use crate::drain_metrics::DrainMetrics;
+use crate::pool_metrics::PoolMetrics;
 
 /// Decides which node may change when, and cares for instances.
 #[derive(Parser)]
@@ -32,8 +38,9 @@ struct Operator {
 enum Command {
     /// Runs until it is told to stop; several may run, and one of them leads
     ///
-    /// Drains a node when its agent asks for it with the annotation
-    /// machineconfiguration.openshift.io/desiredDrain, one node of a pool at a time.
+    /// Renders the MachineConfigs of every pool, rolls the result out to its nodes, never
+    /// more at once than the pool allows, and drains a node when its agent asks for it with the
+    /// annotation machineconfiguration.openshift.io/desiredDrain.
     Run(Run),
 }
 
@@ -52,6 +59,9 @@ struct Run {
     /// All others are as if they were not there: they get no answer, and count for no limit.
     #[arg(long, value_name = "SELECTOR")]
     node_selector: Option<String>,
+    /// Cares only for pools with these labels
+    #[arg(long, value_name = "SELECTOR")]
+    pool_selector: Option<String>,
     /// How long a drain may take before the node's reason and an Event name what holds it
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     drain_timeout: String,
@@ -81,12 +91,14 @@ async fn main() -> ExitCode {
 async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
     let settings = Settings::read(Some(&run.drain_timeout), Some(&run.drain_on_timeout))
         .map_err(evenkeel_daemon::Error::work)?;
-    let options = drain::Options {
+    let options = Options {
         nodes: run.node_selector.clone(),
-        settings,
+        pools: run.pool_selector.clone(),
+        drain: settings,
     };
     let daemon = Daemon::start(PROGRAM, arguments).await?;
-    let metrics = DrainMetrics::shown_in(daemon.metrics());
+    let drains = DrainMetrics::shown_in(daemon.metrics());
+    let pools = PoolMetrics::shown_in(daemon.metrics());
     let lease = LeaseName {
         namespace: run.namespace.clone(),
         name: PROGRAM.name.to_owned(),
@@ -94,7 +106,7 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
     let leadership = daemon.stand_for(lease, Timing::default());
     daemon
         .run(async |daemon| {
-            let work = async || drain::run(daemon, &metrics, &options).await;
+            let work = async || Box::pin(controllers::run(daemon, &drains, &pools, &options)).await;
             leadership.run_while_leading(work).await;
             Ok(())
         })

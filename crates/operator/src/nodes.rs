@@ -2,17 +2,20 @@
 //! is kept of it here a few hundred bytes.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use evenkeel_api::names::{annotation, label, program};
+use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::node::{Change, Node};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Resource};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client, Resource};
 use serde::Deserialize;
 use serde_json::json;
+
+use crate::store::{Kept, Store};
 
 /// What is read of a Node.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -127,82 +130,94 @@ impl Seen {
             ..ObjectReference::default()
         }
     }
+}
 
-    /// Whether `other` is a later version of the same Node, or another Node of the same name.
-    fn is_older_than(&self, other: &Self) -> bool {
-        let number = |seen: &Self| seen.version.parse::<u64>().ok();
-        self.uid != other.uid
-            || match (number(self), number(other)) {
-                (Some(mine), Some(theirs)) => mine < theirs,
-                _ => true,
-            }
+impl Kept for Seen {
+    fn name(&self) -> &str {
+        &self.node.name
+    }
+
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn version(&self) -> &str {
+        &self.version
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        self.node == other.node
     }
 }
 
-/// Writes `change` on the Node, provided that it is still as it was `seen`.
-pub(crate) async fn write(
-    nodes: &Api<NodeObject>,
-    seen: &Seen,
-    change: &Change,
-) -> kube::Result<Seen> {
-    let mut patch = json!({
-        "metadata": {
-            "uid": seen.uid,
-            "resourceVersion": seen.version,
-            "annotations": change.annotations,
-        },
-    });
-    if let Some(unschedulable) = change.unschedulable {
-        // Absent is what everybody else writes for a node that is not cordoned.
-        patch["spec"]["unschedulable"] = json!(unschedulable.then_some(true));
-    }
-    let parameters = PatchParams {
-        field_manager: Some(program::OPERATOR.to_owned()),
-        ..PatchParams::default()
-    };
-    let name = &seen.node.name;
-    let written = nodes.patch(name, &parameters, &Patch::Merge(patch)).await?;
-    Ok(written.into())
-}
-
-/// All Nodes that we care for, by name.
-#[derive(Debug, Default)]
+/// All Nodes that we care for: one store for all controllers.
+#[derive(Clone)]
 pub(crate) struct Nodes {
-    seen: BTreeMap<String, Seen>,
+    api: Api<NodeObject>,
+    store: Store<Seen>,
 }
 
 impl Nodes {
-    /// Remembers a Node unless a later version is known. Says whether anything that matters differs.
-    pub(crate) fn put(&mut self, seen: Seen) -> bool {
-        match self.seen.get_mut(&seen.node.name) {
-            Some(known) if !known.is_older_than(&seen) => false,
-            Some(known) => {
-                let differs = known.node != seen.node || known.uid != seen.uid;
-                *known = seen;
-                differs
-            }
-            None => {
-                self.seen.insert(seen.node.name.clone(), seen);
-                true
-            }
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            api: Api::all(client),
+            store: Store::new(),
         }
     }
 
-    /// Forgets a Node, unless it is another one of that name by now.
-    pub(crate) fn remove(&mut self, name: &str, uid: &str) {
-        if self.seen.get(name).is_some_and(|seen| seen.uid == uid) {
-            self.seen.remove(name);
+    /// What is known of them.
+    pub(crate) fn store(&self) -> &Store<Seen> {
+        &self.store
+    }
+
+    /// Keeps them, those with `labels` only, until the program is asked to stop.
+    pub(crate) async fn keep(&self, labels: Option<&str>, check: Check, stop: &Stop) {
+        let config = watching(labels);
+        let changes = watcher(self.api.clone(), config);
+        self.store.keep("nodes", changes, check, stop).await;
+    }
+
+    /// The Node as it is now, if there is one.
+    pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<Seen>> {
+        let object = self.api.get_opt(name).await?;
+        Ok(object.map(Seen::from))
+    }
+
+    /// Writes `change` on the Node, provided that it is still as it was `seen`, and takes note of it.
+    pub(crate) async fn write(&self, seen: &Seen, change: &Change) -> kube::Result<()> {
+        let mut patch = json!({
+            "metadata": {
+                "uid": seen.uid,
+                "resourceVersion": seen.version,
+                "annotations": change.annotations,
+            },
+        });
+        if let Some(unschedulable) = change.unschedulable {
+            // Absent is what everybody else writes for a node that is not cordoned.
+            patch["spec"]["unschedulable"] = json!(unschedulable.then_some(true));
         }
+        let (name, patch) = (&seen.node.name, Patch::Merge(patch));
+        let written = self.api.patch(name, &ours(), &patch).await?;
+        // Whoever decides next counts on it, also before the watch has shown it.
+        self.store.put(written.into());
+        Ok(())
     }
+}
 
-    /// Forgets every Node whose name is not in `names`.
-    pub(crate) fn keep(&mut self, names: &std::collections::BTreeSet<String>) {
-        self.seen.retain(|name, _| names.contains(name));
+/// A watch on objects with `labels` only.
+pub(crate) fn watching(labels: Option<&str>) -> watcher::Config {
+    let config = watcher::Config::default();
+    match labels {
+        Some(labels) => config.labels(labels),
+        None => config,
     }
+}
 
-    /// All of them, by name.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Seen> {
-        self.seen.values()
+/// What we write is known as ours.
+pub(crate) fn ours() -> PatchParams {
+    PatchParams {
+        field_manager: Some(program::OPERATOR.to_owned()),
+        ..PatchParams::default()
     }
 }
 
@@ -210,30 +225,21 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    fn seen(version: &str, uid: &str, desired: Option<&str>) -> Seen {
+    #[test]
+    fn of_a_node_what_decides_is_read_and_nothing_else() {
         let object = json!({
             "metadata": {
-                "name": "n1", "uid": uid, "resourceVersion": version,
-                "annotations": desired.map(|it| json!({ annotation::DESIRED_DRAIN: it })),
+                "name": "n1", "uid": "u", "resourceVersion": "9",
+                "labels": { label::OS: "linux", label::ZONE: "a" },
+                "annotations": { annotation::DESIRED_DRAIN: "drain-x", "other": "x" },
             },
             "spec": { "unschedulable": true, "taints": [] },
             "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "x" }] },
         });
-        serde_json::from_value::<NodeObject>(object).unwrap().into()
-    }
-
-    #[test]
-    fn what_came_late_does_not_replace_what_is_newer() {
-        let mut nodes = Nodes::default();
-        assert!(nodes.put(seen("9", "a", None)));
-        assert!(!nodes.put(seen("10", "a", None)), "nothing that matters");
-        assert!(!nodes.put(seen("9", "a", Some("drain-x"))));
-        assert!(nodes.put(seen("11", "a", Some("drain-x"))));
-        assert!(nodes.put(seen("3", "another", None)));
-        nodes.remove("n1", "a");
-        let only = nodes.iter().next().unwrap();
-        assert!(only.node.ready && only.node.unschedulable);
-        nodes.keep(&std::collections::BTreeSet::new());
-        assert_eq!(nodes.iter().count(), 0);
+        let seen: Seen = serde_json::from_value::<NodeObject>(object).unwrap().into();
+        assert!(seen.node.ready && seen.node.unschedulable);
+        assert_eq!(seen.node.zone(), "a");
+        assert_eq!(seen.node.desired_drain.as_deref(), Some("drain-x"));
+        assert_eq!((seen.name(), seen.uid(), seen.version()), ("n1", "u", "9"));
     }
 }

@@ -1,7 +1,7 @@
 //! Drains nodes at their agents' request. `evenkeel_plan::drain` decides what happens to a node,
 //! `evenkeel_plan::disruption::leave` which node may begin; here it is carried out and reported.
 //!
-//! One loop knows all Nodes and grants leave; each node that is worked on has a future of its own, so
+//! One loop looks at all Nodes and grants leave; each node that is worked on has a future of its own, so
 //! that a slow drain blocks nobody. All of them live and die with [`run`]: who leads no more does not
 //! write any more.
 
@@ -10,21 +10,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_daemon::{Check, Daemon, Event, Events, Severity, Stop};
+use evenkeel_daemon::{Event, Events, Severity, Stop};
 use evenkeel_plan::disruption::leave::{self, Allowance, Leave};
 use evenkeel_plan::drain::{self, Announcement, Attempt, Next, Pod, Settings};
-use evenkeel_plan::node::{Change, Node, Request};
+use evenkeel_plan::node::{Node, Request};
+use evenkeel_plan::pool::{Assignment, Place, place};
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client};
+use kube::Client;
 
+use super::Shared;
 use crate::drain_metrics::DrainMetrics;
-use crate::nodes::{self, NodeObject, Nodes, Seen};
+use crate::nodes::{Nodes, Seen};
 use crate::pods::{self, Eviction};
+use crate::pools::Pools;
 
 /// The first pause between two looks at a node that is drained; it doubles while nothing changes.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -37,22 +38,15 @@ const PAUSE_FOR_EACH: Duration = Duration::from_millis(20);
 /// How many evictions of one node are asked for at once.
 const EVICTIONS: usize = 8;
 
-/// What the person who runs the operator says about drains.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
-    /// Only Nodes that match this label selector.
-    pub(crate) nodes: Option<String>,
-    /// How long a drain may take, and what then.
-    pub(crate) settings: Settings,
-}
-
 /// What is needed to carry a plan out.
 #[derive(Clone)]
 struct Cluster {
     client: Client,
-    nodes: Api<NodeObject>,
+    nodes: Nodes,
+    pools: Pools,
     events: Events,
     metrics: DrainMetrics,
+    /// For what a pool does not say.
     settings: Settings,
     stop: Stop,
     /// How many nodes are worked on.
@@ -60,33 +54,30 @@ struct Cluster {
 }
 
 /// Answers agents until the daemon is asked to stop.
-pub(crate) async fn run(daemon: &Daemon, metrics: &DrainMetrics, options: &Options) {
-    let check = daemon.health().check("drain");
-    check.not_ready("the nodes are not listed yet");
+pub(crate) async fn run(shared: &Shared, metrics: &DrainMetrics, settings: Settings) {
     let cluster = Cluster {
-        client: daemon.client(),
-        nodes: Api::all(daemon.client()),
-        events: daemon.events().clone(),
+        client: shared.client.clone(),
+        nodes: shared.nodes.clone(),
+        pools: shared.pools.clone(),
+        events: shared.events.clone(),
         metrics: metrics.clone(),
-        settings: options.settings,
-        stop: daemon.stop().clone(),
+        settings,
+        stop: shared.stop.clone(),
         crowd: Rc::default(),
     };
-    let mut config = watcher::Config::default();
-    if let Some(selector) = &options.nodes {
-        config = config.labels(selector);
-    }
-    let changes = watcher(cluster.nodes.clone(), config).default_backoff();
-    let mut changes = std::pin::pin!(changes);
-    let mut fleet = Fleet::new(cluster, check);
+    let (mut nodes, mut pools) = (
+        shared.nodes.store().changes(),
+        shared.pools.store().changes(),
+    );
+    let mut beside = shared.beside.changes();
+    let mut fleet = Fleet::new(cluster, shared.clone());
     loop {
         tokio::select! {
-            () = daemon.stop().stopped() => break,
-            change = changes.next() => match change {
-                Some(change) => fleet.take(change),
-                None => break,
-            },
-            Some(done) = fleet.work.next() => fleet.finished(done),
+            () = shared.stop.stopped() => break,
+            Ok(()) = nodes.changed() => {}
+            Ok(()) = pools.changed() => {}
+            Ok(()) = beside.changed() => {}
+            Some(done) = fleet.work.next() => fleet.finished(&done),
         }
         fleet.go_on();
     }
@@ -95,15 +86,10 @@ pub(crate) async fn run(daemon: &Daemon, metrics: &DrainMetrics, options: &Optio
     while fleet.work.next().await.is_some() {}
 }
 
-/// All nodes, and the work on some of them.
+/// The work on some of all nodes.
 struct Fleet {
     cluster: Cluster,
-    check: Check,
-    nodes: Nodes,
-    /// Names that a list has brought so far.
-    listed: BTreeSet<String>,
-    is_listed: bool,
-    has_news: bool,
+    shared: Shared,
     work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
     /// Nodes with work on them, and whether it may begin a drain: they keep their place among those
     /// that are down, also while the watch has not shown it yet.
@@ -113,77 +99,74 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn new(cluster: Cluster, check: Check) -> Self {
+    fn new(cluster: Cluster, shared: Shared) -> Self {
         Self {
             cluster,
-            check,
-            nodes: Nodes::default(),
-            listed: BTreeSet::new(),
-            is_listed: false,
-            has_news: false,
+            shared,
             work: FuturesUnordered::new(),
             busy: BTreeMap::new(),
             told: BTreeMap::new(),
         }
     }
 
-    /// Takes note of a change of a Node.
-    fn take(&mut self, change: watcher::Result<watcher::Event<NodeObject>>) {
-        match change {
-            Ok(watcher::Event::Init) => self.listed.clear(),
-            Ok(watcher::Event::InitApply(object)) => {
-                let seen = Seen::from(object);
-                self.listed.insert(seen.node.name.clone());
-                self.nodes.put(seen);
-            }
-            Ok(watcher::Event::InitDone) => {
-                self.nodes.keep(&std::mem::take(&mut self.listed));
-                self.is_listed = true;
-                self.has_news = true;
-                self.check.ready();
-            }
-            Ok(watcher::Event::Apply(object)) => self.has_news |= self.nodes.put(object.into()),
-            Ok(watcher::Event::Delete(object)) => {
-                let seen = Seen::from(object);
-                self.nodes.remove(&seen.node.name, &seen.uid);
-                self.has_news = true;
-            }
-            Err(error) => tracing::warn!("cannot watch the nodes, and try again: {error}"),
+    /// The work on a node has come to an end.
+    fn finished(&mut self, done: &Done) {
+        self.busy.remove(&done.name);
+        if done.is_gone {
+            self.cluster.nodes.store().remove(&done.name, &done.uid);
         }
     }
 
-    /// The work on a node has come to an end.
-    fn finished(&mut self, done: Done) {
-        self.busy.remove(&done.name);
-        match done.seen {
-            Some(seen) => _ = self.nodes.put(seen),
-            None => self.nodes.remove(&done.name, &done.uid),
-        }
-        self.has_news = true;
+    /// Those who ask for something, and who of them has leave.
+    fn asking(&self) -> (Vec<Seen>, BTreeMap<String, Leave>) {
+        // Beside another operator that drains Linux nodes, they are its own.
+        let is_idle = self.shared.beside.is_idle();
+        let is_ours = |seen: &&Seen| seen.node.is_windows() || !is_idle;
+        let asks = |seen: &&Seen| drain::next(&seen.node) != Next::Nothing;
+        self.cluster.nodes.store().look(|all| {
+            let asking: Vec<_> = all.values().filter(is_ours).filter(asks).cloned().collect();
+            if asking.is_empty() {
+                return (asking, BTreeMap::new());
+            }
+            let begun = |seen: &&Seen| {
+                self.busy.get(&seen.node.name) == Some(&true) && !seen.node.has_leave()
+            };
+            let begun = all.values().filter(begun).map(|seen| {
+                let drain_granted = Some(Timestamp::now().to_string());
+                let node = Node {
+                    drain_granted,
+                    ..seen.node.clone()
+                };
+                (node.name.clone(), node)
+            });
+            let begun: BTreeMap<_, _> = begun.collect();
+            let nodes = all
+                .values()
+                .map(|seen| begun.get(&seen.node.name).unwrap_or(&seen.node));
+            let pools = self.cluster.pools.wanted();
+            let assignment = Assignment::of(&pools, nodes);
+            let allowances = pools.iter().map(|pool| pool.allowance);
+            let mut answers = BTreeMap::new();
+            for (allowance, members) in allowances.zip(&assignment.members) {
+                answers.extend(leave::answer(allowance, members));
+            }
+            for others in [&assignment.others, &assignment.windows] {
+                answers.extend(leave::answer(Allowance::default(), others));
+            }
+            (asking, answers)
+        })
     }
 
     /// Begins whatever can begin now.
     fn go_on(&mut self) {
-        if !self.is_listed || !std::mem::take(&mut self.has_news) {
+        if !self.shared.is_listed() {
             return;
         }
-        let mut pools: BTreeMap<_, Vec<Node>> = BTreeMap::new();
-        for seen in self.nodes.iter() {
-            let mut node = seen.node.clone();
-            if self.busy.get(&node.name) == Some(&true) && !node.has_leave() {
-                node.drain_granted = Some(Timestamp::now().to_string());
-            }
-            pools.entry(node.is_windows()).or_default().push(node);
-        }
-        let mut answers = BTreeMap::new();
-        for pool in pools.values() {
-            let pool: Vec<_> = pool.iter().collect();
-            answers.extend(leave::answer(Allowance::default(), &pool));
-        }
+        let (asking, answers) = self.asking();
         let mut waiting = 0;
         let mut begin = Vec::new();
         let mut told = BTreeMap::new();
-        for seen in self.nodes.iter() {
+        for seen in &asking {
             let name = &seen.node.name;
             if self.busy.contains_key(name) {
                 continue;
@@ -234,13 +217,10 @@ impl Cluster {
         let mut failure = FIRST_PAUSE;
         loop {
             match self.step(&name, may_begin, &mut drain).await {
-                Ok(Step::Over(seen)) => {
-                    let seen = seen.map(|seen| *seen);
-                    return Done { name, uid, seen };
-                }
+                Ok(Step::Over { is_gone }) => return Done { name, uid, is_gone },
                 _ if self.stop.is_asked() => {
-                    let seen = None;
-                    return Done { name, uid, seen };
+                    let is_gone = false;
+                    return Done { name, uid, is_gone };
                 }
                 Ok(Step::Again) => failure = FIRST_PAUSE,
                 Ok(Step::Wait) => {
@@ -272,29 +252,43 @@ impl Cluster {
 
     /// Observe, plan, apply, report: once.
     async fn step(&self, name: &str, may_begin: bool, drain: &mut Drain) -> kube::Result<Step> {
-        let Some(object) = self.nodes.get_opt(name).await? else {
-            return Ok(Step::Over(None));
+        let Some(seen) = self.nodes.read(name).await? else {
+            return Ok(Step::Over { is_gone: true });
         };
-        let seen = Seen::from(object);
         let (change, says) = match drain::next(&seen.node) {
-            Next::Nothing | Next::Unknown(_) => return Ok(Step::over(seen)),
-            Next::Leave if !may_begin => return Ok(Step::over(seen)),
+            Next::Nothing | Next::Unknown(_) => return Ok(self.over(seen)),
+            Next::Leave if !may_begin => return Ok(self.over(seen)),
             Next::Leave => drain::grant(&seen.node, Timestamp::now()),
             Next::Write(change, says) => (change, says),
             Next::Evict => return self.round(seen, drain).await,
         };
-        self.write(&seen, &change).await?;
+        self.nodes.write(&seen, &change).await?;
         self.announce(&seen, says);
         Ok(Step::Again)
+    }
+
+    /// There is nothing more to do for a node that is as it was `seen`.
+    fn over(&self, seen: Seen) -> Step {
+        self.nodes.store().put(seen);
+        Step::Over { is_gone: false }
+    }
+
+    /// How `node` is drained: as its pool says, as far as it does.
+    fn settings(&self, node: &Node) -> Settings {
+        match place(&self.pools.wanted(), node) {
+            Place::In(pool) => pool.drain_settings(self.settings),
+            Place::Nowhere | Place::Torn(_) => self.settings,
+        }
     }
 
     /// One round over the pods of a node.
     async fn round(&self, seen: Seen, drain: &mut Drain) -> kube::Result<Step> {
         let pods = pods::of_node(&self.client, &seen.node.name).await?;
         let (node, now) = (&seen.node, Timestamp::now());
-        let round = drain::evict(node, &pods, &drain.attempts, self.settings, now);
+        let settings = self.settings(node);
+        let round = drain::evict(node, &pods, &drain.attempts, settings, now);
         if !round.write.is_empty() {
-            self.write(&seen, &round.write).await?;
+            self.nodes.write(&seen, &round.write).await?;
         }
         for says in round.says {
             self.announce(&seen, says);
@@ -349,10 +343,6 @@ impl Cluster {
         evicted.len()
     }
 
-    async fn write(&self, seen: &Seen, change: &Change) -> kube::Result<Seen> {
-        nodes::write(&self.nodes, seen, change).await
-    }
-
     fn announce(&self, seen: &Seen, says: Announcement) {
         tracing::info!(
             node = seen.node.name,
@@ -380,8 +370,8 @@ struct Done {
     name: String,
     /// Which Node of that name it was at first.
     uid: String,
-    /// How it was last seen, unless it is gone.
-    seen: Option<Seen>,
+    /// Whether there is none any more.
+    is_gone: bool,
 }
 
 /// How a step ended.
@@ -391,13 +381,10 @@ enum Step {
     /// There is another one to do after a pause.
     Wait,
     /// There is nothing more to do.
-    Over(Option<Box<Seen>>),
-}
-
-impl Step {
-    fn over(seen: Seen) -> Self {
-        Self::Over(Some(Box::new(seen)))
-    }
+    Over {
+        /// The node is gone.
+        is_gone: bool,
+    },
 }
 
 /// What is remembered of a drain while it goes on. Whoever takes over does without.

@@ -1,5 +1,13 @@
 //! The operator on a real control plane, with the rights that it ships with.
 
+mod agents;
+mod bad_input;
 mod drain;
+mod idle;
 mod interruptions;
+mod memory;
+mod pools;
+mod rollout;
 mod scene;
+mod settings;
+mod systemd;

@@ -3,8 +3,9 @@
 //! happens is the harness as administrator, also in the place of the agents.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
@@ -26,26 +27,42 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub(crate) const SOON: Duration = Duration::from_mins(1);
-const RIGHTS: &str = include_str!("../../../../deploy/operator/rbac.yaml");
+/// The kinds that we ship.
+const DEFINITIONS: [&str; 2] = ["crds/machineconfigs.yaml", "crds/machineconfigpools.yaml"];
 const ACCOUNT: &str = "evenkeel-operator";
 
 pub(crate) struct Scene {
     pub(crate) control_plane: &'static ControlPlane,
     pub(crate) client: Client,
     pub(crate) name: String,
-    scratch: Scratch,
+    pub(crate) scratch: Scratch,
 }
 
 impl Scene {
     pub(crate) async fn new(prefix: &str) -> Result<Self> {
-        let control_plane = ControlPlane::shared()?;
+        Self::on(ControlPlane::shared()?, prefix).await
+    }
+
+    /// A scene on another control plane than the others.
+    pub(crate) async fn on(control_plane: &'static ControlPlane, prefix: &str) -> Result<Self> {
         let scene = Self {
             control_plane,
             client: control_plane.admin_kubeconfig().client().await?,
             name: control_plane.namespace(prefix)?,
             scratch: Scratch::new(prefix)?,
         };
-        manifests::apply_in(control_plane, RIGHTS, &scene.name)?;
+        let alone = alone();
+        for definition in DEFINITIONS {
+            let path = deployed(definition).display().to_string();
+            control_plane.kubectl(&["apply", "-f", &path])?;
+        }
+        let established = ["wait", "--for=condition=Established", "--timeout=30s"];
+        for kind in ["machineconfigs", "machineconfigpools"] {
+            let kind = format!("crd/{kind}.machineconfiguration.openshift.io");
+            control_plane.kubectl(&[&established[..], &[kind.as_str()]].concat())?;
+        }
+        drop(alone);
+        manifests::apply_in(control_plane, &rights()?, &scene.name)?;
         Ok(scene)
     }
 
@@ -75,6 +92,7 @@ impl Scene {
         command
             .args(["run", "--listen", "off", "--namespace", &self.name])
             .args(["--node-selector", &format!("place={}", self.name)])
+            .args(["--pool-selector", &format!("place={}", self.name)])
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
             .args(options);
@@ -307,6 +325,25 @@ impl Scene {
         let said = ours.map(|it| (it.reason.unwrap_or_default(), it.note.unwrap_or_default()));
         Ok(said.collect())
     }
+}
+
+/// Kinds are the same for all tests: two who make one at the same time disturb each other.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rights that we ship: all tests have them from here.
+fn rights() -> Result<String> {
+    std::fs::read_to_string(deployed("operator/rbac.yaml"))
+        .doing(|| "cannot read the rights that we ship")
+}
+
+/// A file of `deploy/`.
+pub(crate) fn deployed(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../deploy")
+        .join(file)
 }
 
 pub(crate) fn annotated<'a>(node: &'a Node, key: &str) -> Option<&'a str> {

@@ -1,0 +1,116 @@
+//! The numbers of pools.
+
+use evenkeel_daemon::Metrics;
+use evenkeel_plan::rollout::Counts;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// How a node can be.
+const STATES: [&str; 6] = [
+    "total",
+    "updated",
+    "ready",
+    "unavailable",
+    "degraded",
+    "moving",
+];
+
+/// Pools and their nodes, counted. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PoolMetrics {
+    nodes: Family<PoolState, Gauge>,
+    stopped: Family<PoolName, Gauge>,
+    rendered: Family<Outcome, Counter>,
+    told: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolState {
+    pool: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PoolName {
+    pool: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+impl PoolMetrics {
+    /// Numbers that `metrics` shows.
+    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
+        let own = Self::default();
+        metrics.register(|registry| {
+            registry.register(
+                "evenkeel_pool_nodes",
+                "Nodes of a pool by state: total, updated, ready, unavailable, degraded, moving",
+                own.nodes.clone(),
+            );
+            registry.register(
+                "evenkeel_pool_stopped",
+                "1 while the roll-out of a pool has stopped because nodes fail",
+                own.stopped.clone(),
+            );
+            registry.register(
+                "evenkeel_renderings",
+                "Configurations of pools that were made, or could not be, by outcome",
+                own.rendered.clone(),
+            );
+            registry.register(
+                "evenkeel_nodes_told",
+                "How often a node was told what to run",
+                own.told.clone(),
+            );
+        });
+        own
+    }
+
+    /// So many nodes of a pool are how.
+    pub(crate) fn pool(&self, pool: &str, counts: Counts, stopped: bool) {
+        let numbers = [
+            counts.total,
+            counts.updated,
+            counts.ready,
+            counts.unavailable,
+            counts.degraded,
+            counts.moving,
+        ];
+        for (state, count) in STATES.into_iter().zip(numbers) {
+            let pool = pool.to_owned();
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.nodes
+                .get_or_create(&PoolState { pool, state })
+                .set(count);
+        }
+        let pool = pool.to_owned();
+        self.stopped
+            .get_or_create(&PoolName { pool })
+            .set(i64::from(stopped));
+    }
+
+    /// There is no such pool any more.
+    pub(crate) fn forget(&self, pool: &str) {
+        for state in STATES {
+            let pool = pool.to_owned();
+            self.nodes.remove(&PoolState { pool, state });
+        }
+        let pool = pool.to_owned();
+        self.stopped.remove(&PoolName { pool });
+    }
+
+    /// A pool's configuration was made, or could not be.
+    pub(crate) fn rendered(&self, outcome: &'static str) {
+        self.rendered.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// A node was told what to run.
+    pub(crate) fn told(&self) {
+        self.told.inc();
+    }
+}

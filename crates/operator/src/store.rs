@@ -1,0 +1,221 @@
+//! Objects that controllers look at together, each kind kept by one watch, and as narrow as decisions
+//! need it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use evenkeel_daemon::{Check, Stop};
+use futures::{Stream, StreamExt};
+use kube::runtime::{WatchStreamExt, watcher};
+use tokio::sync::watch;
+
+/// An object as it was at one version.
+pub(crate) trait Kept {
+    /// Its name.
+    fn name(&self) -> &str;
+    /// Which of all objects that ever had this name it is.
+    fn uid(&self) -> &str;
+    /// Its version.
+    fn version(&self) -> &str;
+    /// Whether nothing that matters differs from another version of it.
+    fn is_as(&self, other: &Self) -> bool;
+}
+
+/// All objects of one kind that we care for. Clones are the same.
+#[derive(Debug)]
+pub(crate) struct Store<T> {
+    shared: Rc<Shared<T>>,
+}
+
+impl<T> Clone for Store<T> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Rc::clone(&self.shared),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Shared<T> {
+    kept: RefCell<BTreeMap<String, T>>,
+    is_listed: Cell<bool>,
+    changes: watch::Sender<()>,
+}
+
+impl<T: Kept> Store<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            shared: Rc::new(Shared {
+                kept: RefCell::default(),
+                is_listed: Cell::new(false),
+                changes: watch::Sender::new(()),
+            }),
+        }
+    }
+
+    /// Whether all objects are known that there were at some time.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.shared.is_listed.get()
+    }
+
+    /// Tells of every change that matters from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.shared.changes.subscribe()
+    }
+
+    /// Looks at all of them, by name.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&BTreeMap<String, T>) -> R) -> R {
+        look(&self.shared.kept.borrow())
+    }
+
+    /// Remembers an object unless a later version is known.
+    pub(crate) fn put(&self, object: T) {
+        let mut kept = self.shared.kept.borrow_mut();
+        let differs = match kept.get_mut(object.name()) {
+            Some(known) if !is_older(known, &object) => false,
+            Some(known) => {
+                let differs = known.uid() != object.uid() || !known.is_as(&object);
+                *known = object;
+                differs
+            }
+            None => {
+                kept.insert(object.name().to_owned(), object);
+                true
+            }
+        };
+        drop(kept);
+        // Who decides before all are listed decides on half of them.
+        if differs && self.is_listed() {
+            self.shared.changes.send_replace(());
+        }
+    }
+
+    /// Forgets an object, unless it is another one of that name by now.
+    pub(crate) fn remove(&self, name: &str, uid: &str) {
+        let mut kept = self.shared.kept.borrow_mut();
+        if kept.get(name).is_some_and(|known| known.uid() == uid) {
+            kept.remove(name);
+        }
+        drop(kept);
+        self.shared.changes.send_replace(());
+    }
+
+    fn listed(&self, names: &BTreeSet<String>) {
+        let mut kept = self.shared.kept.borrow_mut();
+        kept.retain(|name, _| names.contains(name));
+        drop(kept);
+        self.shared.is_listed.set(true);
+        self.shared.changes.send_replace(());
+    }
+
+    /// Follows the changes of a watch, until the program is asked to stop. A kind that the cluster does not
+    /// have is one without objects.
+    pub(crate) async fn keep<K: Into<T>>(
+        &self,
+        what: &str,
+        changes: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+        check: Check,
+        stop: &Stop,
+    ) {
+        check.not_ready("not listed yet");
+        let changes = changes.default_backoff();
+        let mut changes = std::pin::pin!(changes);
+        let mut listed = BTreeSet::new();
+        loop {
+            let change = tokio::select! {
+                () = stop.stopped() => return,
+                change = changes.next() => change,
+            };
+            match change {
+                None => return,
+                Some(Ok(watcher::Event::Init)) => listed.clear(),
+                Some(Ok(watcher::Event::InitApply(object))) => {
+                    let object: T = object.into();
+                    listed.insert(object.name().to_owned());
+                    self.put(object);
+                }
+                Some(Ok(watcher::Event::InitDone)) => {
+                    self.listed(&std::mem::take(&mut listed));
+                    check.ready();
+                }
+                Some(Ok(watcher::Event::Apply(object))) => self.put(object.into()),
+                Some(Ok(watcher::Event::Delete(object))) => {
+                    let object: T = object.into();
+                    self.remove(object.name(), object.uid());
+                }
+                Some(Err(error)) if is_unknown_kind(&error) => {
+                    if !self.is_listed() {
+                        tracing::warn!("{what} are not known to this cluster: install deploy/crds");
+                        self.listed(&BTreeSet::new());
+                        check.ready();
+                    }
+                }
+                Some(Err(error)) => tracing::warn!("cannot watch {what}, and try again: {error}"),
+            }
+        }
+    }
+}
+
+fn is_unknown_kind(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
+        _ => false,
+    }
+}
+
+/// Whether `other` is a later version of the same object, or another object of the same name.
+fn is_older<T: Kept>(known: &T, other: &T) -> bool {
+    let number = |it: &T| it.version().parse::<u64>().ok();
+    known.uid() != other.uid()
+        || match (number(known), number(other)) {
+            (Some(mine), Some(theirs)) => mine < theirs,
+            _ => true,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq)]
+    struct Thing(&'static str, &'static str, &'static str);
+
+    impl Kept for Thing {
+        fn name(&self) -> &'static str {
+            "n1"
+        }
+        fn uid(&self) -> &str {
+            self.0
+        }
+        fn version(&self) -> &str {
+            self.1
+        }
+        fn is_as(&self, other: &Self) -> bool {
+            self.2 == other.2
+        }
+    }
+
+    #[test]
+    fn what_came_late_does_not_replace_what_is_newer_and_only_what_matters_is_news() {
+        let store = Store::new();
+        store.put(Thing("a", "9", "x"));
+        store.listed(&BTreeSet::from(["n1".to_owned()]));
+        let mut changes = store.changes();
+        let mut put = |thing| {
+            store.put(thing);
+            let is_news = changes.has_changed().unwrap();
+            changes.mark_unchanged();
+            is_news
+        };
+        assert!(!put(Thing("a", "10", "x")), "nothing that matters");
+        assert!(!put(Thing("a", "9", "y")), "older");
+        assert!(put(Thing("a", "11", "y")));
+        assert!(put(Thing("another", "3", "y")));
+        store.remove("n1", "a");
+        assert_eq!(store.look(BTreeMap::len), 1);
+        store.listed(&BTreeSet::new());
+        assert_eq!(store.look(BTreeMap::len), 0);
+    }
+}

@@ -1,0 +1,319 @@
+//! Agents of many nodes in one process: the engine of the real agent (`plan::linux_node`, `host::observe`,
+//! `host::execute`) on simulated machines, one for each node double. What the real agent adds is its
+//! queue and its watches on the disk; the real program runs in `systemd.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use evenkeel_api::document::{self, Document};
+use evenkeel_api::names::{annotation, linux};
+use evenkeel_host::disk::Host;
+use evenkeel_host::execute::{Claim, State};
+use evenkeel_host::simulated::{SimulatedDisk, SimulatedHost};
+use evenkeel_host::{observe, verify};
+use evenkeel_plan::desired::{Contents, Desired};
+use evenkeel_plan::linux_node::{Drain, OnDrift, Phase, Reason, Report, Sight, Wanted};
+use evenkeel_plan::record::BootId;
+use evenkeel_testbed::node_double::NodeDouble;
+use evenkeel_testbed::{Doing, Error, Result};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::{Mutex as Door, watch};
+use tokio::task::JoinSet;
+
+use crate::scene::Scene;
+
+type Annotations = BTreeMap<String, String>;
+
+/// A simulated machine that can boot.
+struct Machine {
+    host: SimulatedHost,
+    boots: AtomicUsize,
+}
+
+impl Host for Machine {
+    type Disk = SimulatedDisk;
+
+    fn disk(&self) -> &SimulatedDisk {
+        self.host.disk()
+    }
+
+    fn boot_id(&self) -> evenkeel_host::Result<BootId> {
+        Ok(BootId(self.boots.load(Ordering::SeqCst).to_string()))
+    }
+
+    fn reload_units(&self) -> evenkeel_host::Result<()> {
+        self.host.reload_units()
+    }
+
+    fn reload(&self, unit: &str) -> evenkeel_host::Result<()> {
+        self.host.reload(unit)
+    }
+
+    fn restart(&self, unit: &str) -> evenkeel_host::Result<()> {
+        self.host.restart(unit)
+    }
+}
+
+/// What the agents of a test have in common.
+#[derive(Default)]
+struct Common {
+    /// Configurations by name: all nodes have the same.
+    configs: Door<BTreeMap<String, Arc<(Desired, Contents)>>>,
+    /// Nodes whose disk is full.
+    broken: Mutex<BTreeSet<String>>,
+    /// What no agent may ever see.
+    outrages: Mutex<Vec<String>>,
+    boots: AtomicUsize,
+}
+
+/// The agents of a scene's nodes. They end when this is dropped.
+pub(crate) struct Agents {
+    common: Arc<Common>,
+    machines: BTreeMap<String, Arc<Machine>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Agents {
+    /// Starts an agent for each of `nodes`.
+    pub(crate) fn start(scene: &Scene, nodes: &Arc<Vec<NodeDouble>>) -> Self {
+        let common = Arc::new(Common::default());
+        let mut tasks = JoinSet::new();
+        let mut machines = BTreeMap::new();
+        let mut news = BTreeMap::new();
+        for (at, node) in nodes.iter().enumerate() {
+            let machine = Arc::new(Machine {
+                host: SimulatedHost::new(),
+                boots: AtomicUsize::new(1),
+            });
+            let (told, hears) = watch::channel(None);
+            let agent = Agent {
+                client: scene.client.clone(),
+                common: Arc::clone(&common),
+                machine: Arc::clone(&machine),
+                state: State::at(linux::OWN_STATE),
+                nodes: Arc::clone(nodes),
+                at,
+            };
+            tasks.spawn(agent.live(hears));
+            news.insert(node.name().to_owned(), told);
+            machines.insert(node.name().to_owned(), machine);
+        }
+        tasks.spawn(deliver(scene.client.clone(), scene.name.clone(), news));
+        Self {
+            common,
+            machines,
+            _tasks: tasks,
+        }
+    }
+
+    /// Fills the disk of a node, or makes room again.
+    pub(crate) fn break_disk(&self, node: &str, is_full: bool) {
+        let mut broken = lock(&self.common.broken);
+        if is_full {
+            broken.insert(node.to_owned());
+        } else {
+            broken.remove(node);
+        }
+    }
+
+    /// How often machines booted.
+    pub(crate) fn boots(&self) -> usize {
+        self.common.boots.load(Ordering::SeqCst)
+    }
+
+    /// What a file of a node says.
+    pub(crate) fn file(&self, node: &str, path: &str) -> Option<String> {
+        use evenkeel_host::disk::Disk;
+        let contents = self.machines[node].disk().read(path).ok().flatten()?;
+        String::from_utf8(contents).ok()
+    }
+
+    /// An error if any agent saw what may never be.
+    pub(crate) fn are_content(&self) -> Result<()> {
+        let outrages = lock(&self.common.outrages);
+        if outrages.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::failed(outrages.join("; ")))
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives each agent the annotations of its own Node, from one watch.
+async fn deliver(
+    client: Client,
+    place: String,
+    news: BTreeMap<String, watch::Sender<Option<Annotations>>>,
+) {
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
+    let config = watcher::Config::default().labels(&format!("place={place}"));
+    let mut changes = watcher(nodes, config)
+        .default_backoff()
+        .applied_objects()
+        .boxed();
+    while let Some(change) = changes.next().await {
+        let Ok(node) = change else { continue };
+        let name = node.metadata.name.unwrap_or_default();
+        if let Some(told) = news.get(&name) {
+            told.send_replace(node.metadata.annotations);
+        }
+    }
+}
+
+struct Agent {
+    client: Client,
+    common: Arc<Common>,
+    machine: Arc<Machine>,
+    state: State,
+    nodes: Arc<Vec<NodeDouble>>,
+    at: usize,
+}
+
+impl Agent {
+    async fn live(self, mut news: watch::Receiver<Option<Annotations>>) {
+        while news.changed().await.is_ok() {
+            loop {
+                let Some(annotations) = news.borrow_and_update().clone() else {
+                    break;
+                };
+                match self.turn(annotations).await {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    // The API server did not answer: the same once more.
+                    Err(_) => tokio::time::sleep(std::time::Duration::from_millis(200)).await,
+                }
+            }
+        }
+    }
+
+    /// Observes, plans, applies and reports, once, as the worker of the real agent does. Says whether
+    /// there is more to do at once.
+    async fn turn(&self, mut annotations: Annotations) -> Result<bool> {
+        let said = |name: &str| annotations.get(name).map(String::as_str);
+        let (current, awaits_boot, drift) = self.settle()?;
+        let desired = said(annotation::DESIRED_CONFIG).filter(|it| !it.is_empty());
+        let target = desired.filter(|it| !awaits_boot && current.as_deref() != Some(*it));
+        let full = Reason::new("DiskFull", "the disk is full");
+        let is_broken = lock(&self.common.broken).contains(self.nodes[self.at].name());
+        let mut plan = None;
+        if let Some(name) = target {
+            plan = Some(match self.config(name).await? {
+                Some(config) => {
+                    let plan = observe::plan(&*self.machine, &self.state, &config.0, &config.1);
+                    let plan = plan
+                        .map_err(engine)?
+                        .carried_out_in(self.machine.boot_id().map_err(engine)?);
+                    Ok((config, plan))
+                }
+                None => Err(Reason::missing(name)),
+            });
+        }
+        let sight = Sight {
+            current: current.as_deref(),
+            awaits_boot,
+            wanted: match (&plan, target) {
+                (Some(Ok((_, plan))), Some(name)) => Wanted::Planned { name, plan },
+                (Some(Err(reason)), _) => Wanted::Unfit(reason.clone()),
+                _ => Wanted::AsItIs,
+            },
+            drift: &drift,
+            on_drift: OnDrift::of(said(annotation::DRIFT)),
+            forced: false,
+            failed: (is_broken && target.is_some()).then_some(&full),
+            drain: Drain {
+                asked: said(annotation::DESIRED_DRAIN),
+                applied: said(annotation::LAST_APPLIED_DRAIN),
+            },
+        };
+        let phase = Phase::next(&sight);
+        let has_leave = annotations.contains_key(annotation::DRAIN_GRANTED);
+        if let Some(report) = Report::of(&phase, &sight) {
+            let changes = report.changes(&annotations);
+            if !changes.is_empty() {
+                let patch = json!({ "metadata": { "annotations": changes } });
+                let nodes: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
+                let name = self.nodes[self.at].name();
+                nodes
+                    .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
+                    .await
+                    .doing(|| "cannot report")?;
+                let changes = changes
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+                let changes: Vec<_> = changes.collect();
+                annotations.extend(changes);
+            }
+        }
+        match (phase, plan) {
+            (Phase::Apply { .. }, Some(Ok((config, plan)))) => {
+                let claim = Claim::take(&*self.machine, &self.state).map_err(engine)?;
+                claim.apply(&plan, &config.1, &mut |_| {}).map_err(engine)?;
+                Ok(true)
+            }
+            (Phase::Reboot, _) => {
+                if !has_leave {
+                    let name = self.nodes[self.at].name();
+                    lock(&self.common.outrages).push(format!("{name} boots without leave"));
+                }
+                self.nodes[self.at].restart_machine().await?;
+                self.machine.boots.fetch_add(1, Ordering::SeqCst);
+                self.common.boots.fetch_add(1, Ordering::SeqCst);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// The configuration of the machine, whether it awaits a boot, and what is not as it says.
+    fn settle(&self) -> Result<(Option<String>, bool, Vec<String>)> {
+        let claim = Claim::take(&*self.machine, &self.state).map_err(engine)?;
+        let boot = self.machine.boot_id().map_err(engine)?;
+        if !claim.record().map_err(engine)?.awaits_boot(&boot) {
+            claim.has_booted().map_err(engine)?;
+        }
+        let record = claim.record().map_err(engine)?;
+        let found = verify::verify(&*self.machine, &record.targets(), &Contents::default());
+        let drift = found.iter().map(|it| it.resource.to_string()).collect();
+        Ok((record.config.clone(), record.awaits_boot(&boot), drift))
+    }
+
+    async fn config(&self, name: &str) -> Result<Option<Arc<(Desired, Contents)>>> {
+        let mut configs = self.common.configs.lock().await;
+        if let Some(known) = configs.get(name) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let resource = crate::pools::resource("MachineConfig", "machineconfigs");
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let Some(object) = api
+            .get_opt(name)
+            .await
+            .doing(|| "cannot read a MachineConfig")?
+        else {
+            return Ok(None);
+        };
+        let text = serde_json::to_string(&object).doing(|| "no text")?;
+        let read = document::read(name, text.as_bytes()).doing(|| "no MachineConfig")?;
+        let Some(Document::MachineConfig(config)) = read.0.into_iter().next() else {
+            return Ok(None);
+        };
+        let config = Arc::new(Desired::of(config));
+        configs.insert(name.to_owned(), Arc::clone(&config));
+        Ok(Some(config))
+    }
+}
+
+fn engine(error: evenkeel_host::Error) -> Error {
+    Error::failed(error.with_causes())
+}

@@ -1,0 +1,117 @@
+//! The whole thing: three machines with systemd, the agent's own program on them as it is shipped, a pool,
+//! and the operator.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use evenkeel_api::names::annotation;
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::network::GATEWAY;
+use evenkeel_testbed::process::run;
+use evenkeel_testbed::{Doing, Result, SystemdNode, need};
+use serde_json::json;
+
+use crate::pools::{Watchman, file};
+use crate::rollout::LONG;
+use crate::scene::{Scene, alone, annotated, deployed, is_cordoned};
+
+/// The agent, built beside the operator.
+fn agent() -> Result<PathBuf> {
+    let operator = Path::new(env!("CARGO_BIN_EXE_evenkeel-operator"));
+    let folder = operator.parent().unwrap_or(operator);
+    let profile = match folder.file_name().and_then(|it| it.to_str()) {
+        Some("debug") | None => "dev",
+        Some(profile) => profile,
+    };
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args([
+            "build",
+            "--quiet",
+            "--package",
+            "evenkeel-agent",
+            "--profile",
+            profile,
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    run(&mut cargo)?;
+    Ok(folder.join("evenkeel-agent"))
+}
+
+fn install(scene: &Scene, name: &str, agent: &Path) -> Result<SystemdNode> {
+    let node = SystemdNode::boot(name)?;
+    let user = format!("evenkeel:agent:{name}");
+    let login = scene
+        .control_plane
+        .kubeconfig_for_user(&user, &["evenkeel:agents"])?;
+    let unit = std::fs::read(deployed("agent/evenkeel-agent.service"))
+        .doing(|| "cannot read the unit that we ship")?;
+    node.run(&["useradd", "--create-home", "core"])?;
+    node.run(&["mkdir", "-p", "/etc/evenkeel"])?;
+    node.write(
+        "/etc/evenkeel/kubeconfig",
+        login.at(&GATEWAY.to_string()).as_yaml()?,
+    )?;
+    node.write("/etc/evenkeel/agent.env", format!("NODE_NAME={name}\n"))?;
+    node.write("/etc/systemd/system/evenkeel-agent.service", unit)?;
+    node.install(agent, "/usr/local/bin/evenkeel-agent")?;
+    node.run(&["systemctl", "daemon-reload"])?;
+    node.run(&["systemctl", "enable", "--now", "evenkeel-agent.service"])?;
+    Ok(node)
+}
+
+/// Covers M01, M03, M12.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_machines_go_through_a_whole_roll_out_with_reboots_one_at_a_time() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? || need::skip(SystemdNode::NEEDS)? {
+        return Ok(());
+    }
+    let agent = agent()?;
+    let scene = Scene::new("real").await?;
+    let guard = alone();
+    for part in ["agent/rbac.yaml", "agent/policy.yaml"] {
+        let path = deployed(part).display().to_string();
+        scene.control_plane.kubectl(&["apply", "-f", &path])?;
+    }
+    drop(guard);
+    // Somebody must say that their kubelets are well.
+    let kubelets = scene.fleet("web", 3, 1).await?;
+    let mut machines = Vec::new();
+    for kubelet in kubelets.iter() {
+        machines.push(install(&scene, kubelet.name(), &agent)?);
+    }
+    let boots = machines
+        .iter()
+        .map(SystemdNode::boot_id)
+        .collect::<Result<Vec<_>>>()?;
+    scene
+        .config("web", "00-base", file("/etc/managed", "one"))
+        .await?;
+    scene.pool("web", json!({})).await?;
+    let watchman = Watchman::of(&scene);
+    let _operator = scene.operator(&[])?;
+    let first = scene.until_updated("web", "", LONG).await?;
+    scene
+        .config("web", "50-more", file("/etc/more", "two"))
+        .await?;
+    let second = scene.until_updated("web", &first, LONG).await?;
+    watchman.swears(1)?;
+    for (machine, boot) in machines.iter().zip(boots) {
+        assert_eq!(machine.read("/etc/managed")?, b"one");
+        assert_eq!(machine.read("/etc/more")?, b"two");
+        assert_ne!(machine.boot_id()?, boot, "{} never booted", machine.name());
+        let seen = scene.node(machine.name()).await?;
+        assert_eq!(
+            annotated(&seen, annotation::CURRENT_CONFIG),
+            Some(second.as_str())
+        );
+        assert!(!is_cordoned(&seen));
+    }
+    // Nothing else happens.
+    let before = scene.node(machines[0].name()).await?;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let after = scene.node(machines[0].name()).await?;
+    assert_eq!(before.metadata.annotations, after.metadata.annotations);
+    Ok(())
+}
