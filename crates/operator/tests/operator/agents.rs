@@ -8,13 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_api::document::{self, Document};
 use evenkeel_api::names::{annotation, linux};
-use evenkeel_host::disk::Host;
+use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, State};
-use evenkeel_host::simulated::{SimulatedDisk, SimulatedHost};
+use evenkeel_host::simulated::SimulatedHost;
 use evenkeel_host::{observe, verify};
 use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::linux_node::{Drain, OnDrift, Phase, Reason, Report, Sight, Wanted};
-use evenkeel_plan::record::BootId;
+use evenkeel_plan::linux_node::{Drain, Failed, OnDrift, Phase, Reason, Report, Sight, Wanted};
 use evenkeel_testbed::node_double::NodeDouble;
 use evenkeel_testbed::{Doing, Error, Result};
 use futures::StreamExt;
@@ -32,36 +31,6 @@ use crate::scene::Scene;
 
 type Annotations = BTreeMap<String, String>;
 
-/// A simulated machine that can boot.
-struct Machine {
-    host: SimulatedHost,
-    boots: AtomicUsize,
-}
-
-impl Host for Machine {
-    type Disk = SimulatedDisk;
-
-    fn disk(&self) -> &SimulatedDisk {
-        self.host.disk()
-    }
-
-    fn boot_id(&self) -> evenkeel_host::Result<BootId> {
-        Ok(BootId(self.boots.load(Ordering::SeqCst).to_string()))
-    }
-
-    fn reload_units(&self) -> evenkeel_host::Result<()> {
-        self.host.reload_units()
-    }
-
-    fn reload(&self, unit: &str) -> evenkeel_host::Result<()> {
-        self.host.reload(unit)
-    }
-
-    fn restart(&self, unit: &str) -> evenkeel_host::Result<()> {
-        self.host.restart(unit)
-    }
-}
-
 /// What the agents of a test have in common.
 #[derive(Default)]
 struct Common {
@@ -77,7 +46,7 @@ struct Common {
 /// The agents of a scene's nodes. They end when this is dropped.
 pub(crate) struct Agents {
     common: Arc<Common>,
-    machines: BTreeMap<String, Arc<Machine>>,
+    machines: BTreeMap<String, Arc<SimulatedHost>>,
     _tasks: JoinSet<()>,
 }
 
@@ -89,10 +58,7 @@ impl Agents {
         let mut machines = BTreeMap::new();
         let mut news = BTreeMap::new();
         for (at, node) in nodes.iter().enumerate() {
-            let machine = Arc::new(Machine {
-                host: SimulatedHost::new(),
-                boots: AtomicUsize::new(1),
-            });
+            let machine = Arc::new(SimulatedHost::new());
             let (told, hears) = watch::channel(None);
             let agent = Agent {
                 client: scene.client.clone(),
@@ -131,7 +97,6 @@ impl Agents {
 
     /// What a file of a node says.
     pub(crate) fn file(&self, node: &str, path: &str) -> Option<String> {
-        use evenkeel_host::disk::Disk;
         let contents = self.machines[node].disk().read(path).ok().flatten()?;
         String::from_utf8(contents).ok()
     }
@@ -175,7 +140,7 @@ async fn deliver(
 struct Agent {
     client: Client,
     common: Arc<Common>,
-    machine: Arc<Machine>,
+    machine: Arc<SimulatedHost>,
     state: State,
     nodes: Arc<Vec<NodeDouble>>,
     at: usize,
@@ -222,7 +187,9 @@ impl Agent {
         }
         let sight = Sight {
             current: current.as_deref(),
+            settled: true,
             awaits_boot,
+            lasting: &[],
             wanted: match (&plan, target) {
                 (Some(Ok((_, plan))), Some(name)) => Wanted::Planned { name, plan },
                 (Some(Err(reason)), _) => Wanted::Unfit(reason.clone()),
@@ -231,7 +198,10 @@ impl Agent {
             drift: &drift,
             on_drift: OnDrift::of(said(annotation::DRIFT)),
             forced: false,
-            failed: (is_broken && target.is_some()).then_some(&full),
+            failed: (is_broken && target.is_some()).then_some(Failed {
+                reason: &full,
+                tries: 1,
+            }),
             drain: Drain {
                 asked: said(annotation::DESIRED_DRAIN),
                 applied: said(annotation::LAST_APPLIED_DRAIN),
@@ -268,7 +238,10 @@ impl Agent {
                     lock(&self.common.outrages).push(format!("{name} boots without leave"));
                 }
                 self.nodes[self.at].restart_machine().await?;
-                self.machine.boots.fetch_add(1, Ordering::SeqCst);
+                let claim = Claim::take(&*self.machine, &self.state).map_err(engine)?;
+                claim.is_told_to_boot().map_err(engine)?;
+                drop(claim);
+                self.machine.operating_system().boots();
                 self.common.boots.fetch_add(1, Ordering::SeqCst);
                 Ok(true)
             }
@@ -280,9 +253,7 @@ impl Agent {
     fn settle(&self) -> Result<(Option<String>, bool, Vec<String>)> {
         let claim = Claim::take(&*self.machine, &self.state).map_err(engine)?;
         let boot = self.machine.boot_id().map_err(engine)?;
-        if !claim.record().map_err(engine)?.awaits_boot(&boot) {
-            claim.has_booted().map_err(engine)?;
-        }
+        claim.take_note_of_boot().map_err(engine)?;
         let record = claim.record().map_err(engine)?;
         let found = verify::verify(&*self.machine, &record.targets(), &Contents::default());
         let drift = found.iter().map(|it| it.resource.to_string()).collect();

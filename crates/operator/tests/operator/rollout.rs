@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, program};
+use evenkeel_testbed::chance::is_soak;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result, need};
@@ -19,10 +20,6 @@ use crate::scene::{SOON, Scene, annotated, is_cordoned, is_ready};
 
 /// How long a whole roll-out may take on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(8);
-
-fn is_soak() -> bool {
-    std::env::var_os("EVENKEEL_SOAK").is_some_and(|value| value != "0")
-}
 
 /// Covers M02, M03, M06, X08.
 #[tokio::test]

@@ -1,0 +1,137 @@
+//! How long it takes to decide for a large fleet, each against its limit: `cargo bench -p evenkeel-plan`.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::label;
+use evenkeel_plan::disruption::leave::{Allowance, MaxUnavailable, answer};
+use evenkeel_plan::node::Node;
+use evenkeel_plan::pool::{Assignment, Pool};
+use evenkeel_plan::{render, rollout};
+use jiff::Timestamp;
+use serde_json::json;
+
+const NODES: usize = 5_000;
+const CONFIGS: usize = 200;
+const FILES: usize = 2_000;
+const ROUNDS: usize = 20;
+
+fn main() -> ExitCode {
+    let deciding = deciding();
+    let rendering = rendering();
+    let fast = [
+        within(
+            "deciding who goes next, 5,000 nodes in one pool",
+            deciding,
+            Duration::from_millis(10),
+        ),
+        within(
+            "rendering 200 MachineConfigs with 2,000 files",
+            rendering,
+            Duration::from_millis(200),
+        ),
+    ];
+    if fast.iter().all(|fast| *fast) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn within(what: &str, took: Duration, limit: Duration) -> bool {
+    let fast = took < limit;
+    let verdict = if fast { "within" } else { "NOT within" };
+    println!("{what}: {took:?}, {verdict} {limit:?}");
+    fast
+}
+
+/// The median of many rounds.
+fn median(mut round: impl FnMut()) -> Duration {
+    let mut times: Vec<_> = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            round();
+            start.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[ROUNDS / 2]
+}
+
+/// All that one change of a Node makes the operator decide: whose each node is, who is told, what the
+/// status says, and who of those that ask has leave.
+fn deciding() -> Duration {
+    let text = |text: String| Some(text);
+    let nodes: Vec<Node> = (0..NODES)
+        .map(|number| {
+            let labels =
+                (0..18).map(|it| (format!("feature.example.com/cpu-{it}"), format!("v{it}")));
+            let own = [
+                (label::ZONE.to_owned(), format!("z{}", number % 3)),
+                ("node-role.kubernetes.io/worker".to_owned(), String::new()),
+            ];
+            let is_new = number % 4 == 0;
+            let config = |is_new| format!("rendered-worker-{:032x}", usize::from(is_new));
+            Node {
+                name: format!("node-{:05}", number * 7919 % NODES),
+                created: Timestamp::from_second(
+                    i64::try_from(number * 31 % 1000).unwrap_or_default(),
+                )
+                .unwrap_or_default(),
+                labels: labels.chain(own).collect(),
+                ready: true,
+                current_config: text(config(is_new)),
+                desired_config: text(config(is_new || number % 40 == 1)),
+                desired_drain: (number % 40 == 1).then(|| "drain-new".to_owned()),
+                state: text("Done".to_owned()),
+                ..Node::default()
+            }
+        })
+        .collect();
+    let spec = json!({
+        "nodeSelector": { "matchLabels": { "node-role.kubernetes.io/worker": "" } },
+        "maxUnavailable": "10%",
+        "configuration": { "name": format!("rendered-worker-{:032x}", 1) },
+    });
+    let pools = [Pool::read("worker", &BTreeMap::new(), &spec)];
+    let allowance = Allowance {
+        max_unavailable: MaxUnavailable::Percent(10),
+        ..Allowance::default()
+    };
+    median(|| {
+        let all = Assignment::of(&pools, &nodes);
+        let rollout = rollout::plan(&pools[0], &all.members[0]);
+        assert!(!rollout.writes.is_empty(), "nobody is told");
+        black_box(rollout::status(&pools[0], &rollout, &[], None));
+        black_box(answer(allowance, &all.members[0]));
+    })
+}
+
+fn rendering() -> Duration {
+    let sources: Vec<(String, String)> = (0..CONFIGS)
+        .map(|number| {
+            let files: Vec<_> = (0..FILES / CONFIGS)
+                .map(|file| {
+                    let contents = format!("{number}-{file}-").repeat(40);
+                    json!({
+                        "path": format!("/etc/app-{number}/file-{file}.conf"), "mode": 420, "overwrite": true,
+                        "contents": { "source": format!("data:,{contents}") },
+                    })
+                })
+                .collect();
+            let name = format!("{number:03}-config");
+            let config = json!({
+                "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+                "metadata": { "name": name },
+                "spec": { "config": { "ignition": { "version": "3.2.0" }, "storage": { "files": files } } },
+            });
+            (name, config.to_string())
+        })
+        .collect();
+    median(|| match render::render("worker", &sources) {
+        Ok(rendered) => assert_eq!(rendered.config.files.len(), FILES),
+        Err(problem) => unreachable!("{problem:?}"),
+    })
+}
