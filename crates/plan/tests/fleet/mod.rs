@@ -21,6 +21,8 @@ pub enum Deed {
     Drain { written: usize },
     /// An agent goes one step on; if it is about to write its configuration, it may fail.
     Agent { at: usize, fails: bool },
+    /// An agent that cannot go on gives its leave back, so that others need not wait.
+    GivesUp { at: usize },
     /// Power, or the kubelet, goes or comes.
     Power { at: usize },
     /// A person cordons, or takes that back.
@@ -47,6 +49,7 @@ pub fn any_deed() -> impl Strategy<Value = Deed> {
         6 => prop_oneof![Just(usize::MAX), 0..3usize].prop_map(|written| Deed::RollOut { written }),
         6 => prop_oneof![Just(usize::MAX), 0..3usize].prop_map(|written| Deed::Drain { written }),
         24 => (at.clone(), prop::bool::weighted(0.15)).prop_map(|(at, fails)| Deed::Agent { at, fails }),
+        3 => at.clone().prop_map(|at| Deed::GivesUp { at }),
         2 => at.clone().prop_map(|at| Deed::Power { at }),
         1 => at.clone().prop_map(|at| Deed::Cordon { at }),
         1 => at.clone().prop_map(|at| Deed::Tamper { at }),
@@ -140,6 +143,20 @@ impl Fleet {
             Deed::Agent { at, fails } => {
                 let at = at % self.nodes.len();
                 agent(&mut self.nodes[at], fails);
+            }
+            Deed::GivesUp { at } => {
+                let at = at % self.nodes.len();
+                let node = &mut self.nodes[at];
+                let held = node
+                    .desired_drain
+                    .as_deref()
+                    .and_then(|it| it.strip_prefix("drain-"));
+                if node.is_degraded()
+                    && node.ready
+                    && let Some(target) = held
+                {
+                    node.desired_drain = Some(format!("uncordon-{target}"));
+                }
             }
             Deed::Power { at } => {
                 let at = at % self.nodes.len();
