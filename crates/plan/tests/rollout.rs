@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::fleet::{Deed, Fleet, any_deed};
 
-fn pool(limit: Value) -> Pool {
+fn pool(limit: &Value) -> Pool {
     let spec = json!({
         "nodeSelector": {}, "maxUnavailable": limit, "configuration": { "name": "new" },
     });
@@ -29,7 +29,7 @@ fn pool(limit: Value) -> Pool {
 fn node(name: &str, zone: &str, age: i64) -> Node {
     Node {
         name: name.to_owned(),
-        created: Timestamp::from_second(1_000_000 - age).unwrap(),
+        created: Timestamp::from_second(1_000_000 - age).unwrap_or_default(),
         labels: [(label::ZONE, zone)].into_iter().collect(),
         ready: true,
         current_config: Some("old".to_owned()),
@@ -63,8 +63,8 @@ fn nodes_go_zone_by_zone_and_the_oldest_first() {
         node("b99", "b", 99),
         node("a5", "a", 5),
     ];
-    assert_eq!(next(&pool(json!(2)), &nodes), ["a9", "a5"]);
-    assert_eq!(next(&pool(json!(99)), &nodes), ["a9", "a5", "a1"]);
+    assert_eq!(next(&pool(&json!(2)), &nodes), ["a9", "a5"]);
+    assert_eq!(next(&pool(&json!(99)), &nodes), ["a9", "a5", "a1"]);
     // While one of the first zone is on its way, nobody of the second begins.
     for node in nodes.iter_mut().filter(|it| it.zone() == "a") {
         *node = Node {
@@ -73,17 +73,17 @@ fn nodes_go_zone_by_zone_and_the_oldest_first() {
         };
     }
     nodes[0].current_config = Some("old".to_owned());
-    assert_eq!(next(&pool(json!(2)), &nodes), [""; 0]);
+    assert_eq!(next(&pool(&json!(2)), &nodes), [""; 0]);
     let all: Vec<_> = nodes.iter().collect();
-    let rollout = rollout::plan(&pool(json!(2)), &all);
+    let rollout = rollout::plan(&pool(&json!(2)), &all);
     let waits = rollout.turns.iter().find(|it| it.node.name == "b99");
     assert_eq!(waits.unwrap().stand.to_string(), "waits for zone a");
     // One that has lost its power on the way does not keep the other zones waiting, only its place.
     nodes[0].ready = false;
-    assert_eq!(next(&pool(json!(2)), &nodes), ["b99"]);
+    assert_eq!(next(&pool(&json!(2)), &nodes), ["b99"]);
     nodes[0].current_config = Some("new".to_owned());
     nodes[0].ready = true;
-    assert_eq!(next(&pool(json!(2)), &nodes), ["b99", "b5"]);
+    assert_eq!(next(&pool(&json!(2)), &nodes), ["b99", "b5"]);
 }
 
 /// Covers M03.
@@ -95,7 +95,7 @@ fn a_failing_node_stops_the_spread_and_the_pool_says_why() {
         ..told("a", "", 9)
     };
     let nodes = [failing.clone(), node("b", "", 5), node("c", "", 3)];
-    let pool = pool(json!("100%"));
+    let pool = pool(&json!("100%"));
     assert_eq!(next(&pool, &nodes), [""; 0]);
     let all: Vec<_> = nodes.iter().collect();
     let rollout = rollout::plan(&pool, &all);
@@ -146,9 +146,9 @@ fn a_paused_pool_and_one_whose_limit_nobody_understands_move_nothing() {
             ..node("b", "", 5)
         },
     ];
-    let mut paused = pool(json!(2));
+    let mut paused = pool(&json!(2));
     paused.allowance.paused = true;
-    let unclear = pool(json!("50 percent"));
+    let unclear = pool(&json!("50 percent"));
     for (pool, why) in [(paused, "Paused"), (unclear, "InvalidPool")] {
         let all: Vec<_> = nodes.iter().collect();
         let rollout = rollout::plan(&pool, &all);
@@ -166,7 +166,7 @@ fn what_a_person_wrote_is_put_back_and_jumps_no_queue() {
     };
     let nodes = [told("a", "", 9), tampered, node("c", "", 5)];
     let all: Vec<_> = nodes.iter().collect();
-    let rollout = rollout::plan(&pool(json!(1)), &all);
+    let rollout = rollout::plan(&pool(&json!(1)), &all);
     let [(node, change)] = rollout.writes.as_slice() else {
         panic!("{:?}", rollout.writes);
     };
@@ -182,7 +182,7 @@ fn the_pools_setting_about_drift_is_carried_by_its_nodes() {
     let healing = Pool {
         drift: Some("heal".to_owned()),
         target: None,
-        ..pool(json!(1))
+        ..pool(&json!(1))
     };
     let nodes = [
         node("a", "", 1),
@@ -209,7 +209,7 @@ fn the_pools_setting_about_drift_is_carried_by_its_nodes() {
 
 #[test]
 fn a_status_says_how_many_nodes_are_how_and_what_is_wrong_with_the_pool() {
-    let empty = pool(json!(1));
+    let empty = pool(&json!(1));
     let status = |pool: &Pool, nodes: &[Node], torn: &[(&str, Vec<&str>)]| {
         let all: Vec<_> = nodes.iter().collect();
         rollout::status(pool, &rollout::plan(pool, &all), torn, None)
@@ -232,7 +232,7 @@ fn a_status_says_how_many_nodes_are_how_and_what_is_wrong_with_the_pool() {
         "{}",
         degraded.message
     );
-    let wrong = status(&pool(json!(0)), &[], &[]);
+    let wrong = status(&pool(&json!(0)), &[], &[]);
     let degraded = wrong.condition(condition::DEGRADED).unwrap();
     assert!(
         degraded

@@ -100,10 +100,15 @@ impl Renderer<'_> {
             if self.is_done(seen) {
                 continue;
             }
-            if let Err(error) = self.pool(seen).await {
-                is_well = false;
-                let pool = &seen.pool.name;
-                tracing::warn!(pool, "cannot render, and try again: {error}");
+            let Err(error) = self.pool(seen).await else {
+                continue;
+            };
+            is_well = false;
+            let pool = &seen.pool.name;
+            match error {
+                // Somebody else was faster: it is decided anew.
+                kube::Error::Api(status) if status.code == 409 => {}
+                error => tracing::warn!(pool, "cannot render, and try again: {error}"),
             }
         }
         self.mention_those_of_nobody(&pools);

@@ -178,8 +178,8 @@ impl Agent {
                 Some(config) => {
                     let plan = observe::plan(&*self.machine, &self.state, &config.0, &config.1);
                     let plan = plan
-                        .map_err(engine)?
-                        .carried_out_in(self.machine.boot_id().map_err(engine)?);
+                        .map_err(|error| engine(&error))?
+                        .carried_out_in(self.machine.boot_id().map_err(|error| engine(&error))?);
                     Ok((config, plan))
                 }
                 None => Err(Reason::missing(name)),
@@ -228,8 +228,11 @@ impl Agent {
         }
         match (phase, plan) {
             (Phase::Apply { .. }, Some(Ok((config, plan)))) => {
-                let claim = Claim::take(&*self.machine, &self.state).map_err(engine)?;
-                claim.apply(&plan, &config.1, &mut |_| {}).map_err(engine)?;
+                let claim =
+                    Claim::take(&*self.machine, &self.state).map_err(|error| engine(&error))?;
+                claim
+                    .apply(&plan, &config.1, &mut |_| {})
+                    .map_err(|error| engine(&error))?;
                 Ok(true)
             }
             (Phase::Reboot, _) => {
@@ -238,8 +241,9 @@ impl Agent {
                     lock(&self.common.outrages).push(format!("{name} boots without leave"));
                 }
                 self.nodes[self.at].restart_machine().await?;
-                let claim = Claim::take(&*self.machine, &self.state).map_err(engine)?;
-                claim.is_told_to_boot().map_err(engine)?;
+                let claim =
+                    Claim::take(&*self.machine, &self.state).map_err(|error| engine(&error))?;
+                claim.is_told_to_boot().map_err(|error| engine(&error))?;
                 drop(claim);
                 self.machine.operating_system().boots();
                 self.common.boots.fetch_add(1, Ordering::SeqCst);
@@ -251,10 +255,10 @@ impl Agent {
 
     /// The configuration of the machine, whether it awaits a boot, and what is not as it says.
     fn settle(&self) -> Result<(Option<String>, bool, Vec<String>)> {
-        let claim = Claim::take(&*self.machine, &self.state).map_err(engine)?;
-        let boot = self.machine.boot_id().map_err(engine)?;
-        claim.take_note_of_boot().map_err(engine)?;
-        let record = claim.record().map_err(engine)?;
+        let claim = Claim::take(&*self.machine, &self.state).map_err(|error| engine(&error))?;
+        let boot = self.machine.boot_id().map_err(|error| engine(&error))?;
+        claim.take_note_of_boot().map_err(|error| engine(&error))?;
+        let record = claim.record().map_err(|error| engine(&error))?;
         let found = verify::verify(&*self.machine, &record.targets(), &Contents::default());
         let drift = found.iter().map(|it| it.resource.to_string()).collect();
         Ok((record.config.clone(), record.awaits_boot(&boot), drift))
@@ -285,6 +289,6 @@ impl Agent {
     }
 }
 
-fn engine(error: evenkeel_host::Error) -> Error {
+fn engine(error: &evenkeel_host::Error) -> Error {
     Error::failed(error.with_causes())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenkeel_api::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, label};
 use evenkeel_testbed::control_plane::ControlPlane;
-use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::wait::{Look, until, until_async};
 use evenkeel_testbed::{Doing, Result, need};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -19,31 +19,30 @@ use crate::scene::{SOON, Scene, alone, annotated, deployed};
 const DEFINITION: &str = "machineconfigpools.machineconfiguration.openshift.io";
 
 /// Makes the API server take pools that our definition refuses, as on a cluster with another one.
-async fn make_lenient_pools(scene: &Scene, bad: &[(&str, Value)]) -> Result<()> {
-    let alone = alone();
+fn make_lenient_pools(scene: &Scene, bad: &[(&str, Value)]) -> Result<()> {
+    let _alone = alone();
     let rules = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/maxUnavailable/x-kubernetes-validations";
     let patch = json!([{ "op": "remove", "path": rules }]).to_string();
-    scene
-        .control_plane
-        .kubectl(&["patch", "crd", DEFINITION, "--type=json", "-p", &patch])?;
+    let control_plane = scene.control_plane;
+    control_plane.kubectl(&["patch", "crd", DEFINITION, "--type=json", "-p", &patch])?;
     for (name, limit) in bad {
-        until_async("the pool to be taken", SOON, async || {
-            let made = scene
-                .try_pool(name, json!({ "maxUnavailable": limit }))
-                .await;
-            Ok(match made {
-                Ok(()) => Look::Found(()),
+        let file = scene.scratch.path().join("pool.json");
+        let pool = scene
+            .pool_of(name, json!({ "maxUnavailable": limit }))
+            .to_string();
+        std::fs::write(&file, pool).doing(|| "cannot write the pool down")?;
+        let file = file.display().to_string();
+        until("the pool to be taken", SOON, || {
+            Ok(match control_plane.kubectl(&["create", "-f", &file]) {
+                Ok(_) => Look::Found(()),
                 Err(error) => Look::NotYet(error.to_string()),
             })
-        })
-        .await?;
+        })?;
     }
     let path = deployed("crds/machineconfigpools.yaml")
         .display()
         .to_string();
-    scene.control_plane.kubectl(&["apply", "-f", &path])?;
-    drop(alone);
-    Ok(())
+    control_plane.kubectl(&["apply", "-f", &path]).map(|_| ())
 }
 
 #[tokio::test]
@@ -77,7 +76,7 @@ async fn a_limit_that_is_none_is_refused_or_said_and_stops_that_pool_alone() -> 
         );
         assert!(status.message.contains("percentage"), "{}", status.message);
     }
-    make_lenient_pools(&scene, &bad).await?;
+    make_lenient_pools(&scene, &bad)?;
     for (name, _) in &bad {
         scene
             .config(name, &format!("00-{name}"), file("/etc/x", "1"))
@@ -235,7 +234,11 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
         .told(&scene.own("nobodys"), "NoRole", label::ROLE)
         .await?;
 
-    let large = |name: char| file(&format!("/etc/large-{name}"), &"x".repeat(900 * 1024));
+    let mut large = file("/etc/large-a", &"x".repeat(600 * 1024));
+    let files = &mut large["config"]["storage"]["files"];
+    let mut second = files[0].clone();
+    second["path"] = json!("/etc/large-b");
+    *files = json!([files[0], second]);
     let invalid =
         json!({ "config": { "ignition": { "version": "3.2.0" }, "storage": { "fles": [] } } });
     let cases = [
@@ -254,9 +257,9 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
             ],
         ),
         (
-            vec![("60-bad", large('a')), ("61-bad", large('b'))],
+            vec![("60-bad", large)],
             "TooLarge",
-            vec!["KiB", "/etc/large-a (1201 KiB)", "/etc/large-b (1201 KiB)"],
+            vec!["KiB", "/etc/large-a (801 KiB)", "/etc/large-b (801 KiB)"],
         ),
     ];
     for (configs, reason, words) in cases {

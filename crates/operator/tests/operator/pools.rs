@@ -61,7 +61,8 @@ impl Scene {
         made.doing(|| format!("cannot make pool {name}"))
     }
 
-    pub(crate) async fn try_pool(&self, name: &str, mut spec: Value) -> kube::Result<()> {
+    /// The object of such a pool.
+    pub(crate) fn pool_of(&self, name: &str, mut spec: Value) -> Value {
         let own = self.own(name);
         let selectors = json!({
             "nodeSelector": { "matchLabels": { format!("pool-{name}"): self.name } },
@@ -72,11 +73,15 @@ impl Scene {
                 spec[field] = selector.clone();
             }
         }
-        let pool = json!({
+        json!({
             "apiVersion": "machineconfiguration.openshift.io/v1", "kind": KIND,
             "metadata": { "name": own, "labels": { "place": self.name } },
             "spec": spec,
-        });
+        })
+    }
+
+    pub(crate) async fn try_pool(&self, name: &str, spec: Value) -> kube::Result<()> {
+        let pool = self.pool_of(name, spec);
         let pool = serde_json::from_value(pool).map_err(kube::Error::SerdeError)?;
         self.pools()
             .create(&PostParams::default(), &pool)

@@ -1,7 +1,7 @@
 //! A pool whose nodes live: agents that work and fail, people who edit, power that goes, an operator
 //! that is killed between two writes. The decisions are the real ones.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::label;
 use evenkeel_plan::disruption::leave::{Allowance, Leave, MaxUnavailable, answer, is_ours};
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 /// Something that happens. Numbers are taken modulo the number of nodes.
 #[derive(Debug, Clone)]
-pub enum Deed {
+pub(crate) enum Deed {
     /// The operator decides on the roll-out, and is killed after so many writes.
     RollOut { written: usize },
     /// The operator answers drains, and is killed after so many nodes.
@@ -43,7 +43,7 @@ pub enum Deed {
     Leave { at: usize },
 }
 
-pub fn any_deed() -> impl Strategy<Value = Deed> {
+pub(crate) fn any_deed() -> impl Strategy<Value = Deed> {
     let at = 0..64usize;
     prop_oneof![
         6 => prop_oneof![Just(usize::MAX), 0..3usize].prop_map(|written| Deed::RollOut { written }),
@@ -64,17 +64,17 @@ pub fn any_deed() -> impl Strategy<Value = Deed> {
 
 /// A pool and all that its people have done to it.
 #[derive(Debug)]
-pub struct Fleet {
-    pub nodes: Vec<Node>,
+pub(crate) struct Fleet {
+    pub(crate) nodes: Vec<Node>,
     /// Cordoned by hand.
-    pub cordoned: BTreeSet<String>,
+    pub(crate) cordoned: BTreeSet<String>,
     pool: Pool,
     zones: usize,
     made: usize,
 }
 
 impl Fleet {
-    pub fn new(nodes: usize, zones: usize, limit: MaxUnavailable) -> Self {
+    pub(crate) fn new(nodes: usize, zones: usize, limit: MaxUnavailable) -> Self {
         let mut fleet = Self {
             nodes: Vec::new(),
             cordoned: BTreeSet::new(),
@@ -96,12 +96,12 @@ impl Fleet {
         fleet
     }
 
-    pub fn target(&self) -> &str {
-        self.pool.target.as_deref().unwrap()
+    pub(crate) fn target(&self) -> &str {
+        self.pool.target.as_deref().unwrap_or_default()
     }
 
     /// Everybody runs the pool's configuration, and nobody is down.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         let target = self.pool.target.as_deref();
         self.nodes.iter().all(|it| {
             it.current_config.as_deref() == target
@@ -115,7 +115,7 @@ impl Fleet {
         let config = has_config.then(|| "rendered-0".to_owned());
         self.nodes.push(Node {
             name: format!("n{}", self.made),
-            created: Timestamp::from_second(i64::try_from(self.made * 7 % 5).unwrap()).unwrap(),
+            created: [4, 1, 3, 0, 2].map(moment)[self.made % 5],
             labels: [(label::ZONE, format!("z{}", self.made % self.zones))]
                 .into_iter()
                 .collect(),
@@ -127,7 +127,7 @@ impl Fleet {
         });
     }
 
-    pub fn happens(&mut self, deed: &Deed) {
+    pub(crate) fn happens(&mut self, deed: &Deed) {
         match *deed {
             Deed::RollOut { written } => self.roll_out(written),
             Deed::Drain { written } => self.drain(written),
@@ -188,7 +188,7 @@ impl Fleet {
     }
 
     /// What is tried from now on succeeds, and nobody stands in the way.
-    pub fn calms_down(&mut self) {
+    pub(crate) fn calms_down(&mut self) {
         self.pool.allowance.paused = false;
         for node in &mut self.nodes {
             node.ready = true;
@@ -204,8 +204,9 @@ impl Fleet {
     }
 
     fn write(&mut self, name: &str, change: &Change) {
-        let node = self.nodes.iter_mut().find(|it| it.name == name).unwrap();
-        *node = change.made_to(node);
+        for node in self.nodes.iter_mut().filter(|it| it.name == name) {
+            *node = change.made_to(node);
+        }
     }
 
     fn roll_out(&mut self, written: usize) {
@@ -249,7 +250,7 @@ impl Fleet {
                 },
                 Next::Write(change, _) => change,
                 Next::Evict => {
-                    drain::evict(node, &[], &Default::default(), Settings::default(), now).write
+                    drain::evict(node, &[], &BTreeMap::default(), Settings::default(), now).write
                 }
                 Next::Nothing | Next::Unknown(_) => continue,
             };
@@ -258,6 +259,11 @@ impl Fleet {
             assert!(down <= self.limit().max(before), "{down} nodes are down");
         }
     }
+}
+
+/// So many seconds after the beginning of time.
+fn moment(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or_default()
 }
 
 /// One step of an agent, in the order of `plan::linux_node`. It drains for every configuration.
