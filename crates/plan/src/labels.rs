@@ -11,8 +11,8 @@ impl Labels {
     /// The value of the label `name`.
     pub fn get(&self, name: &str) -> Option<&str> {
         // Neither names nor values have an equals sign or a line break in them.
-        self.iter()
-            .find_map(|(key, value)| (key == name).then_some(value))
+        let mut lines = self.0.split_terminator('\n');
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
     }
 
     /// All of them.

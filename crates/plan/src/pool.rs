@@ -185,11 +185,9 @@ pub enum Place<'p> {
 
 /// Where `node` belongs: the control plane's pool wins, then a custom one, then worker.
 pub fn place<'p>(pools: &'p [Pool], node: &Node) -> Place<'p> {
-    let selecting = || pools.iter().filter(|pool| pool.selects(node));
-    let Some(best) = selecting().map(Pool::rank).max() else {
-        return Place::Nowhere;
-    };
-    let mut those: Vec<_> = selecting().filter(|pool| pool.rank() == best).collect();
+    let mut those: Vec<&Pool> = pools.iter().filter(|pool| pool.selects(node)).collect();
+    let best = those.iter().map(|pool| pool.rank()).max();
+    those.retain(|pool| Some(pool.rank()) == best);
     match (those.pop(), those.is_empty()) {
         (Some(only), true) => Place::In(only),
         (Some(last), false) => {

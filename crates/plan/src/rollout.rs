@@ -93,11 +93,14 @@ pub fn is_moving(node: &Node) -> bool {
 /// configuration as its wish: then nobody else begins. One that is on its way to something else, or was
 /// told something else by hand, is told anew; where there is no place for it, it stays at what it has.
 pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
-    let mut ordered: Vec<&'a Node> = nodes.to_vec();
-    ordered.sort_by(|one, other| {
-        let key = |node: &'a Node| (node.zone(), node.created, node.name.as_str());
-        key(one).cmp(&key(other))
+    // A zone is a label among many: it is looked for once for each node.
+    let mut by_zone: Vec<(&'a str, &'a Node)> = nodes.iter().map(|it| (it.zone(), *it)).collect();
+    by_zone.sort_by(|(zone, node), (other_zone, other)| {
+        let key = |node: &'a Node| (node.created, node.name.as_str());
+        zone.cmp(other_zone)
+            .then_with(|| key(node).cmp(&key(other)))
     });
+    let ordered: Vec<&'a Node> = by_zone.iter().map(|(_, node)| *node).collect();
     let Some(target) = pool.target.as_deref() else {
         let turn = |node: &&'a Node| Turn {
             node,
@@ -123,7 +126,7 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     let holds =
         |node: &Node| is_ours(node) || (told(node) && (is_moving(node) || node.is_degraded()));
     let mut places = Places::of(pool.allowance, &ordered, holds);
-    let open = open_zone(&ordered, &stand_now);
+    let open = open_zone(&by_zone, &stand_now);
     let stopped = (!failing.is_empty()).then(|| stop(target, &failing));
     let mut decided: Vec<Option<Stand>> = ordered.iter().map(|node| stand_now(node)).collect();
     // Whoever is down already comes first, wherever it is: it needs no place of its own.
@@ -139,7 +142,7 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
             _ if pool.allowance.paused => Stand::Waits(Why::Paused),
             _ if pool.allowance.unclear => Stand::Waits(Why::Unclear),
             _ if is_ours(node) => Stand::Next,
-            Some(zone) if zone != node.zone() && !is_moving(node) => {
+            Some(zone) if zone != by_zone[at].0 && !is_moving(node) => {
                 Stand::WaitsForZone(zone.to_owned())
             }
             _ => match places.ask(node) {
@@ -180,13 +183,16 @@ fn stand(target: &str, node: &Node) -> Option<Stand> {
 
 /// The zone whose turn it is: the first with somebody who waits, or who is on its way and alive. A node
 /// that is gone without our leave keeps its place, but does not keep the other zones waiting.
-fn open_zone<'a>(ordered: &[&'a Node], stand: &impl Fn(&Node) -> Option<Stand>) -> Option<&'a str> {
-    let keeps = |node: &&&'a Node| match stand(node) {
+fn open_zone<'a>(
+    by_zone: &[(&'a str, &'a Node)],
+    stand: &impl Fn(&Node) -> Option<Stand>,
+) -> Option<&'a str> {
+    let keeps = |(_, node): &&(&'a str, &'a Node)| match stand(node) {
         None => node.ready || is_ours(node),
         Some(Stand::Moving) => node.ready || node.has_leave(),
         _ => false,
     };
-    ordered.iter().find(keeps).map(|node| node.zone())
+    by_zone.iter().find(keeps).map(|(zone, _)| *zone)
 }
 
 fn stop(target: &str, failing: &[(&str, String)]) -> String {

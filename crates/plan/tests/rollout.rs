@@ -309,6 +309,6 @@ fn cases() -> u32 {
     if std::env::var_os("EVENKEEL_SOAK").is_some() {
         20_000
     } else {
-        100
+        200
     }
 }
