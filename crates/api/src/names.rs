@@ -46,6 +46,19 @@ pub mod annotation {
     pub const MAX_UNHEALTHY: &str = "evenkeel.dev/max-unhealthy";
     /// On an agent's Lease: boot id, kubelet start, state and probes as JSON.
     pub const REPORT: &str = "evenkeel.dev/report";
+
+    /// Those on Nodes that OpenShift's own machine-config operator uses, too.
+    pub const OF_MACHINE_CONFIGS: [&str; 7] = [
+        DESIRED_CONFIG,
+        CURRENT_CONFIG,
+        STATE,
+        REASON,
+        DESIRED_DRAIN,
+        LAST_APPLIED_DRAIN,
+        SSH,
+    ];
+    /// Those on Nodes that OpenShift's own operator for Windows nodes uses, too.
+    pub const OF_WINDOWS_VERSIONS: [&str; 2] = [WINDOWS_VERSION, WINDOWS_DESIRED_VERSION];
 }
 
 /// Taints that are ours.
@@ -55,6 +68,9 @@ pub mod taint {
     /// The same for the Cluster Autoscaler, by option.
     pub const AUTOSCALER_STARTUP: &str =
         "startup-taint.cluster-autoscaler.kubernetes.io/meta-readiness";
+
+    /// All of them.
+    pub const ALL: [&str; 2] = [META_READINESS, AUTOSCALER_STARTUP];
 }
 
 /// Labels.
@@ -122,6 +138,8 @@ pub mod object {
     pub const WINDOWS_POOL: &str = "windows";
     /// Namespace of the Leases of extensions and agents.
     pub const EXTENSIONS_NAMESPACE: &str = "node-extensions";
+    /// The admission policies that keep an agent to its own node, and their bindings.
+    pub const AGENT_POLICIES: [&str; 2] = ["evenkeel-agent-own-node", "evenkeel-agent-own-leases"];
 }
 
 /// Pools of Linux nodes whose names mean something.

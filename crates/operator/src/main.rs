@@ -12,6 +12,7 @@ mod pods;
 mod pool_metrics;
 mod pools;
 mod store;
+mod uninstall;
 
 use std::process::ExitCode;
 
@@ -42,6 +43,11 @@ enum Command {
     /// more at once than the pool allows, and drains a node when its agent asks for it with the
     /// annotation machineconfiguration.openshift.io/desiredDrain.
     Run(Run),
+    /// Takes everything of ours off the nodes, and ends; nodes and what runs on them stay
+    ///
+    /// Stops the operator and the agents first, then takes our taints, cordons and annotations off every
+    /// Node, and our admission policies away. A person's cordon stays. May be run again at any time.
+    Uninstall(uninstall::Options),
 }
 
 #[derive(clap::Args)]
@@ -78,8 +84,11 @@ const PROGRAM: Program = Program {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let arguments = Operator::parse();
-    let Command::Run(command) = &arguments.command;
-    match run(&arguments.daemon, command).await {
+    let ended = match &arguments.command {
+        Command::Run(command) => run(&arguments.daemon, command).await,
+        Command::Uninstall(options) => uninstall::run(PROGRAM, &arguments.daemon, options).await,
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("evenkeel-operator: {}", with_causes(&error));

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use evenkeel_api::names::{annotation, label, program};
+use evenkeel_api::names::program;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::node::{Change, Node};
 use k8s_openapi::ClusterResourceScope;
@@ -89,27 +89,18 @@ impl From<NodeObject> for Seen {
             spec,
             status,
         } = object;
-        let mut annotations = metadata.annotations.unwrap_or_default();
-        let labels = metadata.labels.unwrap_or_default();
         let is_ready = |it: &Condition| it.kind == "Ready" && it.status == "True";
         let node = Node {
-            name: metadata.name.unwrap_or_default(),
-            created: metadata
-                .creation_timestamp
-                .map_or_else(Default::default, |it| it.0),
-            os: labels.get(label::OS).cloned(),
-            labels: labels.iter().collect(),
             ready: status.conditions.iter().any(is_ready),
             unschedulable: spec.unschedulable,
-            desired_drain: annotations.remove(annotation::DESIRED_DRAIN),
-            last_applied_drain: annotations.remove(annotation::LAST_APPLIED_DRAIN),
-            cordoned_by: annotations.remove(annotation::CORDONED_BY),
-            drain_granted: annotations.remove(annotation::DRAIN_GRANTED),
-            reason: annotations.remove(annotation::REASON),
-            desired_config: annotations.remove(annotation::DESIRED_CONFIG),
-            current_config: annotations.remove(annotation::CURRENT_CONFIG),
-            state: annotations.remove(annotation::STATE),
-            drift: annotations.remove(annotation::DRIFT),
+            ..Node::of(
+                metadata.name.unwrap_or_default(),
+                metadata
+                    .creation_timestamp
+                    .map_or_else(Default::default, |it| it.0),
+                &metadata.labels.unwrap_or_default(),
+                metadata.annotations.unwrap_or_default(),
+            )
         };
         Self {
             node,
@@ -223,6 +214,8 @@ pub(crate) fn ours() -> PatchParams {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_api::names::{annotation, label};
+
     use super::*;
 
     #[test]

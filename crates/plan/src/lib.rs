@@ -8,6 +8,7 @@ pub mod diff;
 pub mod disruption;
 pub mod drain;
 pub mod entry;
+pub mod fleet;
 pub mod journal;
 pub mod labels;
 pub mod linux_node;
@@ -24,6 +25,7 @@ pub mod secret;
 pub mod services;
 pub mod step;
 pub mod targets;
+pub mod uninstall;
 pub mod units;
 
 pub use disruption::Disruption;

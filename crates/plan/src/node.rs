@@ -121,6 +121,34 @@ impl Node {
     }
 }
 
+impl Node {
+    /// What the labels and annotations of the Node `name` say; the rest is for the caller to fill in.
+    pub fn of(
+        name: String,
+        created: Timestamp,
+        labels: &BTreeMap<String, String>,
+        mut annotations: BTreeMap<String, String>,
+    ) -> Self {
+        Self {
+            name,
+            created,
+            os: labels.get(label::OS).cloned(),
+            labels: labels.iter().collect(),
+            ready: false,
+            unschedulable: false,
+            desired_drain: annotations.remove(annotation::DESIRED_DRAIN),
+            last_applied_drain: annotations.remove(annotation::LAST_APPLIED_DRAIN),
+            cordoned_by: annotations.remove(annotation::CORDONED_BY),
+            drain_granted: annotations.remove(annotation::DRAIN_GRANTED),
+            reason: annotations.remove(annotation::REASON),
+            desired_config: annotations.remove(annotation::DESIRED_CONFIG),
+            current_config: annotations.remove(annotation::CURRENT_CONFIG),
+            state: annotations.remove(annotation::STATE),
+            drift: annotations.remove(annotation::DRIFT),
+        }
+    }
+}
+
 /// What is to be different on a Node, in one write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Change {

@@ -17,9 +17,11 @@ pub mod api_proxy;
 #[cfg(target_os = "linux")]
 pub mod cache;
 #[cfg(target_os = "linux")]
+pub mod chart;
+#[cfg(target_os = "linux")]
 pub mod control_plane;
 #[cfg(target_os = "linux")]
-pub mod manifests;
+mod go_module;
 #[cfg(target_os = "linux")]
 pub mod need;
 #[cfg(target_os = "linux")]

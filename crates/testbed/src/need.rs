@@ -15,6 +15,8 @@ pub enum Need {
     Root,
     /// The programs of a control plane: at hand, or a compiler that makes them.
     ControlPlane,
+    /// Helm, which renders the chart: at hand, or a compiler that makes it.
+    Helm,
     /// A program on the path, and the Debian package that brings it.
     Program(&'static str, &'static str),
     /// Rust's standard library for another system, by the name of the target.
@@ -31,6 +33,7 @@ impl Need {
                     .to_owned(),
             )),
             Self::ControlPlane => crate::control_plane::can_be_had(),
+            Self::Helm => crate::chart::can_be_rendered(),
             Self::Program(program, package) => find(program).map(|_| ()).ok_or_else(|| {
                 Error::Missing(format!(
                     "`{program}` is not installed: apt-get install {package}"

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 
+use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::node_double::NodeDouble;
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
-use evenkeel_testbed::{Doing, Result, manifests, workspace};
+use evenkeel_testbed::{Doing, Result, workspace};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::scene::{Scene, cluster, deployed};
+use super::scene::{Scene, cluster};
 
 /// How long the cluster's own controllers may take on a busy machine.
 const SOON: std::time::Duration = std::time::Duration::from_mins(1);
@@ -41,9 +42,8 @@ impl Fleet {
     pub(crate) async fn start(name: &str) -> Result<Self> {
         let cluster = cluster()?;
         let namespace = cluster.namespace(name)?;
-        let rights = std::fs::read_to_string(deployed("operator/rbac.yaml"))
-            .doing(|| "cannot read the operator's rights")?;
-        manifests::apply_in(cluster, &rights, &namespace)?;
+        let chart = Chart::render(&namespace, &[])?;
+        chart.component("operator").rights().apply(cluster)?;
         let scratch = Scratch::new("fleet")?;
         let kubeconfig = scratch.path().join("kubeconfig");
         cluster

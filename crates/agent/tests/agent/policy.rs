@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::kubeconfig::Kubeconfig;
+use evenkeel_testbed::process::output;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
@@ -13,7 +15,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::scene::{ASKED, DESIRED, ON_DRIFT, STATE, cluster, deployed};
+use super::scene::{ASKED, DESIRED, ON_DRIFT, STATE, cluster};
 
 async fn patch(client: &Client, node: &str, patch: Value) -> kube::Result<Node> {
     let api: Api<Node> = Api::all(client.clone());
@@ -231,19 +233,22 @@ async fn an_agent_in_a_pod_is_the_agent_of_the_node_that_its_token_names() -> Re
 }
 
 #[test]
-fn the_api_server_takes_the_daemon_set_that_we_ship() -> Result<()> {
-    if need::skip(ControlPlane::NEEDS)? {
+fn the_agent_understands_what_the_chart_gives_it() -> Result<()> {
+    if need::skip(Chart::NEEDS)? {
         return Ok(());
     }
-    let file = deployed("agent/daemonset.yaml").display().to_string();
-    let strict = [
-        "apply",
-        "--dry-run=server",
-        "--validate=strict",
-        "-f",
-        &file,
-    ];
-    let said = cluster()?.kubectl(&strict)?;
-    assert!(said.contains("daemonset.apps/evenkeel-agent"), "{said}");
+    let chart = Chart::render("evenkeel", &[])?;
+    let pod = &chart.object("DaemonSet", "evenkeel-agent")?["spec"]["template"]["spec"];
+    let arguments = pod["containers"][0]["args"].as_array();
+    let arguments = arguments.into_iter().flatten().filter_map(Value::as_str);
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_evenkeel-agent"));
+    command
+        .args(arguments)
+        .args(["--kubeconfig", "/no/such/file"])
+        .env("NODE_NAME", "n1");
+    let ended = output(&mut command, &[])?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("/no/such/file"), "{said}");
+    assert_eq!(ended.status.code(), Some(1), "{said}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A node of a cluster with the agent on it, installed as `deploy/` says. The administrator's login is
+//! A node of a cluster with the agent on it, and the rights and policies that the chart has. The administrator's login is
 //! for the scene alone.
 
 use std::collections::BTreeMap;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::kubeconfig::Kubeconfig;
 use evenkeel_testbed::network::GATEWAY;
@@ -39,26 +40,16 @@ pub(crate) struct Scene {
     configs: Api<DynamicObject>,
 }
 
-/// The control plane with everything of `deploy/` that concerns agents.
+/// The control plane with everything of the chart that concerns agents, but for the agents themselves.
 pub(crate) fn cluster() -> Result<&'static ControlPlane> {
     static READY: OnceLock<Result<()>> = OnceLock::new();
     let cluster = ControlPlane::shared()?;
     let ready = READY.get_or_init(|| {
-        for file in [
-            "crds/machineconfigs.yaml",
-            "agent/rbac.yaml",
-            "agent/policy.yaml",
-        ] {
-            let path = deployed(file).display().to_string();
-            cluster.kubectl(&["apply", "-f", &path])?;
-        }
-        let established = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=30s",
-            "crd/machineconfigs.machineconfiguration.openshift.io",
-        ];
-        cluster.kubectl(&established).map(|_| ())
+        let chart = Chart::render("evenkeel", &[])?;
+        let kinds = chart.kinds(&["CustomResourceDefinition"]);
+        kinds.apply(cluster)?;
+        let agent = chart.component("agent");
+        agent.without(&["DaemonSet"]).apply(cluster)
     });
     ready.clone().map(|()| cluster)
 }

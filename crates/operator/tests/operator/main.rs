@@ -11,3 +11,4 @@ mod rollout;
 mod scene;
 mod settings;
 mod systemd;
+mod uninstall;

@@ -1,6 +1,6 @@
 //! A namespace, nodes and an operator of one test on the shared control plane. The operator cares only
-//! for the test's own nodes, and runs with the rights of `deploy/operator/rbac.yaml`; whatever else
-//! happens is the harness as administrator, also in the place of the agents.
+//! for the test's own nodes, and runs with the rights that the chart gives it; whatever else happens is
+//! the harness as administrator, also in the place of the agents.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
+use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::kubeconfig::Kubeconfig;
 use evenkeel_testbed::node_double::{NodeDescription, NodeDouble};
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
-use evenkeel_testbed::{Doing, Result, manifests};
+use evenkeel_testbed::{Doing, Result};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
@@ -27,8 +28,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 pub(crate) const SOON: Duration = Duration::from_mins(1);
-/// The kinds that we ship.
-const DEFINITIONS: [&str; 2] = ["crds/machineconfigs.yaml", "crds/machineconfigpools.yaml"];
 const ACCOUNT: &str = "evenkeel-operator";
 
 pub(crate) struct Scene {
@@ -51,18 +50,13 @@ impl Scene {
             name: control_plane.namespace(prefix)?,
             scratch: Scratch::new(prefix)?,
         };
+        let chart = Chart::render(&scene.name, &[])?;
         let alone = alone();
-        for definition in DEFINITIONS {
-            let path = deployed(definition).display().to_string();
-            control_plane.kubectl(&["apply", "-f", &path])?;
-        }
-        let established = ["wait", "--for=condition=Established", "--timeout=30s"];
-        for kind in ["machineconfigs", "machineconfigpools"] {
-            let kind = format!("crd/{kind}.machineconfiguration.openshift.io");
-            control_plane.kubectl(&[&established[..], &[kind.as_str()]].concat())?;
-        }
+        chart
+            .kinds(&["CustomResourceDefinition"])
+            .apply(control_plane)?;
+        chart.component("operator").rights().apply(control_plane)?;
         drop(alone);
-        manifests::apply_in(control_plane, &rights()?, &scene.name)?;
         Ok(scene)
     }
 
@@ -327,16 +321,10 @@ impl Scene {
     }
 }
 
-/// Kinds are the same for all tests: two who make one at the same time disturb each other.
+/// Kinds and roles are the same for all tests: two who make one at the same time disturb each other.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The rights that we ship: all tests have them from here.
-fn rights() -> Result<String> {
-    std::fs::read_to_string(deployed("operator/rbac.yaml"))
-        .doing(|| "cannot read the rights that we ship")
 }
 
 /// A file of `deploy/`.

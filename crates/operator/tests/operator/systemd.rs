@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
+use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::process::run;
@@ -70,10 +71,8 @@ async fn three_machines_go_through_a_whole_roll_out_with_reboots_one_at_a_time()
     let agent = agent()?;
     let scene = Scene::new("real").await?;
     let guard = alone();
-    for part in ["agent/rbac.yaml", "agent/policy.yaml"] {
-        let path = deployed(part).display().to_string();
-        scene.control_plane.kubectl(&["apply", "-f", &path])?;
-    }
+    let agents = Chart::render("evenkeel", &[])?.component("agent");
+    agents.without(&["DaemonSet"]).apply(scene.control_plane)?;
     drop(guard);
     // Somebody must say that their kubelets are well.
     let kubelets = scene.fleet("web", 3, 1).await?;

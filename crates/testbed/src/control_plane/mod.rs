@@ -66,8 +66,8 @@ pub(crate) fn can_be_had() -> Result<()> {
 }
 
 impl ControlPlane {
-    /// What a test that uses one needs.
-    pub const NEEDS: &[Need] = &[Need::ControlPlane];
+    /// What a test that uses one needs: also Helm, because programs of ours have the rights of the chart.
+    pub const NEEDS: &[Need] = &[Need::ControlPlane, Need::Helm];
 
     /// Makes its programs ready, so that the first start does not have to.
     pub fn prepare() -> Result<()> {

@@ -3,49 +3,39 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use crate::process::{Running, tell};
-use crate::scratch::Scratch;
-use crate::wait::{self, Look};
-use crate::{Doing, Error, Result, cache, need};
+use crate::go_module::{GoModule, GoProgram};
+use crate::{Error, Result, cache, need};
 
-const GO_MOD: &str = include_str!("../../control-plane/go.mod");
-const GO_SUM: &str = include_str!("../../control-plane/go.sum");
+const MODULE: GoModule = GoModule {
+    folder: "control-plane",
+    go_mod: include_str!("../../control-plane/go.mod"),
+    go_sum: include_str!("../../control-plane/go.sum"),
+    otherwise: "set KUBEBUILDER_ASSETS to a folder with the programs of the control plane",
+};
 
-/// What one build needs on disk beside the program: downloaded modules and compiled packages.
-const BUILD_MEGABYTES: u64 = 3000;
-const BUILD_DEADLINE: Duration = Duration::from_hours(1);
-
-struct Program {
-    name: &'static str,
-    package: &'static str,
-    /// How long it takes on two cores, for the sentence that asks for patience.
-    takes: &'static str,
-}
-
-const PROGRAMS: [Program; 5] = [
-    Program {
+const PROGRAMS: [GoProgram; 5] = [
+    GoProgram {
         name: "etcd",
         package: "go.etcd.io/etcd/server/v3",
         takes: "a minute",
     },
-    Program {
+    GoProgram {
         name: "kube-apiserver",
         package: "k8s.io/kubernetes/cmd/kube-apiserver",
         takes: "6 minutes",
     },
-    Program {
+    GoProgram {
         name: "kube-controller-manager",
         package: "k8s.io/kubernetes/cmd/kube-controller-manager",
         takes: "2 minutes",
     },
-    Program {
+    GoProgram {
         name: "kube-scheduler",
         package: "k8s.io/kubernetes/cmd/kube-scheduler",
         takes: "half a minute",
     },
-    Program {
+    GoProgram {
         name: "kubectl",
         package: "k8s.io/kubernetes/cmd/kubectl",
         takes: "half a minute",
@@ -91,13 +81,10 @@ impl Programs {
     }
 
     fn from_cache() -> Result<Self> {
-        let kubernetes = version_of("k8s.io/kubernetes")?;
+        let flags = linker_flags(MODULE.version_of("k8s.io/kubernetes")?);
         let name = cached()?;
         for program in &PROGRAMS {
-            let entry = format!("{name}/{}", program.name);
-            cache::entry(&entry, BUILD_MEGABYTES, |place| {
-                build(program, kubernetes, place)
-            })?;
+            MODULE.program(&name, program, &flags)?;
         }
         Ok(Self(cache::folder()?.join(name)))
     }
@@ -112,7 +99,7 @@ impl Programs {
             .iter()
             .find(|program| !folder.join(program.name).exists());
         match missing {
-            Some(program) if need::find("go").is_none() => Err(no_compiler(program)),
+            Some(program) if need::find("go").is_none() => Err(MODULE.no_compiler(program)),
             _ => Ok(()),
         }
     }
@@ -120,72 +107,9 @@ impl Programs {
 
 /// The folder of the programs in the cache.
 fn cached() -> Result<String> {
-    let kubernetes = version_of("k8s.io/kubernetes")?;
-    let etcd = version_of("go.etcd.io/etcd/server/v3")?;
+    let kubernetes = MODULE.version_of("k8s.io/kubernetes")?;
+    let etcd = MODULE.version_of("go.etcd.io/etcd/server/v3")?;
     Ok(format!("control-plane/{kubernetes}-etcd-{etcd}"))
-}
-
-/// The version that `go.mod` requires of `module`.
-fn version_of(module: &str) -> Result<&'static str> {
-    GO_MOD
-        .lines()
-        .map(str::split_whitespace)
-        .find_map(|mut words| (words.next() == Some(module)).then(|| words.next())?)
-        .ok_or_else(|| Error::failed(format!("control-plane/go.mod does not require {module}")))
-}
-
-fn build(program: &Program, kubernetes: &str, place: &Path) -> Result<()> {
-    let go = need::find("go").ok_or_else(|| no_compiler(program))?;
-    tell(&format!(
-        "building {} (once; about {})…",
-        program.name, program.takes
-    ));
-    // The sources are not at hand when another crate's tests run, so the module is made from what
-    // was compiled in.
-    let module = Scratch::new("go-module")?;
-    for (name, text) in [("go.mod", GO_MOD), ("go.sum", GO_SUM)] {
-        std::fs::write(module.path().join(name), text).doing(|| format!("cannot write {name}"))?;
-    }
-    let mut command = Command::new(go);
-    command
-        .current_dir(module.path())
-        .env("CGO_ENABLED", "0")
-        .env("GOFLAGS", "")
-        .env("GOWORK", "off")
-        .args(["build", "-trimpath", "-ldflags", &linker_flags(kubernetes)])
-        .arg("-o")
-        .arg(place)
-        .arg(program.package);
-    // Owned, so that no compiler outlives a killed test process and writes into the cache.
-    let mut building = Running::start(
-        &format!("the build of {}", program.name),
-        &mut command,
-        &module.path().join("log"),
-    )?;
-    let what = format!("the build of {}", program.name);
-    let status = wait::until(&what, BUILD_DEADLINE, || {
-        Ok(match building.ended()? {
-            Some(status) => Look::Found(status),
-            None => Look::NotYet(building.last_words()),
-        })
-    })?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(Error::failed(format!(
-        "{what} ended with {status}: {}",
-        building.last_words()
-    )))
-}
-
-fn no_compiler(program: &Program) -> Error {
-    let wanted = GO_MOD.lines().find_map(|line| line.strip_prefix("go "));
-    Error::Missing(format!(
-        "`go` is not installed, and {} must be built once: install Go {} or later (https://go.dev/dl), \
-         or set KUBEBUILDER_ASSETS to a folder with the programs of the control plane",
-        program.name,
-        wanted.unwrap_or_default()
-    ))
 }
 
 /// Without these the server calls itself `v0.0.0-master`.
@@ -202,14 +126,16 @@ fn linker_flags(kubernetes: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Doing;
+    use crate::scratch::Scratch;
 
     #[test]
     fn versions_come_from_the_go_module() -> Result<()> {
-        let kubernetes = version_of("k8s.io/kubernetes")?;
+        let kubernetes = MODULE.version_of("k8s.io/kubernetes")?;
         assert!(kubernetes.starts_with("v1."), "{kubernetes}");
         let minor = kubernetes.split('.').nth(1).unwrap();
         assert!(linker_flags(kubernetes).ends_with(&format!(".gitMinor={minor}")));
-        let missing = version_of("no.such/module").unwrap_err();
+        let missing = MODULE.version_of("no.such/module").unwrap_err();
         assert_eq!(
             missing.to_string(),
             "control-plane/go.mod does not require no.such/module"
@@ -220,7 +146,7 @@ mod tests {
     #[test]
     fn a_missing_compiler_is_one_sentence_with_the_cure() {
         let [etcd, ..] = &PROGRAMS;
-        let error = no_compiler(etcd).to_string();
+        let error = MODULE.no_compiler(etcd).to_string();
         assert!(
             error.starts_with("`go` is not installed, and etcd must be built once: install Go 1."),
             "{error}"

@@ -1,0 +1,166 @@
+//! Taking ourselves off a Node: what is ours goes, what is anybody else's stays, and so does the node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use evenkeel_api::names::{annotation, group, taint};
+
+/// What a Node carries, ours or not.
+#[derive(Debug, Clone, Copy)]
+pub struct Marks<'a> {
+    /// Its annotations.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// The keys of its taints.
+    pub taints: &'a [&'a str],
+    /// Whether it is cordoned, by whomever.
+    pub unschedulable: bool,
+}
+
+/// What is taken off a Node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Farewell {
+    /// Whether a cordon of ours is lifted.
+    pub uncordon: bool,
+    /// The keys of taints of ours.
+    pub taints: BTreeSet<String>,
+    /// Annotations of ours.
+    pub annotations: BTreeSet<String>,
+}
+
+impl Farewell {
+    /// Whether nothing of ours is left.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Farewell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+        let mut parts = Vec::new();
+        if self.uncordon {
+            parts.push("uncordon it".to_owned());
+        }
+        if !self.taints.is_empty() {
+            parts.push(format!("take off the taints {}", list(&self.taints)));
+        }
+        if !self.annotations.is_empty() {
+            parts.push(format!(
+                "take off the annotations {}",
+                list(&self.annotations)
+            ));
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// What of a Node is ours. `beside_openshift`: its own machine-config operator is in the cluster, and
+/// the annotations that both of us use are that one's.
+///
+/// A cordon is ours if it says so; one that does not is a person's. Annotations that OpenShift's
+/// operator for Windows writes, too, are ours only on a node that also has one of our own.
+pub fn farewell(marks: Marks<'_>, beside_openshift: bool) -> Farewell {
+    let own = format!("{}/", group::EVENKEEL);
+    let is_windows_of_ours = [annotation::DESIRED_SERVICES, annotation::CURRENT_SERVICES]
+        .iter()
+        .any(|name| marks.annotations.contains_key(*name));
+    let is_ours = |name: &str| {
+        name.starts_with(&own)
+            || (!beside_openshift && annotation::OF_MACHINE_CONFIGS.contains(&name))
+            || (is_windows_of_ours && annotation::OF_WINDOWS_VERSIONS.contains(&name))
+    };
+    let annotations = marks.annotations.keys().filter(|name| is_ours(name));
+    let taints = marks.taints.iter().filter(|key| taint::ALL.contains(key));
+    Farewell {
+        uncordon: marks.unschedulable && marks.annotations.contains_key(annotation::CORDONED_BY),
+        taints: taints.map(ToString::to_string).collect(),
+        annotations: annotations.cloned().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(
+        annotations: &[&str],
+        taints: &[&str],
+        unschedulable: bool,
+        beside_openshift: bool,
+    ) -> String {
+        let annotations = annotations
+            .iter()
+            .map(|name| ((*name).to_owned(), "x".to_owned()))
+            .collect();
+        let marks = Marks {
+            annotations: &annotations,
+            taints,
+            unschedulable,
+        };
+        farewell(marks, beside_openshift).to_string()
+    }
+
+    #[test]
+    fn what_is_ours_goes_and_nothing_else() {
+        let state = annotation::STATE;
+        for (annotations, taints, cordoned, openshift, expected) in [
+            (&[][..], &[][..], false, false, ""),
+            (
+                &["theirs", "evenkeel.device/x"],
+                &["theirs"],
+                true,
+                false,
+                "",
+            ),
+            (
+                &[annotation::CORDONED_BY],
+                &[],
+                true,
+                false,
+                "uncordon it; take off the annotations evenkeel.dev/cordoned-by",
+            ),
+            (
+                &[annotation::CORDONED_BY],
+                &[],
+                false,
+                false,
+                "take off the annotations evenkeel.dev/cordoned-by",
+            ),
+            (
+                &[],
+                &["theirs", taint::META_READINESS],
+                true,
+                false,
+                "take off the taints kubernetes.io/MetaReadiness",
+            ),
+            (
+                &[state, "evenkeel.dev/new-one"],
+                &[],
+                false,
+                false,
+                "take off the annotations evenkeel.dev/new-one, machineconfiguration.openshift.io/state",
+            ),
+            (
+                &[state, "evenkeel.dev/new-one"],
+                &[],
+                false,
+                true,
+                "take off the annotations evenkeel.dev/new-one",
+            ),
+            (&[annotation::WINDOWS_VERSION], &[], false, false, ""),
+            (
+                &[annotation::WINDOWS_VERSION, annotation::CURRENT_SERVICES],
+                &[],
+                false,
+                true,
+                "take off the annotations evenkeel.dev/current-services, windowsmachineconfig.openshift.io/version",
+            ),
+        ] {
+            assert_eq!(
+                said(annotations, taints, cordoned, openshift),
+                expected,
+                "{annotations:?} {taints:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Programs that are built from Go modules whose versions are pinned here: once, into the cache.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{Running, tell};
+use crate::scratch::Scratch;
+use crate::wait::{self, Look};
+use crate::{Doing, Error, Result, cache, need};
+
+/// What one build needs on disk beside the program: downloaded modules and compiled packages.
+const BUILD_MEGABYTES: u64 = 3000;
+const BUILD_DEADLINE: Duration = Duration::from_hours(1);
+
+/// A module of ours that requires what is built.
+#[derive(Debug)]
+pub(crate) struct GoModule {
+    /// The folder beside `src` that it is in.
+    pub(crate) folder: &'static str,
+    pub(crate) go_mod: &'static str,
+    pub(crate) go_sum: &'static str,
+    /// What else brings its programs, for the sentence that says how to do without a compiler.
+    pub(crate) otherwise: &'static str,
+}
+
+/// One program of a module.
+#[derive(Debug)]
+pub(crate) struct GoProgram {
+    pub(crate) name: &'static str,
+    pub(crate) package: &'static str,
+    /// How long it takes on two cores, for the sentence that asks for patience.
+    pub(crate) takes: &'static str,
+}
+
+impl GoModule {
+    /// The version that it requires of `module`.
+    pub(crate) fn version_of(&self, module: &str) -> Result<&'static str> {
+        self.go_mod
+            .lines()
+            .map(|line| line.trim_start_matches("require "))
+            .map(str::split_whitespace)
+            .find_map(|mut words| (words.next() == Some(module)).then(|| words.next())?)
+            .ok_or_else(|| {
+                Error::failed(format!("{}/go.mod does not require {module}", self.folder))
+            })
+    }
+
+    /// The program in the cache's folder `name`, built if it is not there.
+    pub(crate) fn program(&self, name: &str, program: &GoProgram, flags: &str) -> Result<PathBuf> {
+        let entry = format!("{name}/{}", program.name);
+        cache::entry(&entry, BUILD_MEGABYTES, |place| {
+            self.build(program, flags, place)
+        })
+    }
+
+    fn build(&self, program: &GoProgram, flags: &str, place: &Path) -> Result<()> {
+        let go = need::find("go").ok_or_else(|| self.no_compiler(program))?;
+        tell(&format!(
+            "building {} (once; about {})…",
+            program.name, program.takes
+        ));
+        // The sources are not at hand when another crate's tests run, so the module is made from what
+        // was compiled in.
+        let module = Scratch::new("go-module")?;
+        for (name, text) in [("go.mod", self.go_mod), ("go.sum", self.go_sum)] {
+            std::fs::write(module.path().join(name), text)
+                .doing(|| format!("cannot write {name}"))?;
+        }
+        let mut command = Command::new(go);
+        command
+            .current_dir(module.path())
+            .env("CGO_ENABLED", "0")
+            .env("GOFLAGS", "")
+            .env("GOWORK", "off")
+            .args(["build", "-trimpath", "-ldflags", flags])
+            .arg("-o")
+            .arg(place)
+            .arg(program.package);
+        // Owned, so that no compiler outlives a killed test process and writes into the cache.
+        let what = format!("the build of {}", program.name);
+        let mut building = Running::start(&what, &mut command, &module.path().join("log"))?;
+        let status = wait::until(&what, BUILD_DEADLINE, || {
+            Ok(match building.ended()? {
+                Some(status) => Look::Found(status),
+                None => Look::NotYet(building.last_words()),
+            })
+        })?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(Error::failed(format!(
+            "{what} ended with {status}: {}",
+            building.last_words()
+        )))
+    }
+
+    /// The sentence for a machine that can neither have nor build the program.
+    pub(crate) fn no_compiler(&self, program: &GoProgram) -> Error {
+        let wanted = self
+            .go_mod
+            .lines()
+            .find_map(|line| line.strip_prefix("go "));
+        Error::Missing(format!(
+            "`go` is not installed, and {} must be built once: install Go {} or later (https://go.dev/dl), or {}",
+            program.name,
+            wanted.unwrap_or_default(),
+            self.otherwise
+        ))
+    }
+}
