@@ -28,6 +28,16 @@ pub(crate) enum Command {
     Render(RenderArguments),
     /// Validates any file that Evenkeel reads: 0 valid, 2 invalid, 1 unreadable.
     Check(CheckArguments),
+    /// Shows every pool with its progress, and every node with what it waits for.
+    ///
+    /// Exit codes: 0 all nodes are as they should be, 2 some are not, 1 it failed.
+    Status(StatusArguments),
+    /// Looks on at the roll-out of a pool, pauses it, or lets it go on.
+    Rollout(RolloutArguments),
+    /// Collects objects, Events, logs and the journal into one file, without secrets.
+    ///
+    /// Exit codes: 0 all of it is there, 2 some is missing (the file says what), 1 it failed.
+    SupportBundle(BundleArguments),
     /// Shows all of it in one minute on a scratch tree; needs no root.
     Demo,
     /// Prints a completion script for a shell.
@@ -47,6 +57,73 @@ pub(crate) enum Format {
     Json,
     /// One YAML document.
     Yaml,
+}
+
+/// Which cluster, and as whom.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArguments {
+    /// How to reach the cluster; without it the file of the variable KUBECONFIG, or ~/.kube/config.
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Another context of the kubeconfig than the current one.
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    pub(crate) context: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArguments,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RolloutArguments {
+    #[command(subcommand)]
+    pub(crate) command: RolloutCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RolloutCommand {
+    /// Looks on until all nodes are updated (0), or the roll-out has stopped (2). Ctrl-C ends it.
+    Watch {
+        /// The pool.
+        pool: String,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Lets no other node begin; those on their way arrive.
+    Pause {
+        /// The pool.
+        pool: String,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
+    /// Lets a paused pool go on.
+    Resume {
+        /// The pool.
+        pool: String,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BundleArguments {
+    /// The file to write; without it evenkeel-support-TIME.tar.gz in this folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+    /// The namespace that Evenkeel is installed in.
+    #[arg(long, short = 'n', value_name = "NAME", default_value = "evenkeel")]
+    pub(crate) namespace: String,
+    /// Takes the journal of the tree in this folder instead of this machine's.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArguments,
 }
 
 #[derive(Debug, Args)]
@@ -85,6 +162,12 @@ pub(crate) struct PlanArguments {
     /// services `ConfigMaps`.
     #[arg(long, value_name = "OLD", conflicts_with = "root")]
     pub(crate) from: Vec<PathBuf>,
+    /// Shows what new or changed `MachineConfigs` would do to this pool of a cluster: which nodes, which
+    /// disruption, in which order.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "from"])]
+    pub(crate) pool: Option<String>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArguments,
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]

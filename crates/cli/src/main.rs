@@ -5,13 +5,18 @@
 
 mod apply;
 mod arguments;
+mod bundle;
 mod check;
+mod cluster;
 mod demo;
 mod input;
 mod machine;
 mod output;
 mod plan;
+mod pool_plan;
 mod render;
+mod rollout;
+mod status;
 mod verify;
 mod watch;
 
@@ -19,7 +24,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
 
@@ -32,7 +37,10 @@ enum Ending {
 }
 
 fn main() -> ExitCode {
-    let ending = match Arguments::try_parse() {
+    let parsed = command_line()
+        .try_get_matches()
+        .and_then(|matches| Arguments::from_arg_matches(&matches));
+    let ending = match parsed {
         Ok(arguments) => dispatch(arguments.command),
         // A typing error is a failure (1); clap's own 2 would say that there are changes.
         Err(usage) => {
@@ -60,15 +68,35 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line, by the name under which it was called.
+fn command_line() -> clap::Command {
+    let called = std::env::args_os().next().map(std::path::PathBuf::from);
+    let is_plugin = called
+        .as_deref()
+        .and_then(std::path::Path::file_stem)
+        .is_some_and(|name| name == "kubectl-evenkeel");
+    if is_plugin {
+        Arguments::command().bin_name("kubectl evenkeel")
+    } else {
+        Arguments::command()
+    }
+}
+
 /// Does what was typed.
 fn dispatch(command: Command) -> Result<Ending> {
     match command {
-        Command::Plan(arguments) => plan::run(&arguments),
+        Command::Plan(arguments) => match &arguments.pool {
+            Some(pool) => pool_plan::run(&arguments, pool),
+            None => plan::run(&arguments),
+        },
         Command::Apply(arguments) => apply::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
+        Command::Rollout(arguments) => rollout::run(&arguments),
+        Command::SupportBundle(arguments) => bundle::run(&arguments),
         Command::Demo => demo::run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -49,8 +49,8 @@ pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String>
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PlanDocument {
     changes: Vec<ChangeDocument>,
-    actions: Vec<String>,
-    disruption: String,
+    pub(crate) actions: Vec<String>,
+    pub(crate) disruption: String,
     /// Only after an apply: whether the machine must still be rebooted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reboot_needed: Option<bool>,

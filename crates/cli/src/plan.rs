@@ -65,7 +65,7 @@ pub(crate) fn print(compared: &Compared, contents: &Contents, format: Format) ->
 
 /// What going from one configuration to another would do to some machine that is exactly at the
 /// old one.
-fn between(old: &Wanted, new: &Wanted) -> Result<Compared> {
+pub(crate) fn between(old: &Wanted, new: &Wanted) -> Result<Compared> {
     let facts = Facts::imagined(&[&old.desired, &new.desired]);
     let targets = |wanted: &Wanted| targets(&wanted.desired, &facts).map_err(Refused);
     compare((old, &targets(old)?), (new, &targets(new)?))

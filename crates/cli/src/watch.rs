@@ -42,6 +42,7 @@ pub(crate) fn run(arguments: &WatchArguments) -> Result<Ending> {
     // Contents are in the store by now; a large configuration need not stay in memory.
     drop((desired, contents, targets));
     memory::give_back();
+    memory::forget_the_start();
     let teller = Teller {
         machine: &machine,
         format: arguments.format,

@@ -4,6 +4,10 @@
 #[cfg(test)]
 mod apply;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
 mod interruptions;
 #[cfg(test)]
 mod live;

@@ -1,0 +1,274 @@
+//! The way to a cluster, with the person's own login, and errors that say who may not do what.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, anyhow};
+use evenkeel_api::machine_config_pool::{self as shape, PoolStatus};
+use evenkeel_api::names::{group, label};
+use evenkeel_plan::node::Node;
+use evenkeel_plan::pool::Pool;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::Value;
+
+use crate::arguments::ClusterArguments;
+
+/// How many objects are asked for at once.
+const PAGE: u32 = 500;
+
+/// A cluster that can be asked.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    /// Its address, for sentences.
+    pub(crate) server: String,
+}
+
+/// A pool as its object says, and what the operator says of it.
+pub(crate) struct PoolObject {
+    pub(crate) pool: Pool,
+    pub(crate) status: PoolStatus,
+}
+
+/// Pools and Nodes at one moment.
+pub(crate) struct Fleet {
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) statuses: Vec<PoolStatus>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+/// Does `work` with the cluster that the person means.
+pub(crate) fn with<T>(
+    arguments: &ClusterArguments,
+    work: impl AsyncFnOnce(Cluster) -> Result<T>,
+) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot make a runtime")?;
+    runtime.block_on(async {
+        let config = config(arguments).await?;
+        let server = config.cluster_url.to_string();
+        let client = Client::try_from(config).with_context(|| {
+            format!("cannot make a client for {server}: check the certificates in the kubeconfig")
+        })?;
+        work(Cluster { client, server }).await
+    })
+}
+
+async fn config(arguments: &ClusterArguments) -> Result<Config> {
+    let options = KubeConfigOptions {
+        context: arguments.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let wrong_context = |error: KubeconfigError| match (&error, &arguments.context) {
+        (KubeconfigError::LoadContext(_), Some(context)) => anyhow!(
+            "there is no context {context:?}: `kubectl config get-contexts` lists those there are"
+        ),
+        _ => anyhow::Error::new(error),
+    };
+    let mut config = if let Some(path) = &arguments.kubeconfig {
+        let failed = || format!("cannot use the kubeconfig {}", path.display());
+        let read = Kubeconfig::read_from(path).with_context(failed)?;
+        let config = Config::from_custom_kubeconfig(read, &options).await;
+        config.map_err(wrong_context).with_context(failed)?
+    } else if arguments.context.is_some() {
+        let config = Config::from_kubeconfig(&options).await;
+        config.map_err(wrong_context)?
+    } else {
+        Config::infer().await.context(
+            "do not know which cluster: give --kubeconfig FILE, or set the variable KUBECONFIG",
+        )?
+    };
+    config.connect_timeout = Some(std::time::Duration::from_secs(10));
+    config.read_timeout = Some(std::time::Duration::from_mins(1));
+    Ok(config)
+}
+
+/// The resource of a kind of Linux configuration.
+pub(crate) fn machine_config_kind(kind: &str, plural: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk(group::MACHINE_CONFIGURATION, "v1", kind);
+    ApiResource::from_gvk_with_plural(&kind, plural)
+}
+
+/// The resource of a kind of Kubernetes' own. The typed objects would make the program half as large again.
+pub(crate) fn core_kind(kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", kind), plural)
+}
+
+pub(crate) fn pools_kind() -> ApiResource {
+    machine_config_kind(shape::KIND, shape::PLURAL)
+}
+
+pub(crate) fn configs_kind() -> ApiResource {
+    machine_config_kind("MachineConfig", "machineconfigs")
+}
+
+impl Cluster {
+    /// Says what failed in words of what the person wanted.
+    pub(crate) fn explain(&self, what: &str, error: kube::Error) -> anyhow::Error {
+        let server = &self.server;
+        match &error {
+            kube::Error::Api(status) if status.code == 403 => anyhow!(
+                "you may not {what}: ask your administrator for the ClusterRole evenkeel-viewer (evenkeel-editor to pause pools, evenkeel-support for a bundle)\n  because: {}",
+                status.message
+            ),
+            kube::Error::Api(status) if status.code == 401 => {
+                anyhow!("cannot {what}: {server} does not know you; log in again")
+            }
+            kube::Error::Api(status) => anyhow!("cannot {what}: {}", status.message),
+            _ => anyhow::Error::new(error).context(format!(
+                "cannot {what}: {server} does not answer as it should; is it the right cluster, and can it be reached?"
+            )),
+        }
+    }
+
+    /// All objects, page by page.
+    async fn list(&self, api: &Api<DynamicObject>, what: &str) -> Result<Vec<DynamicObject>> {
+        let listed = self.pages(api, &ListParams::default()).await;
+        listed.map_err(|error| self.explain(&format!("list {what}"), error))
+    }
+
+    /// The same, with the error as it came.
+    pub(crate) async fn pages(
+        &self,
+        api: &Api<DynamicObject>,
+        which: &ListParams,
+    ) -> kube::Result<Vec<DynamicObject>> {
+        let mut page = which.clone().limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let list = api.list(&page).await?;
+            all.extend(list.items);
+            page.continue_token = list.metadata.continue_.filter(|it| !it.is_empty());
+            if page.continue_token.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    pub(crate) fn pools(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &pools_kind())
+    }
+
+    pub(crate) fn configs(&self) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), &configs_kind())
+    }
+
+    /// Every pool and every Node. A cluster that does not know pools has none.
+    pub(crate) async fn fleet(&self) -> Result<Fleet> {
+        let (pools, nodes) = futures::join!(self.all_pools(), self.nodes());
+        let (pools, statuses) = pools?.into_iter().map(|it| (it.pool, it.status)).unzip();
+        Ok(Fleet {
+            pools,
+            statuses,
+            nodes: nodes?,
+        })
+    }
+
+    async fn all_pools(&self) -> Result<Vec<PoolObject>> {
+        match self.pages(&self.pools(), &ListParams::default()).await {
+            Ok(mut objects) => {
+                objects.sort_by_key(ResourceExt::name_any);
+                Ok(objects.iter().map(PoolObject::of).collect())
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                crate::output::warn([
+                    "this cluster has no MachineConfigPools: install the chart (docs/install.md)",
+                ]);
+                Ok(Vec::new())
+            }
+            Err(error) => Err(self.explain("list machineconfigpools", error)),
+        }
+    }
+
+    /// One pool.
+    pub(crate) async fn pool(&self, name: &str) -> Result<PoolObject> {
+        let what = format!("read the machineconfigpool {name}");
+        let found = self.pools().get_opt(name).await;
+        if let Some(object) = found.map_err(|error| self.explain(&what, error))? {
+            return Ok(PoolObject::of(&object));
+        }
+        let all = self.all_pools().await?;
+        let names: Vec<_> = all.iter().map(|it| it.pool.name.as_str()).collect();
+        Err(if names.is_empty() {
+            anyhow!("there is no pool {name}: this cluster has none")
+        } else {
+            anyhow!("there is no pool {name}: there are {}", names.join(", "))
+        })
+    }
+
+    async fn nodes(&self) -> Result<Vec<Node>> {
+        let nodes: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &core_kind("Node", "nodes"));
+        let nodes = self.list(&nodes, "nodes").await?;
+        Ok(nodes.into_iter().map(narrow).collect())
+    }
+
+    /// The MachineConfigs that people wrote for a pool, by name, each as one text.
+    pub(crate) async fn sources(&self, pool: &Pool) -> Result<BTreeMap<String, String>> {
+        let Some(selector) = &pool.machine_config_selector else {
+            return Ok(BTreeMap::new());
+        };
+        let chosen = ListParams::default().labels(&selector.to_query());
+        let found = self.pages(&self.configs(), &chosen).await;
+        let found = found.map_err(|error| self.explain("list machineconfigs", error))?;
+        let theirs = found
+            .into_iter()
+            .filter(|object| !object.labels().contains_key(label::RENDERED));
+        Ok(theirs
+            .map(|object| (object.name_any(), text(&object)))
+            .collect())
+    }
+
+    /// One MachineConfig as one text.
+    pub(crate) async fn config(&self, name: &str) -> Result<Option<String>> {
+        let found = self.configs().get_opt(name).await;
+        let found = found
+            .map_err(|error| self.explain(&format!("read the machineconfig {name}"), error))?;
+        Ok(found.map(|object| text(&object)))
+    }
+}
+
+fn text(object: &DynamicObject) -> String {
+    let document = serde_json::json!({
+        "apiVersion": format!("{}/v1", group::MACHINE_CONFIGURATION),
+        "kind": "MachineConfig",
+        "metadata": { "name": object.name_any() },
+        "spec": object.data["spec"],
+    });
+    document.to_string()
+}
+
+impl PoolObject {
+    fn of(object: &DynamicObject) -> Self {
+        let pool = Pool::read(
+            &object.name_any(),
+            object.annotations(),
+            &object.data["spec"],
+        );
+        let status = serde_json::from_value(object.data["status"].clone());
+        Self {
+            pool,
+            status: status.unwrap_or_default(),
+        }
+    }
+}
+
+fn narrow(object: DynamicObject) -> Node {
+    let DynamicObject { metadata, data, .. } = object;
+    let conditions = data["status"]["conditions"].as_array();
+    let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
+    let created = metadata.creation_timestamp.map(|it| it.0);
+    Node {
+        ready: conditions.is_some_and(|all| all.iter().any(is_ready)),
+        unschedulable: data["spec"]["unschedulable"] == true,
+        ..Node::of(
+            metadata.name.unwrap_or_default(),
+            created.unwrap_or_default(),
+            &metadata.labels.unwrap_or_default(),
+            metadata.annotations.unwrap_or_default(),
+        )
+    }
+}

@@ -1,0 +1,335 @@
+//! `evenkeel plan --pool NAME -f NEW`: what a new or changed MachineConfig would do to a pool: the
+//! difference, which nodes it disrupts and how, and in which order. Touches nothing.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use anyhow::{Context, Result, bail};
+use evenkeel_api::document::{self, Document};
+use evenkeel_api::machine_config::MachineConfig;
+use evenkeel_api::names::pool::RENDERED_PREFIX;
+use evenkeel_plan::fleet::{self, Forecast};
+use evenkeel_plan::node::Node;
+use evenkeel_plan::pool::{Assignment, Pool};
+use evenkeel_plan::render::{self, Rendered};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::arguments::{Format, PlanArguments};
+use crate::cluster::{self, Cluster};
+use crate::machine::{Compared, Wanted};
+use crate::output::{self, Paint, PlanDocument};
+use crate::status::{lines, table};
+use crate::{Ending, input, plan};
+
+/// How many waves are played one by one.
+const WAVES: usize = 100;
+
+pub(crate) fn run(arguments: &PlanArguments, name: &str) -> Result<Ending> {
+    let given = given(arguments)?;
+    let shown = cluster::with(&arguments.cluster, async |cluster| {
+        look(&cluster, name, &given).await
+    })?;
+    let text = match arguments.output.format {
+        Format::Text => shown.text(Paint::for_stdout()),
+        format => output::document(&shown.document(), format)?,
+    };
+    output::print(text.as_bytes())?;
+    let is_same = shown.base.plan.changes.is_empty() && shown.rows().all(|row| row.wave.is_none());
+    Ok(if is_same {
+        Ending::Well
+    } else {
+        Ending::Differs
+    })
+}
+
+/// A MachineConfig that the person gives.
+struct Given {
+    name: String,
+    labels: BTreeMap<String, String>,
+    text: String,
+}
+
+/// The given MachineConfigs, each of them valid by itself.
+fn given(arguments: &PlanArguments) -> Result<Vec<Given>> {
+    let files = &arguments.configuration.files;
+    input::machine_config(files)?;
+    let mut all = Vec::new();
+    for source in input::sources(files)? {
+        let text = String::from_utf8_lossy(&source.bytes);
+        let raw: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap_or_default();
+        let (documents, _) = input::documents(&source)?;
+        for document in documents {
+            let Document::MachineConfig(config) = document else {
+                continue;
+            };
+            let Some(name) = config.name.clone() else {
+                bail!(
+                    "{}: a MachineConfig of a pool needs metadata.name: it says which one of the pool is replaced",
+                    source.name
+                );
+            };
+            if name.starts_with(RENDERED_PREFIX) {
+                bail!(
+                    "{}: {name} is a rendered configuration: give the MachineConfig that it is to be rendered from",
+                    source.name
+                );
+            }
+            let its = raw
+                .iter()
+                .find(|it| it["metadata"]["name"] == name.as_str());
+            let labels = its.map(|it| it["metadata"]["labels"].clone());
+            all.push(Given {
+                labels: serde_json::from_value(labels.unwrap_or_default()).unwrap_or_default(),
+                text: config.to_document().to_string(),
+                name,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// What is shown.
+struct Shown {
+    pool: Pool,
+    new: String,
+    nodes: usize,
+    /// From what the pool has now to what it would have.
+    base: Compared,
+    contents: evenkeel_plan::desired::Contents,
+    forecast: Forecast,
+    /// From what a node runs to what the pool would have, by what it runs.
+    from: BTreeMap<Option<String>, Result<PlanDocument, String>>,
+    runs: BTreeMap<String, Option<String>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    node: &'a str,
+    /// Which wave it goes with, from 1; none if it does not go, or later.
+    wave: Option<usize>,
+    from: Option<&'a str>,
+    disruption: &'a str,
+    actions: &'a [String],
+    /// What holds it, if anything does.
+    held: Option<String>,
+}
+
+async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
+    let mut pool = cluster.pool(name).await?.pool;
+    let (fleet, sources) = futures::join!(cluster.fleet(), cluster.sources(&pool));
+    let (fleet, mut sources) = (fleet?, sources?);
+    for one in given {
+        let selector = pool.machine_config_selector.as_ref();
+        let label = |key: &str| one.labels.get(key).map(String::as_str);
+        if !selector.is_some_and(|it| it.matches(label)) {
+            output::warn([format!(
+                "{} has no labels that pool {name} selects: it is taken as if it had",
+                one.name
+            )]);
+        }
+        sources.insert(one.name.clone(), one.text.clone());
+    }
+    let sources: Vec<_> = sources.into_iter().collect();
+    let rendered = render::render(name, &sources);
+    let Rendered { config, .. } = rendered.map_err(|problem| {
+        anyhow::anyhow!("pool {name} cannot be rendered so: {}", problem.note)
+    })?;
+    let new = config.name.clone().unwrap_or_default();
+    let wanted = Wanted::of(config);
+    let base = match &pool.target {
+        Some(target) => read(cluster, target).await?,
+        None => MachineConfig::default(),
+    };
+    let base = plan::between(&Wanted::of(base), &wanted)?;
+    pool.target = Some(new.clone());
+    let paused = std::mem::take(&mut pool.allowance.paused);
+    let pools: Vec<Pool> = fleet
+        .pools
+        .iter()
+        .map(|it| {
+            if it.name == name {
+                pool.clone()
+            } else {
+                it.clone()
+            }
+        })
+        .collect();
+    let assignment = Assignment::of(&pools, &fleet.nodes);
+    let members = pools
+        .iter()
+        .zip(&assignment.members)
+        .find(|(it, _)| it.name == name);
+    let members: &[&Node] = members
+        .map(|(_, members)| members.as_slice())
+        .unwrap_or_default();
+    let forecast = fleet::forecast(&pool, members, WAVES);
+    pool.allowance.paused = paused;
+    let runs: BTreeMap<String, Option<String>> = members
+        .iter()
+        .map(|node| (node.name.clone(), node.current_config.clone()))
+        .collect();
+    let mut from = BTreeMap::new();
+    for config in runs.values() {
+        if !from.contains_key(config) {
+            from.insert(
+                config.clone(),
+                way(cluster, config.as_deref(), &wanted).await?,
+            );
+        }
+    }
+    Ok(Shown {
+        pool,
+        new,
+        nodes: members.len(),
+        base,
+        contents: wanted.contents,
+        forecast,
+        from,
+        runs,
+    })
+}
+
+async fn read(cluster: &Cluster, name: &str) -> Result<MachineConfig> {
+    let text = cluster.config(name).await?;
+    let text = text
+        .with_context(|| format!("there is no MachineConfig {name}, though the pool names it"))?;
+    let (documents, _) = document::read(name, text.as_bytes())?;
+    let config = documents.into_iter().find_map(|it| match it {
+        Document::MachineConfig(config) => Some(config),
+        _ => None,
+    });
+    Ok(config.unwrap_or_default())
+}
+
+/// What it takes a node to get from what it runs to what is wanted; or why it may not go there.
+async fn way(
+    cluster: &Cluster,
+    from: Option<&str>,
+    wanted: &Wanted,
+) -> Result<Result<PlanDocument, String>> {
+    let old = match from {
+        // What it has by chance is adopted; what it has not is written. Nobody knows from here.
+        None => return Ok(Err("unknown: the node runs no configuration yet".to_owned())),
+        Some(name) => match cluster.config(name).await? {
+            Some(_) => read(cluster, name).await?,
+            None => return Ok(Err(format!("unknown: {name} is gone"))),
+        },
+    };
+    Ok(match plan::between(&Wanted::of(old), wanted) {
+        Ok(compared) => Ok(PlanDocument::of(&compared.plan)),
+        Err(refused) => Err(format!("refused: {refused:#}")),
+    })
+}
+
+impl Shown {
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let waves = self.forecast.waves.iter().enumerate();
+        let going =
+            waves.flat_map(|(at, wave)| wave.iter().map(move |node| (node, Some(at + 1), None)));
+        let later = self
+            .forecast
+            .later
+            .iter()
+            .map(|node| (node, None, Some("its turn comes later".to_owned())));
+        let held = self
+            .forecast
+            .held
+            .iter()
+            .map(|(node, why)| (node, None, Some(why.to_string())));
+        going
+            .chain(later)
+            .chain(held)
+            .map(|(node, wave, held)| self.row(node, wave, held))
+    }
+
+    fn row<'a>(&'a self, node: &'a str, wave: Option<usize>, held: Option<String>) -> Row<'a> {
+        let runs = self.runs.get(node).and_then(Option::as_deref);
+        let way = self.from.get(&runs.map(str::to_owned));
+        let (disruption, actions): (&str, &[String]) = match way {
+            Some(Ok(plan)) => (&plan.disruption, &plan.actions),
+            Some(Err(why)) => (why, &[]),
+            None => ("", &[]),
+        };
+        Row {
+            node,
+            wave,
+            from: runs,
+            disruption,
+            actions,
+            held,
+        }
+    }
+
+    fn text(&self, paint: Paint) -> String {
+        let Compared { plan, seen } = &self.base;
+        output::warn(&plan.warnings);
+        let mut text = output::plan_text(plan, &seen.contents, &self.contents, paint);
+        let limit = self.pool.allowance.max_unavailable.of(self.nodes);
+        let _ = writeln!(
+            text,
+            "\nPool {} would go to {}: {} nodes, at most {limit} at once.",
+            self.pool.name, self.new, self.nodes
+        );
+        if self.pool.allowance.paused {
+            let _ = writeln!(
+                text,
+                "It is paused: nothing begins before `evenkeel rollout resume {}`.",
+                self.pool.name
+            );
+        }
+        for problem in &self.pool.problems {
+            let _ = writeln!(text, "{} {problem}", paint.red("!"));
+        }
+        let mut rows = table(&["WAVE", "NODE", "RUNS", "DISRUPTION"], paint);
+        let mut is_empty = true;
+        for row in self.rows() {
+            is_empty = false;
+            let around = match row.actions {
+                [] => row.disruption.to_owned(),
+                actions => format!("{} ({})", row.disruption, actions.join(", then ")),
+            };
+            let around = match row.held {
+                Some(held) => format!("{around}; {held}"),
+                None => around,
+            };
+            let wave = row
+                .wave
+                .map_or_else(|| "-".to_owned(), |wave| wave.to_string());
+            rows.add_row([
+                wave,
+                row.node.to_owned(),
+                row.from.unwrap_or("-").to_owned(),
+                around,
+            ]);
+        }
+        if !is_empty {
+            text.push('\n');
+            text.push_str(&lines(&rows));
+        }
+        text
+    }
+
+    /// The plan as for one machine, and who goes when.
+    fn document(&self) -> impl Serialize {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            #[serde(flatten)]
+            plan: PlanDocument,
+            pool: &'a str,
+            configuration: &'a str,
+            limit: usize,
+            paused: bool,
+            nodes: Vec<Row<'a>>,
+        }
+        output::warn(&self.base.plan.warnings);
+        Document {
+            plan: PlanDocument::of(&self.base.plan),
+            pool: &self.pool.name,
+            configuration: &self.new,
+            limit: self.pool.allowance.max_unavailable.of(self.nodes),
+            paused: self.pool.allowance.paused,
+            nodes: self.rows().collect(),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! `evenkeel status`: every pool with its progress, every node with what it waits for.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use evenkeel_api::machine_config_pool::{PoolStatus, condition};
+use evenkeel_plan::fleet::{self, PoolView, State};
+use evenkeel_plan::node::Node;
+use evenkeel_plan::pool::Assignment;
+use serde_json::{Value, json};
+
+use crate::Ending;
+use crate::arguments::{Format, StatusArguments};
+use crate::cluster::{self, Fleet};
+use crate::output::{self, Paint};
+
+/// How long a bar of progress is.
+const BAR: usize = 20;
+
+pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
+    let fleet = cluster::with(&arguments.cluster, async |cluster| cluster.fleet().await)?;
+    let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
+    let views = fleet::view(&fleet.pools, &assignment);
+    let text = match arguments.output.format {
+        Format::Text => text(&fleet, &views, &assignment, Paint::for_stdout()),
+        format => output::document(&document(&fleet, &views, &assignment), format)?,
+    };
+    output::print(text.as_bytes())?;
+    let is_well = views.iter().zip(&fleet.statuses).all(|(view, status)| {
+        view.nodes.iter().all(|node| node.state == State::Done) && problems(view, status).is_empty()
+    });
+    Ok(if is_well {
+        Ending::Well
+    } else {
+        Ending::Differs
+    })
+}
+
+/// A table without lines, as `kubectl` has them.
+pub(crate) fn table(head: &[&str], paint: Paint) -> Table {
+    let mut table = Table::new();
+    table.load_preset(NOTHING);
+    table.set_header(head.iter().map(|it| paint.bold(it)).collect::<Vec<_>>());
+    table
+}
+
+/// The table's lines, without what is blank at their ends.
+pub(crate) fn lines(table: &Table) -> String {
+    let text = table.to_string();
+    text.lines().fold(String::new(), |mut all, line| {
+        // Each column begins with a blank of its own.
+        let line = line.strip_prefix(' ').unwrap_or(line);
+        all.push_str(line.trim_end());
+        all.push('\n');
+        all
+    })
+}
+
+/// `[########------------]`
+pub(crate) fn bar(done: usize, total: usize) -> String {
+    let full = (BAR * done).checked_div(total).unwrap_or(BAR);
+    format!(
+        "[{}{}]",
+        "#".repeat(full),
+        "-".repeat(BAR.saturating_sub(full))
+    )
+}
+
+/// What is wrong with a pool, for people.
+pub(crate) fn problems(view: &PoolView<'_>, status: &PoolStatus) -> Vec<String> {
+    let mut problems: Vec<String> = view.pool.problems.iter().map(ToString::to_string).collect();
+    problems.extend(view.rollout.stopped.clone());
+    for (node, others) in &view.torn {
+        problems.push(format!(
+            "node {node} belongs to {} as well",
+            others.join(" and ")
+        ));
+    }
+    for kind in [condition::RENDER_DEGRADED, condition::IDLE] {
+        let told = status.condition(kind).filter(|it| it.status == "True");
+        problems.extend(told.map(|it| it.message.clone()));
+    }
+    problems
+}
+
+/// How a pool is, in few words.
+pub(crate) fn word(view: &PoolView<'_>, status: &PoolStatus) -> &'static str {
+    let counts = view.counts;
+    if view.pool.allowance.paused && counts.updated < counts.total {
+        "paused"
+    } else if !problems(view, status).is_empty() || counts.degraded > 0 {
+        "degraded"
+    } else if view.pool.target.is_none() {
+        "no configuration"
+    } else if counts.updated < counts.total {
+        "rolling out"
+    } else {
+        "updated"
+    }
+}
+
+fn text(
+    fleet: &Fleet,
+    views: &[PoolView<'_>],
+    assignment: &Assignment<'_>,
+    paint: Paint,
+) -> String {
+    let mut pools = table(
+        &[
+            "POOL",
+            "STATE",
+            "UPDATED",
+            "PROGRESS",
+            "UNAVAILABLE",
+            "CONFIGURATION",
+        ],
+        paint,
+    );
+    for (view, status) in views.iter().zip(&fleet.statuses) {
+        let counts = view.counts;
+        pools.add_row([
+            view.pool.name.clone(),
+            word(view, status).to_owned(),
+            format!("{} of {}", counts.updated, counts.total),
+            bar(counts.updated, counts.total),
+            format!("{} (at most {})", counts.unavailable, view.rollout.limit),
+            view.pool.target.clone().unwrap_or_default(),
+        ]);
+    }
+    let mut text = if views.is_empty() {
+        "There are no pools.\n".to_owned()
+    } else {
+        lines(&pools)
+    };
+    for (view, status) in views.iter().zip(&fleet.statuses) {
+        for problem in problems(view, status) {
+            let _ = writeln!(
+                text,
+                "{} pool {}: {problem}",
+                paint.red("!"),
+                view.pool.name
+            );
+        }
+    }
+    let all: usize = views.iter().map(|it| it.nodes.len()).sum();
+    let mut nodes = table(&["NODE", "POOL", "STATE", "WAITS FOR"], paint);
+    let mut done = 0;
+    for view in views {
+        for node in &view.nodes {
+            if node.state == State::Done && node.waits_for.is_empty() {
+                done += 1;
+                continue;
+            }
+            nodes.add_row([
+                node.node.name.clone(),
+                view.pool.name.clone(),
+                node.state.to_string(),
+                node.waits_for.clone(),
+            ]);
+        }
+    }
+    if done < all {
+        text.push('\n');
+        text.push_str(&lines(&nodes));
+    }
+    let _ = writeln!(
+        text,
+        "\n{done} of {all} nodes in pools are as they should be."
+    );
+    for (nodes, what) in [
+        (&assignment.others, "in no pool"),
+        (&assignment.windows, "run Windows"),
+    ] {
+        if !nodes.is_empty() {
+            let _ = writeln!(text, "{} nodes {what}.", nodes.len());
+        }
+    }
+    text
+}
+
+fn names(nodes: &[&Node]) -> Vec<String> {
+    nodes.iter().map(|node| node.name.clone()).collect()
+}
+
+fn document(fleet: &Fleet, views: &[PoolView<'_>], assignment: &Assignment<'_>) -> Value {
+    let pools = views.iter().zip(&fleet.statuses);
+    let pools: Vec<Value> = pools
+        .map(|(view, status)| pool_document(view, status))
+        .collect();
+    json!({
+        "pools": pools,
+        "nodesWithoutPool": names(&assignment.others),
+        "windowsNodes": names(&assignment.windows),
+    })
+}
+
+/// One pool as programs read it.
+pub(crate) fn pool_document(view: &PoolView<'_>, status: &PoolStatus) -> Value {
+    let counts = view.counts;
+    let nodes = view.nodes.iter().map(|it| {
+        json!({
+            "node": it.node.name,
+            "state": it.state.to_string(),
+            "waitsFor": it.waits_for,
+            "current": it.node.current_config,
+            "desired": it.node.desired_config,
+        })
+    });
+    json!({
+        "pool": view.pool.name,
+        "state": word(view, status),
+        "paused": view.pool.allowance.paused,
+        "configuration": view.pool.target,
+        "limit": view.rollout.limit,
+        "total": counts.total,
+        "updated": counts.updated,
+        "unavailable": counts.unavailable,
+        "degraded": counts.degraded,
+        "problems": problems(view, status),
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}

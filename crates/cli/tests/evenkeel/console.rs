@@ -1,0 +1,535 @@
+//! What people see of a fleet, and what they may do to it, on a real control plane with the roles that
+//! the chart has for them.
+
+use std::io::Read;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::wait::{Look, until};
+use evenkeel_testbed::{Doing, Result, need};
+use serde_json::{Value, json};
+
+use super::fleet::{CURRENT, DESIRED, Fleet, REASON, STATE, machine_config};
+use super::scene::{Said, file, program};
+
+const SECRET: &str = "hunter2-is-secret-9a7c";
+const REGISTRIES: &str = "/etc/containers/registries.conf";
+
+#[test]
+fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    let said = fleet.says("viewer", &["status"])?;
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
+    assert!(said.out.starts_with("There are no pools.\n"), "{said:?}");
+
+    fleet.pool("worker", "rendered-worker-2", |_| {})?;
+    for name in ["a", "b", "c"] {
+        fleet.node(name, "worker", "rendered-worker-1")?;
+    }
+    fleet.node("d", "other", "x")?;
+    fleet.annotate(
+        "a",
+        &[
+            (CURRENT, "rendered-worker-2"),
+            (DESIRED, "rendered-worker-2"),
+        ],
+    )?;
+    fleet.annotate(
+        "b",
+        &[
+            (DESIRED, "rendered-worker-2"),
+            (
+                "machineconfiguration.openshift.io/desiredDrain",
+                "drain-rendered-worker-2",
+            ),
+            ("evenkeel.dev/cordoned-by", "drain"),
+            ("evenkeel.dev/drain-granted", "2026-01-01T00:00:00Z"),
+        ],
+    )?;
+    let said = fleet.says("viewer", &["status"])?;
+    assert_eq!((said.code, said.err.as_str()), (Some(2), ""), "{said:?}");
+    for line in [
+        "POOL    STATE        UPDATED  PROGRESS                UNAVAILABLE    CONFIGURATION\n",
+        "worker  rolling out  1 of 3   [######--------------]  1 (at most 1)  rendered-worker-2\n",
+        "b     worker  Draining  its pods to leave, since 2026-01-01T00:00:00Z\n",
+        "c     worker  Waiting   at most 1 of its pool may be unavailable at once, and now it is b\n",
+        "\n1 of 3 nodes in pools are as they should be.\n1 nodes in no pool.\n",
+    ] {
+        assert!(said.out.contains(line), "{line} is not in\n{}", said.out);
+    }
+    let json = fleet.says("viewer", &["status", "-o", "json"])?.json();
+    assert_eq!(json["pools"][0]["updated"], 1);
+    assert_eq!(json["pools"][0]["nodes"][1]["state"], "Draining");
+    assert_eq!(json["nodesWithoutPool"], json!(["d"]));
+    assert!(
+        fleet
+            .says("viewer", &["status", "-o", "yaml"])?
+            .out
+            .contains("pool: worker\n")
+    );
+
+    fleet.annotate("b", &[(STATE, "Degraded"), (REASON, "disk full")])?;
+    let said = fleet.says("viewer", &["status"])?;
+    assert!(said.out.contains("worker  degraded"), "{}", said.out);
+    assert!(
+        said.out.contains("rendered-worker-2 makes nodes fail"),
+        "{}",
+        said.out
+    );
+    assert!(
+        said.out.contains("b     worker  Degraded  disk full\n"),
+        "{}",
+        said.out
+    );
+
+    // Without a login, without rights, and with another context.
+    let said = fleet.says("nobody", &["status"])?;
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
+    assert!(said.err.contains("you may not list "), "{}", said.err);
+    assert!(
+        said.err.contains("ClusterRole evenkeel-viewer"),
+        "{}",
+        said.err
+    );
+    assert!(
+        said.err.contains("User \"nobody\" cannot list"),
+        "{}",
+        said.err
+    );
+    let said = fleet.says("viewer", &["status", "--context", "nowhere"])?;
+    assert_eq!(said.code, Some(1));
+    assert!(
+        said.err.contains("there is no context \"nowhere\""),
+        "{}",
+        said.err
+    );
+    let said: Said = program()
+        .args(["status", "--kubeconfig", "/no/such/file"])
+        .output()
+        .doing(|| "cannot run")?
+        .into();
+    assert!(
+        said.err.contains("cannot use the kubeconfig /no/such/file"),
+        "{}",
+        said.err
+    );
+
+    // The same program as a plugin of kubectl.
+    let plugin = fleet.path("kubectl-evenkeel");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_evenkeel"), &plugin).doing(|| "cannot link")?;
+    let folder = plugin
+        .parent()
+        .map(std::path::Path::to_owned)
+        .unwrap_or_default();
+    let mut kubectl = std::process::Command::new(fleet.control_plane.kubectl_program());
+    let typed = kubectl
+        .args(["evenkeel", "status", "-o", "json"])
+        .env("KUBECONFIG", fleet.login("viewer")?)
+        .env("PATH", &folder)
+        .output();
+    let typed: Said = typed.doing(|| "cannot run kubectl")?.into();
+    assert_eq!(typed.json()["pools"][0]["pool"], "worker");
+    let help = std::process::Command::new(&plugin)
+        .args(["rollout", "--help"])
+        .output();
+    let help: Said = help.doing(|| "cannot run")?.into();
+    assert!(
+        help.out.contains("Usage: kubectl evenkeel rollout"),
+        "{}",
+        help.out
+    );
+    Ok(())
+}
+
+/// Covers X02.
+#[test]
+fn a_plan_for_a_pool_shows_the_difference_who_it_disrupts_how_and_in_which_order() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    let config = |search: &str| {
+        let text = format!("unqualified-search-registries = [{search}]\n");
+        machine_config("50-registries", "worker", &[(REGISTRIES, &text)])
+    };
+    let base = machine_config("00-base", "worker", &[("/etc/base", "base\n")]);
+    fleet.apply(&base)?;
+    fleet.apply(&config("\"quay.io\""))?;
+    // What the pool has now, rendered by the same program, and what one node still runs.
+    let sources = [base.clone(), config("\"quay.io\"")];
+    let files: Vec<String> = sources
+        .iter()
+        .enumerate()
+        .map(|(at, source)| fleet.give(&format!("source-{at}.json"), source))
+        .collect::<Result<_>>()?;
+    let words = [
+        "render", "--pool", "worker", "-o", "json", "-f", &files[0], "-f", &files[1],
+    ];
+    let said: Said = program()
+        .args(words)
+        .output()
+        .doing(|| "cannot run")?
+        .into();
+    let mut rendered = said.json();
+    let now = rendered["metadata"]["name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    rendered["metadata"]["labels"] = json!({ "evenkeel.dev/rendered": "true" });
+    fleet.apply(&rendered)?;
+    let old = machine_config(
+        "rendered-worker-old",
+        "nobody",
+        &[(REGISTRIES, "x = 1\n"), ("/etc/base", "older\n")],
+    );
+    fleet.apply(&old)?;
+    fleet.pool("worker", &now, |pool| {
+        pool["spec"]["maxUnavailable"] = json!(2);
+    })?;
+    for name in ["n1", "n2", "n3"] {
+        fleet.node(name, "worker", &now)?;
+    }
+    fleet.node("n4", "worker", "rendered-worker-old")?;
+
+    let new = config("\"quay.io\", \"docker.io\"");
+    let path = fleet.give("new.json", &new)?;
+    let before = fleet.kubectl(&[
+        "get",
+        "mc,mcp",
+        "-o=jsonpath={.items[*].metadata.resourceVersion}",
+    ])?;
+    let plan = ["plan", "--pool", "worker", "-f", &path];
+    let said = fleet.says("viewer", &plan)?;
+    assert_eq!((said.code, said.err.as_str()), (Some(2), ""), "{said:?}");
+    for part in [
+        "~ file /etc/containers/registries.conf: contents differ [reload]\n",
+        "    +unqualified-search-registries = [\"quay.io\", \"docker.io\"]\n",
+        "\nPool worker would go to rendered-worker-",
+        ": 4 nodes, at most 2 at once.\n",
+        "reload (reload crio.service)\n",
+        "reboot (drain, then reboot)\n",
+    ] {
+        assert!(said.out.contains(part), "{part} is not in\n{}", said.out);
+    }
+    let json = fleet
+        .says("viewer", &[&plan[..], &["-o", "json"]].concat())?
+        .json();
+    for key in ["changes", "actions", "disruption"] {
+        assert!(!json[key].is_null(), "{key}: {json}");
+    }
+    let rows = json["nodes"].as_array().cloned().unwrap_or_default();
+    let seen: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} {} {}", row["wave"], row["node"], row["disruption"]))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            "1 \"n1\" \"reload\"",
+            "1 \"n2\" \"reload\"",
+            "2 \"n3\" \"reload\"",
+            "2 \"n4\" \"reboot\"",
+        ]
+    );
+    assert_eq!(json["actions"], json!(["reload crio.service"]));
+
+    // Nothing changes: nothing to do, but for the node that is not there yet.
+    let same = fleet.give("same.json", &config("\"quay.io\""))?;
+    let said = fleet.says(
+        "viewer",
+        &["plan", "--pool", "worker", "-f", &same, "-o", "json"],
+    )?;
+    let json = said.json();
+    assert_eq!((said.code, &json["configuration"]), (Some(2), &json!(now)));
+    assert_eq!(json["changes"], json!([]));
+    assert_eq!(json["nodes"].as_array().map(Vec::len), Some(1), "{json}");
+
+    // A paused pool, one that there is not, and a configuration that a node may not go to.
+    fleet.pool("worker", &now, |pool| pool["spec"]["paused"] = json!(true))?;
+    let said = fleet.says("viewer", &plan)?;
+    assert!(
+        said.out.contains("It is paused: nothing begins"),
+        "{}",
+        said.out
+    );
+    let said = fleet.says("viewer", &["plan", "--pool", "gpu", "-f", &path])?;
+    assert_eq!(said.code, Some(1));
+    assert!(
+        said.err.contains("there is no pool gpu: there are worker"),
+        "{}",
+        said.err
+    );
+    let mut refused = new.clone();
+    refused["spec"]["fips"] = json!(true);
+    let refused = fleet.give("refused.json", &refused)?;
+    let said = fleet.says("viewer", &["plan", "--pool", "worker", "-f", &refused])?;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("fips"), "{}", said.err);
+    let mut unnamed = new;
+    unnamed["metadata"] = json!({});
+    let unnamed = fleet.give("unnamed.json", &unnamed)?;
+    let said = fleet.says("viewer", &["plan", "--pool", "worker", "-f", &unnamed])?;
+    assert!(
+        said.code == Some(1) && said.err.contains("name"),
+        "{said:?}"
+    );
+
+    // It touched nothing (the pool was changed above, by us; Nodes change by themselves).
+    let after = fleet.kubectl(&[
+        "get",
+        "mc",
+        "-o=jsonpath={.items[*].metadata.resourceVersion}",
+    ])?;
+    assert!(before.starts_with(&after), "{before} and {after}");
+    Ok(())
+}
+
+#[test]
+fn a_roll_out_is_watched_to_its_end_and_paused_by_who_may() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    fleet.pool("worker", "rendered-worker-2", |_| {})?;
+    fleet.node("a", "worker", "rendered-worker-1")?;
+    fleet.node("b", "worker", "rendered-worker-1")?;
+    let paused =
+        |fleet: &Fleet| fleet.kubectl(&["get", "mcp", "worker", "-o=jsonpath={.spec.paused}"]);
+
+    let said = fleet.says("viewer", &["rollout", "pause", "worker"])?;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(
+        said.err.contains("you may not pause pool worker"),
+        "{}",
+        said.err
+    );
+    assert_ne!(paused(&fleet)?, "true");
+    for (word, expected, now) in [
+        (
+            "pause",
+            "Pool worker is paused: no other node begins",
+            "true",
+        ),
+        ("pause", "Pool worker is paused already", "true"),
+        ("resume", "Pool worker goes on", "false"),
+        ("resume", "Pool worker is not paused", "false"),
+    ] {
+        let said = fleet.says("editor", &["rollout", word, "worker"])?;
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert!(said.out.starts_with(expected), "{said:?}");
+        assert_eq!(paused(&fleet)?, now);
+    }
+
+    // It says each step once, and ends by itself when the last node has arrived.
+    let mut command = fleet.typed("viewer", &["rollout", "watch", "worker"])?;
+    let log = fleet.path("watch.log");
+    let out = std::fs::File::create(&log).doing(|| "cannot make a file")?;
+    let mut watch = command.stdout(out).spawn().doing(|| "cannot start")?;
+    let says = |line: &str| {
+        until(line, Duration::from_mins(1), || {
+            let text = std::fs::read_to_string(&log).doing(|| "no log")?;
+            Ok(if text.contains(line) {
+                Look::Found(())
+            } else {
+                Look::NotYet(text)
+            })
+        })
+    };
+    says("[--------------------] 0 of 2 updated, rolling out\n")?;
+    fleet.annotate("a", &[(DESIRED, "rendered-worker-2"), (STATE, "Working")])?;
+    says("0 of 2 updated, rolling out: a Updating\n")?;
+    fleet.annotate("a", &[(CURRENT, "rendered-worker-2"), (STATE, "Done")])?;
+    says("[##########----------] 1 of 2 updated, rolling out\n")?;
+    fleet.annotate(
+        "b",
+        &[
+            (DESIRED, "rendered-worker-2"),
+            (CURRENT, "rendered-worker-2"),
+        ],
+    )?;
+    let ended = until("the watch to end", Duration::from_mins(1), || {
+        let ended = watch.try_wait().doing(|| "cannot wait")?;
+        Ok(ended.map_or_else(|| Look::NotYet("it runs".to_owned()), Look::Found))
+    })?;
+    assert_eq!(ended.code(), Some(0));
+    says("[####################] 2 of 2 updated, updated\n")?;
+
+    // Stopped by a node that fails: 2, and why. By Ctrl-C: at once, with one sentence.
+    fleet.pool("worker", "rendered-worker-3", |_| {})?;
+    let mut command = fleet.typed("viewer", &["rollout", "watch", "worker"])?;
+    let mut watch = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .doing(|| "cannot start")?;
+    let mut first = [0; 10];
+    let out = watch.stdout.as_mut();
+    out.map(|out| out.read_exact(&mut first))
+        .transpose()
+        .doing(|| "it says nothing")?;
+    let start = Instant::now();
+    let pid = watch.id().to_string();
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(kill.doing(|| "no kill")?.success());
+    let said: Said = watch.wait_with_output().doing(|| "cannot wait")?.into();
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.err.contains("the roll-out goes on without you"),
+        "{said:?}"
+    );
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    fleet.annotate(
+        "a",
+        &[
+            (DESIRED, "rendered-worker-3"),
+            (STATE, "Degraded"),
+            (REASON, "no space"),
+        ],
+    )?;
+    let said = fleet.says("viewer", &["rollout", "watch", "worker"])?;
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.err.contains("a (no space)"), "{said:?}");
+    Ok(())
+}
+
+#[test]
+fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    let secrets = [
+        ("/var/lib/kubelet/config.json", SECRET),
+        ("/etc/app.conf", &format!("password = {SECRET}\n")),
+        ("/etc/plain.conf", "plain-and-visible\n"),
+    ];
+    fleet.apply(&machine_config("99-secret", "worker", &secrets))?;
+    fleet.pool("worker", "rendered-worker-1", |_| {})?;
+    fleet.node("a", "worker", "rendered-worker-1")?;
+    for object in [
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "evenkeel" }, "stringData": { "k": SECRET } }),
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c", "namespace": "evenkeel" },
+            "data": { "api-token": SECRET, "services": format!("run --token={SECRET}"), "seen": "seen-in-bundle" } }),
+        json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "namespace": "evenkeel" },
+            "spec": { "containers": [{ "name": "c", "image": "i", "env": [{ "name": "DB_PASSWORD", "value": SECRET }] }] } }),
+        json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": { "name": "e", "namespace": "default" },
+            "eventTime": "2026-01-01T00:00:00.000000Z", "action": "Drain", "reason": "Drained", "type": "Normal", "note": "all pods left",
+            "reportingController": "evenkeel-operator", "reportingInstance": "x", "regarding": { "kind": "Node", "name": "a" } }),
+    ] {
+        fleet.apply(&object)?;
+    }
+    let root = fleet.path("root");
+    let state = root.join("etc/machine-config-daemon/state");
+    std::fs::create_dir_all(&state).doing(|| "cannot make a folder")?;
+    let journal = json!({ "goal": "rendered-worker-1", "password": SECRET });
+    std::fs::write(state.join("journal"), journal.to_string()).doing(|| "cannot write")?;
+    let to = fleet.path("bundle.tar.gz").display().to_string();
+    let root = root.display().to_string();
+    let words = ["support-bundle", "--to", &to, "--root", &root];
+    let ready = ["wait", "--for=condition=Ready", "pod/p", "--timeout=60s"];
+    fleet.kubectl(&[&ready[..], &["--namespace=evenkeel"]].concat())?;
+    let said = fleet.says("supporter", &words)?;
+    // The node is a double without a kubelet that has logs: that is all that is missing.
+    assert_eq!(
+        (said.code, said.err.lines().count()),
+        (Some(2), 1),
+        "{said:?}"
+    );
+    let missing = "warning: logs/p/c.log: cannot read the log of pod p: ";
+    assert!(said.err.starts_with(missing), "{said:?}");
+    assert!(
+        said.out.contains("look it through before you send it"),
+        "{said:?}"
+    );
+    let unpacked = unpack(&to)?;
+    let all = unpacked.iter().fold(String::new(), |all, (name, text)| {
+        all + name + "\n" + text + "\n"
+    });
+    for there in [
+        "evenkeel-support/objects/nodes.json",
+        "evenkeel-support/objects/machineconfigpools.json",
+        "evenkeel-support/journal.json",
+        "evenkeel-support/about.json",
+        "99-secret",
+        "plain-and-visible",
+        "all pods left",
+        "seen-in-bundle",
+        "/var/lib/kubelet/config.json",
+        "v1.37",
+    ] {
+        let encoded = percent(there);
+        assert!(
+            all.contains(there) || all.contains(&encoded),
+            "{there} is not in {all}"
+        );
+    }
+    let encoded = percent(SECRET);
+    for secret in [SECRET, &encoded, "aHVudGVyMi1pcy1zZWNyZXQtOWE3Y"] {
+        assert!(
+            !all.to_lowercase().contains(&secret.to_lowercase()),
+            "{secret} is in the bundle"
+        );
+    }
+    let mode = std::fs::metadata(&to).doing(|| "no bundle")?;
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&mode.permissions()) & 0o777,
+        0o600
+    );
+
+    // Who may see less gets less, and is told.
+    let said = fleet.says("viewer", &words)?;
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.err
+            .contains("objects/pods.json: you may not list pods in namespace evenkeel"),
+        "{}",
+        said.err
+    );
+    let about: Value = unpack(&to)?
+        .iter()
+        .find(|(name, _)| name.ends_with("about.json"))
+        .and_then(|(_, text)| serde_json::from_str(text).ok())
+        .unwrap_or_default();
+    assert!(
+        about["missing"]
+            .to_string()
+            .contains("you may not list pods"),
+        "{about}"
+    );
+    Ok(())
+}
+
+/// How a data URL of the tests has `text`.
+fn percent(text: &str) -> String {
+    let url = file("/", text);
+    let source = url["contents"]["source"].as_str().unwrap_or_default();
+    source.trim_start_matches("data:,").to_owned()
+}
+
+/// The files of a bundle, unpacked by somebody else's program.
+fn unpack(path: &str) -> Result<Vec<(String, String)>> {
+    let run = |words: &[&str]| -> Result<String> {
+        let said: Said = std::process::Command::new("tar")
+            .args(words)
+            .output()
+            .doing(|| "no tar")?
+            .into();
+        assert_eq!(said.code, Some(0), "{said:?}");
+        Ok(said.out)
+    };
+    let names = run(&["-tzf", path])?;
+    names
+        .lines()
+        .map(|name| Ok((name.to_owned(), run(&["-xzOf", path, name])?)))
+        .collect()
+}
