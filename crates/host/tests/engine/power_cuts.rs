@@ -60,6 +60,9 @@ fn mark(tree: &Tree) -> Hash {
     Hash::of(format!("{tree:?}").as_bytes())
 }
 
+/// A soak gives up after this many.
+const MOST_CUTS: usize = 90;
+
 fn words(test: &str) -> [&str; 4] {
     ["--exact", test, "--nocapture", "--test-threads=1"]
 }
@@ -87,11 +90,14 @@ fn after_a_power_cut_the_machine_has_the_old_or_the_new_configuration() -> Resul
     let mut hit: BTreeMap<&str, usize> = BTreeMap::new();
     let mut ends = [0, 0];
     let mut found: BTreeMap<String, usize> = BTreeMap::new();
-    for (cut, change) in moments(&journey, cuts, &mut chance).into_iter().enumerate() {
+    let mut moments = moments(&journey, cuts, &mut chance);
+    let mut made = 0;
+    while let Some((change, delay)) = moments.pop().or_else(|| missed(&journey, &hit, made)) {
+        made += 1;
         let mut machine = machine(&journey)?;
         machine.start(&words(APPLY))?;
         machine.wait_for_line(&format!("change {change}."), DEADLINE)?;
-        machine.cut_after(Duration::from_micros(chance.below(3000) as u64))?;
+        machine.cut_after(delay)?;
         // The machine went on until the power was gone.
         let last = machine.lines().iter().rev().find_map(|line| {
             line.strip_prefix("change ")?
@@ -102,7 +108,7 @@ fn after_a_power_cut_the_machine_has_the_old_or_the_new_configuration() -> Resul
         let last: usize = last.ok_or_else(|| Error::failed("no change was printed"))?;
         *hit.entry(journey.under_way[last]).or_default() += 1;
         let after = machine.run_to_end(&words(TAKE_UP), DEADLINE)?;
-        let what = format!("cut {cut} at change {change}, EVENKEEL_SEED={seed}");
+        let what = format!("cut {made} at change {change}, EVENKEEL_SEED={seed}");
         let tree = said(&after.lines, "tree: ")?;
         let end = [old, new].iter().position(|end| end.to_string() == tree);
         let end = end.ok_or_else(|| Error::failed(format!("{what}: a mixture: {after:?}")))?;
@@ -112,7 +118,7 @@ fn after_a_power_cut_the_machine_has_the_old_or_the_new_configuration() -> Resul
         assert_eq!(after.code, 0, "{what}: {after:?}");
     }
     tell(&format!(
-        "proof: {cuts} power cuts, seed {seed}: ended old {} times, new {} times; under way when it was cut: {hit:?}; found by the next start: {found:?}",
+        "proof: {made} power cuts, seed {seed}: ended old {} times, new {} times; under way when it was cut: {hit:?}; found by the next start: {found:?}",
         ends[0], ends[1]
     ));
     if is_soak() {
@@ -124,9 +130,24 @@ fn after_a_power_cut_the_machine_has_the_old_or_the_new_configuration() -> Resul
     Ok(())
 }
 
-/// Before which changes to cut: three times during every kind of step in a soak, else in each part of
-/// the way while the journal stands; the rest by chance.
-fn moments(journey: &Journey, cuts: usize, chance: &mut Chance) -> Vec<usize> {
+/// A cut beyond the count for a kind of step that is over so soon that no cut has hit it yet: a soak
+/// goes on until each was hit, within reason.
+fn missed(
+    journey: &Journey,
+    hit: &BTreeMap<&str, usize>,
+    made: usize,
+) -> Option<(usize, Duration)> {
+    let is_missed = |change: &usize| !hit.contains_key(journey.under_way[*change]);
+    let mut changes = 0..journey.changes;
+    (is_soak() && made < MOST_CUTS)
+        .then(|| changes.find(is_missed))
+        .flatten()
+        .map(|change| (change, Duration::ZERO))
+}
+
+/// Before which changes to cut, and how long after they were announced: three times during every kind
+/// of step in a soak, else in each part of the way while the journal stands; the rest by chance.
+fn moments(journey: &Journey, cuts: usize, chance: &mut Chance) -> Vec<(usize, Duration)> {
     let kinds: BTreeSet<&str> = journey.under_way.iter().copied().collect();
     let times = if is_soak() { 3 } else { 0 };
     let mut moments = Vec::with_capacity(cuts);
@@ -146,7 +167,8 @@ fn moments(journey: &Journey, cuts: usize, chance: &mut Chance) -> Vec<usize> {
     while moments.len() < cuts {
         moments.push(chance.below(journey.changes));
     }
-    moments
+    let mut delayed = |change| (change, Duration::from_micros(chance.below(3000) as u64));
+    moments.into_iter().map(&mut delayed).collect()
 }
 
 /// A machine whose disk has the tree that every way starts from.
