@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use evenkeel_host::disk::Host;
 use evenkeel_host::execute::{Claim, Progress};
 use evenkeel_host::linux::on_interrupt;
-use evenkeel_plan::disruption::Action;
 use evenkeel_plan::journal::Direction;
 use evenkeel_plan::machine::Plan;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -46,8 +46,18 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
         }
         None => {}
     }
+    let boot = machine.host.boot_id().map_err(explain)?;
+    let runs_here = arguments.place.root.is_none();
+    if runs_here {
+        claim.take_note_of_boot().map_err(explain)?;
+    }
     let Compared { plan, seen } = machine.compare(&wanted)?;
     can_be_applied(&plan)?;
+    let plan = if runs_here {
+        plan.carried_out_in(boot.clone())
+    } else {
+        plan
+    };
     output::warn(&plan.warnings);
     if format == Format::Text {
         let text = output::plan_text(&plan, &seen.contents, &wanted.contents, Paint::for_stdout());
@@ -59,11 +69,15 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
     });
     bar.end();
     applied.map_err(explain)?;
-    let reboot = plan.actions.contains(&Action::Reboot) && arguments.place.root.is_none();
+    // Also for what an earlier apply changed.
+    let reboot = plan.record.awaits_boot(&boot);
     match format {
-        Format::Text if plan.changes.is_empty() => {}
         Format::Text => {
-            let done = format!("Applied {} changes.\n", plan.changes.len());
+            let done = if plan.steps.is_empty() {
+                String::new()
+            } else {
+                format!("Applied {} changes.\n", plan.changes.len())
+            };
             let asked = if reboot && !arguments.reboot {
                 "Reboot this machine to finish (or use --reboot).\n"
             } else {
@@ -79,6 +93,7 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
     }
     if reboot && arguments.reboot {
         machine.host.reboot().map_err(explain)?;
+        claim.is_told_to_boot().map_err(explain)?;
     }
     Ok(Ending::Well)
 }

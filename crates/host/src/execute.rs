@@ -285,7 +285,28 @@ impl<'a, H: Host> Claim<'a, H> {
                 step,
                 source: Box::new(source),
             })?;
+        self.remember_what_was_before(journal)
+            .map_err(|source| Error::Stuck {
+                step: "remembering what the next boot brings".to_owned(),
+                source: Box::new(source),
+            })?;
         self.close()
+    }
+
+    /// If what ran before had to be staged, because a boot had brought something else, it must not
+    /// be lost until a boot has brought it back.
+    fn remember_what_was_before(&self, journal: &Journal) -> Result<()> {
+        if !journal.steps().iter().any(is_about) {
+            return Ok(());
+        }
+        let Sight::Deployments { booted, .. } = self.host.os()? else {
+            return Ok(());
+        };
+        let record = self.record()?;
+        match record.after_going_back(journal, &booted, self.host.boot_id()?) {
+            Some(after) => self.remember(&after),
+            None => Ok(()),
+        }
     }
 
     /// All moves of the journal in its direction, made durable, and then what they need.

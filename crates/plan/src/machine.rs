@@ -110,10 +110,11 @@ impl Plan {
     pub fn carried_out_in(mut self, boot: BootId) -> Self {
         if self.actions.contains(&Action::Reboot) {
             self.record.written_in = Some(boot);
-            let steps = self.steps.iter().filter(|step| os::is_about(step));
-            let staged: Vec<Step> = steps.cloned().collect();
-            if !staged.is_empty() {
-                self.record.staged = staged;
+            let staged = &mut self.record.staged;
+            for step in self.steps.iter().filter(|step| os::is_about(step)) {
+                if !staged.contains(step) {
+                    staged.push(step.clone());
+                }
             }
         }
         self
@@ -195,9 +196,9 @@ pub fn plan(
         });
         actions.extend(rules::REBOOT.iter().cloned());
     }
+    after.staged = os::on_its_way(&record.staged, &os.steps);
     if os.steps.is_empty() {
         // Whatever waits for a boot goes on waiting for it.
-        after.staged.clone_from(&record.staged);
         after.written_in.clone_from(&record.written_in);
         after.boots = record.boots;
     }

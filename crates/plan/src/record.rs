@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::desired::Desired;
 use crate::entry::{Entry, Hash};
+use crate::journal::Journal;
 use crate::os;
 use crate::resource::Resource;
 use crate::step::Step;
@@ -136,6 +137,33 @@ impl Record {
             self.staged.clear();
         }
         (self, lost)
+    }
+
+    /// What is to be remembered when `journal` was undone in this `boot`, on a machine that runs
+    /// `booted`; nothing new if that is what ran before.
+    ///
+    /// A boot on the way may have brought what was staged. Then what ran before is staged again, and
+    /// waits for a boot like anything else that is staged.
+    #[must_use]
+    pub fn after_going_back(
+        &self,
+        journal: &Journal,
+        booted: &os::Deployment,
+        boot: BootId,
+    ) -> Option<Self> {
+        let staged = journal.steps().iter().filter(|step| os::is_about(step));
+        let undone = staged.map(Step::undone);
+        let missing: Vec<Step> = undone
+            .filter(|step| !os::has_arrived(step, booted) && !self.staged.contains(step))
+            .collect();
+        if missing.is_empty() {
+            return None;
+        }
+        let mut after = self.clone();
+        after.staged.extend(missing);
+        after.written_in = Some(boot);
+        after.boots = 0;
+        Some(after)
     }
 
     /// Whether the machine must still boot before this configuration is current.

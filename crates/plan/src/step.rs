@@ -23,6 +23,16 @@ pub struct Step {
 }
 
 impl Step {
+    /// The step that undoes this one.
+    #[must_use]
+    pub fn undone(&self) -> Self {
+        Self {
+            before: self.after.clone(),
+            after: self.before.clone(),
+            ..self.clone()
+        }
+    }
+
     /// The kind of step, for counting: `write file`, `remove link`.
     pub fn kind(&self) -> &'static str {
         match (&self.before, &self.after) {

@@ -245,9 +245,23 @@ fn an_image_and_arguments_are_staged_and_counted_after_the_boot() -> Result<()> 
         "{before}"
     );
     assert!(before.contains("exit 2"), "{before}");
+    let again = apply(&node, &config)?;
+    assert!(
+        again.contains("should be quay.io/os:2, which the next boot brings"),
+        "{again}"
+    );
+    assert!(!again.contains("Applied"), "{again}");
+    assert!(again.contains("Reboot this machine to finish"), "{again}");
+    node.cut()?;
+    node.boot_again()?;
+    assert!(verify(&node)?.contains("is quay.io/os:1, should be quay.io/os:2"));
+    let lost = apply(&node, &config)?;
+    assert!(lost.contains("Reboot this machine to finish"), "{lost}");
     node.reboot()?;
     let after = verify(&node)?;
     assert!(after.contains("Everything is as declared"), "{after}");
+    let settled = apply(&node, &config)?;
+    assert!(!settled.contains("Reboot"), "{settled}");
     node.remove_os(&["rpm-ostree"])?;
     let other = config.to_string().replace("os:2", "os:3");
     node.write("/root/config.json", other)?;

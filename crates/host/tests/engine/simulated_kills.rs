@@ -5,7 +5,7 @@ use evenkeel_host::Error;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::Claim;
 use evenkeel_host::simulated::SimulatedHost;
-use evenkeel_plan::os::Deployment;
+use evenkeel_plan::os::{Deployment, Sight};
 
 use crate::configs::{Config, live_on};
 use crate::machine::{Machine, Tree, bring, planned, state, without_state};
@@ -29,6 +29,13 @@ impl Journey {
         // An update begins on a machine that has booted what was staged for it.
         let start = start.rebooted();
         resume(&start).unwrap();
+        Self::from(&start, old, new)
+    }
+
+    /// From a configuration that still waits for its boot: a person applied twice.
+    fn without_a_boot((old, new, _): &Pair) -> Self {
+        let start = lived_on();
+        bring(&start, old).unwrap();
         Self::from(&start, old, new)
     }
 
@@ -349,4 +356,71 @@ fn killed_while_it_heals_a_machine_has_the_drift_or_not() {
         heal(&host).unwrap();
         assert_eq!(host.tree(), healthy, "killed after {changes}");
     }
+}
+
+/// Covers M09, M10.
+#[test]
+fn what_still_waits_for_a_boot_is_not_lost_when_more_is_staged_upon_it() {
+    for_pairs(8, |pair| {
+        let journey = Journey::without_a_boot(pair);
+        let mut chance = Chance(pair.2);
+        for changes in 0..journey.changes {
+            let killed = journey.killed_after(changes);
+            for _ in 0..3 {
+                let host = killed.cut(&mut |ways| chance.below(ways));
+                let what = format!("power cut after {changes}");
+                journey.ends_well(&host, &mut chance, &what);
+            }
+        }
+        for _ in 0..40 {
+            let call = chance.below(journey.calls);
+            let host = journey.start.snapshot();
+            host.fail_at(call);
+            _ = bring(&host, &journey.new.0);
+            let host = host.cut(&mut |ways| chance.below(ways));
+            journey.ends_well(
+                &host,
+                &mut chance,
+                &format!("call {call} failed, power cut"),
+            );
+        }
+    });
+}
+
+/// Covers M09, M10.
+#[test]
+fn what_ran_before_comes_back_also_if_a_boot_on_the_way_had_brought_something_else() {
+    let os = |image: &str, arguments: &[&str]| {
+        let mut config = Config::default().file("/etc/with-the-image", image, 0o644);
+        config.0.os_image_url = image.to_owned();
+        config.0.kernel_arguments = arguments.iter().map(ToString::to_string).collect();
+        config
+    };
+    let journey = Journey::of(&(os("os:1", &["a=1"]), os("os:2", &["b=2"]), 0));
+    let mut chance = Chance(7);
+    let mut boots_twice = 0;
+    for call in 0..journey.calls {
+        let whole = journey.start.snapshot();
+        whole.fail_at(call);
+        _ = bring(&whole, &journey.new.0);
+        for changes in 0..whole.changes() {
+            let host = journey.start.snapshot();
+            host.fail_at(call);
+            host.stop_after(changes);
+            _ = bring(&host, &journey.new.0);
+            // What was staged by then is written down, and booted.
+            let host = host.cut(&mut |ways| ways - 1);
+            let what = format!("call {call} failed, killed after {changes}, booted");
+            journey.ends_well(&host, &mut chance, &what);
+            let record = state().record(&host).unwrap();
+            let runs = host.operating_system().look().unwrap();
+            let Sight::Deployments { booted, next, .. } = runs else {
+                panic!("{what}: {runs:?}");
+            };
+            let awaits_boot = record.awaits_boot(&host.operating_system().boot_id());
+            assert!(awaits_boot || booted == next, "{what}: {record:?}");
+            boots_twice += usize::from(awaits_boot && record.os_image_url == "os:1");
+        }
+    }
+    assert!(boots_twice > 0, "the way back never needed a boot");
 }

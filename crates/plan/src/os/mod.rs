@@ -53,6 +53,25 @@ pub fn is_about(step: &Step) -> bool {
     matches!(step.resource, Resource::OsImage | Resource::KernelArguments)
 }
 
+/// What was `staged` and waits for a boot, now that these `steps` are staged upon it.
+///
+/// All that is staged of a resource leads to the same end, because any of it may be lost in a power cut
+/// or may have been booted by then: from wherever a boot lands, one of the steps leads on.
+pub(crate) fn on_its_way(staged: &[Step], steps: &[Step]) -> Vec<Step> {
+    let led_on = |step: &Step| {
+        let later = steps.iter().find(|it| it.resource == step.resource);
+        let after = later.map_or(&step.after, |later| &later.after);
+        Step {
+            after: after.clone(),
+            ..step.clone()
+        }
+    };
+    let staged = staged.iter().map(led_on);
+    staged
+        .filter(|step| step.before != step.after && !steps.contains(step))
+        .collect()
+}
+
 /// Whether a machine that runs `booted` has what `step` was to bring.
 pub fn has_arrived(step: &Step, booted: &Deployment) -> bool {
     match (&step.before, &step.after) {
