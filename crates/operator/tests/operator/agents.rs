@@ -1,6 +1,7 @@
 //! Agents of many nodes in one process: the engine of the real agent (`plan::linux_node`, `host::observe`,
-//! `host::execute`) on simulated machines, one for each node double. What the real agent adds is its
-//! queue and its watches on the disk; the real program runs in `systemd.rs`.
+//! `host::execute`) on simulated machines, one for each node double. Each has the login of its node's agent,
+//! with the rights and under the policies of the chart. What the real agent adds is its queue and its
+//! watches on the disk; the real program runs in `systemd.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +53,8 @@ pub(crate) struct Agents {
 
 impl Agents {
     /// Starts an agent for each of `nodes`.
-    pub(crate) fn start(scene: &Scene, nodes: &Arc<Vec<NodeDouble>>) -> Self {
+    pub(crate) async fn start(scene: &Scene, nodes: &Arc<Vec<NodeDouble>>) -> Result<Self> {
+        scene.let_agents_in()?;
         let common = Arc::new(Common::default());
         let mut tasks = JoinSet::new();
         let mut machines = BTreeMap::new();
@@ -61,7 +63,7 @@ impl Agents {
             let machine = Arc::new(SimulatedHost::new());
             let (told, hears) = watch::channel(None);
             let agent = Agent {
-                client: scene.client.clone(),
+                client: scene.agent_login(node.name())?.client().await?,
                 common: Arc::clone(&common),
                 machine: Arc::clone(&machine),
                 state: State::at(linux::OWN_STATE),
@@ -73,11 +75,11 @@ impl Agents {
             machines.insert(node.name().to_owned(), machine);
         }
         tasks.spawn(deliver(scene.client.clone(), scene.name.clone(), news));
-        Self {
+        Ok(Self {
             common,
             machines,
             _tasks: tasks,
-        }
+        })
     }
 
     /// Fills the disk of a node, or makes room again.

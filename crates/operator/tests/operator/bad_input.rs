@@ -87,7 +87,7 @@ async fn a_limit_that_is_none_is_refused_or_said_and_stops_that_pool_alone() -> 
         drop(scene.start(node).await?);
     }
     let nodes = scene.fleet("web", 1, 1).await?;
-    let agents = Agents::start(&scene, &nodes);
+    let agents = Agents::start(&scene, &nodes).await?;
     scene.config("web", "00-web", file("/etc/x", "1")).await?;
     scene.pool("web", json!({})).await?;
     let _operator = scene.operator(&[])?;
@@ -212,7 +212,7 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
     }
     let scene = Scene::new("unrendered").await?;
     let nodes = scene.fleet("web", 2, 1).await?;
-    let agents = Agents::start(&scene, &nodes);
+    let agents = Agents::start(&scene, &nodes).await?;
     scene
         .config("web", "00-base", file("/etc/base", "1"))
         .await?;
@@ -396,7 +396,7 @@ async fn a_node_that_disappears_in_the_middle_is_said_and_keeps_nobody_waiting()
     let silent = scene.start(silent).await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let nodes = scene.fleet("web", 2, 1).await?;
-    let agents = Agents::start(&scene, &nodes);
+    let agents = Agents::start(&scene, &nodes).await?;
     scene
         .config("web", "00-base", file("/etc/base", "1"))
         .await?;

@@ -52,7 +52,7 @@ async fn beside_a_living_machine_config_operator_nothing_is_done_until_it_is_gon
         renewed.map(|_| ()).doing(|| "cannot renew their Lease")
     };
     let nodes = scene.fleet("web", 2, 1).await?;
-    let agents = Agents::start(&scene, &nodes);
+    let agents = Agents::start(&scene, &nodes).await?;
     scene
         .config("web", "00-base", file("/etc/base", "1"))
         .await?;

@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_api::names::{annotation, program};
+use evenkeel_api::names::annotation;
 use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result, need};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -85,19 +84,11 @@ async fn be_drained(scene: &Scene, node: &str) -> Result<()> {
 
 /// Kills operators at ever other moments, and then lets one live.
 async fn chaos(scene: &Scene) -> Result<Running> {
-    let leases: Api<Lease> = Api::namespaced(scene.client.clone(), &scene.name);
     for moment in 1..=8 {
         let mut operator = scene.operator(&[])?;
         tokio::time::sleep(Duration::from_millis(130 * moment)).await;
         operator.kill()?;
-        // Its successor need not wait: it would for the Lease of one that may still live.
-        match leases
-            .delete(program::OPERATOR, &DeleteParams::default())
-            .await
-        {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => _ = other.doing(|| "cannot delete the Lease")?,
-        }
+        scene.nobody_leads().await?;
     }
     scene.operator(&[])
 }

@@ -12,3 +12,4 @@ mod scene;
 mod settings;
 mod systemd;
 mod uninstall;
+mod watchman;

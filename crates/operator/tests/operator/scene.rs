@@ -1,6 +1,6 @@
 //! A namespace, nodes and an operator of one test on the shared control plane. The operator cares only
 //! for the test's own nodes, and runs with the rights that the chart gives it; whatever else happens is
-//! the harness as administrator, also in the place of the agents.
+//! the harness as administrator, also in the place of agents where a test has none.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_api::names::annotation;
+use evenkeel_api::names::{annotation, program};
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::kubeconfig::Kubeconfig;
@@ -18,10 +18,11 @@ use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -66,6 +67,20 @@ impl Scene {
             .kubeconfig_for_service_account(&self.name, ACCOUNT)
     }
 
+    /// Gives agents the rights and the policies of the chart.
+    pub(crate) fn let_agents_in(&self) -> Result<()> {
+        let agents = Chart::render("evenkeel", &[])?.component("agent");
+        let _alone = alone();
+        agents.without(&["DaemonSet"]).apply(self.control_plane)
+    }
+
+    /// The login of a node's agent.
+    pub(crate) fn agent_login(&self, node: &str) -> Result<Kubeconfig> {
+        let user = format!("evenkeel:agent:{node}");
+        self.control_plane
+            .kubeconfig_for_user(&user, &["evenkeel:agents"])
+    }
+
     fn kubeconfig(&self) -> std::path::PathBuf {
         self.scratch.path().join("kubeconfig")
     }
@@ -81,6 +96,16 @@ impl Scene {
 
     /// Starts the operator with another way to the API server.
     pub(crate) fn operator_as(&self, login: &Kubeconfig, options: &[&str]) -> Result<Running> {
+        self.operator_called("operator", login, options)
+    }
+
+    /// Starts the operator on a machine of that name, which the Lease says when it leads.
+    pub(crate) fn operator_called(
+        &self,
+        machine: &str,
+        login: &Kubeconfig,
+        options: &[&str],
+    ) -> Result<Running> {
         login.write(&self.kubeconfig())?;
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_evenkeel-operator")));
         command
@@ -89,12 +114,36 @@ impl Scene {
             .args(["--pool-selector", &format!("place={}", self.name)])
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
-            .args(options);
+            .args(options)
+            .env("HOSTNAME", machine);
         Running::start(
             "evenkeel-operator",
             &mut command,
             &self.scratch.path().join("log"),
         )
+    }
+
+    fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// Who leads, as the Lease says.
+    pub(crate) async fn leader(&self) -> Result<String> {
+        let lease = self.leases().get(program::OPERATOR).await;
+        let spec = lease.doing(|| "nobody leads")?.spec;
+        Ok(spec.and_then(|it| it.holder_identity).unwrap_or_default())
+    }
+
+    /// Takes the Lease away: a successor would wait for one whose holder may still live.
+    pub(crate) async fn nobody_leads(&self) -> Result<()> {
+        let leases = self.leases();
+        match leases
+            .delete(program::OPERATOR, &DeleteParams::default())
+            .await
+        {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            gone => gone.map(|_| ()).doing(|| "cannot delete the Lease"),
+        }
     }
 
     pub(crate) fn describe(&self, suffix: &str) -> NodeDescription {

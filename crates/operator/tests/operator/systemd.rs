@@ -6,16 +6,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
-use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::process::run;
 use evenkeel_testbed::{Doing, Result, SystemdNode, need};
 use serde_json::json;
 
-use crate::pools::{Watchman, file};
+use crate::pools::file;
 use crate::rollout::LONG;
-use crate::scene::{Scene, alone, annotated, deployed, is_cordoned};
+use crate::scene::{Scene, annotated, deployed, is_cordoned};
+use crate::watchman::Watchman;
 
 /// The agent, built beside the operator.
 fn agent() -> Result<PathBuf> {
@@ -42,10 +42,7 @@ fn agent() -> Result<PathBuf> {
 
 fn install(scene: &Scene, name: &str, agent: &Path) -> Result<SystemdNode> {
     let node = SystemdNode::boot(name)?;
-    let user = format!("evenkeel:agent:{name}");
-    let login = scene
-        .control_plane
-        .kubeconfig_for_user(&user, &["evenkeel:agents"])?;
+    let login = scene.agent_login(name)?;
     let unit = std::fs::read(deployed("agent/evenkeel-agent.service"))
         .doing(|| "cannot read the unit that we ship")?;
     node.run(&["useradd", "--create-home", "core"])?;
@@ -70,10 +67,7 @@ async fn three_machines_go_through_a_whole_roll_out_with_reboots_one_at_a_time()
     }
     let agent = agent()?;
     let scene = Scene::new("real").await?;
-    let guard = alone();
-    let agents = Chart::render("evenkeel", &[])?.component("agent");
-    agents.without(&["DaemonSet"]).apply(scene.control_plane)?;
-    drop(guard);
+    scene.let_agents_in()?;
     // Somebody must say that their kubelets are well.
     let kubelets = scene.fleet("web", 3, 1).await?;
     let mut machines = Vec::new();
