@@ -7,6 +7,7 @@ mod idle;
 mod interruptions;
 mod memory;
 mod pools;
+mod replay;
 mod rollout;
 mod scene;
 mod settings;
