@@ -155,18 +155,24 @@ impl<'a, H: Host> Claim<'a, H> {
     /// staged for that boot and did not come with it is staged once more, and waits for the next.
     pub fn take_note_of_boot(&self) -> Result<()> {
         let (record, boot) = (self.record()?, self.host.boot_id()?);
-        if record.awaits_boot(&boot) || (record.written_in.is_none() && record.staged.is_empty()) {
+        if record.written_in.is_none() && record.staged.is_empty() {
             return Ok(());
         }
-        let booted = match record.staged.as_slice() {
+        let seen = match record.staged.as_slice() {
             [] => None,
             _ => match self.host.os()? {
-                Sight::Deployments { booted, .. } => Some(booted),
+                Sight::Deployments { booted, next, .. } => Some((booted, next)),
                 // Nobody can say what this boot brought.
                 Sight::Beyond(_) => return Ok(()),
             },
         };
-        let (after, lost) = record.clone().after_boot(booted.as_ref());
+        let (after, lost) = if record.awaits_boot(&boot) {
+            let is_lost = |(_, next): &(_, _)| record.is_lost_to(next);
+            (record.clone(), seen.as_ref().is_some_and(is_lost))
+        } else {
+            let booted = seen.as_ref().map(|(booted, _)| booted);
+            record.clone().after_boot(booted)
+        };
         if lost {
             let journal = Journal::stage_again(&record, boot);
             self.write_journal(&journal)?;

@@ -139,6 +139,13 @@ impl Record {
         (self, lost)
     }
 
+    /// Whether the `next` boot would not bring all that is staged: an earlier boot lost a part of it, and
+    /// an unfinished run went on without that part.
+    #[must_use]
+    pub fn is_lost_to(&self, next: &os::Deployment) -> bool {
+        !self.staged.iter().all(|step| os::has_arrived(step, next))
+    }
+
     /// What is to be remembered when `journal` was undone in this `boot`, on a machine that runs
     /// `booted`; nothing new if that is what ran before.
     ///
