@@ -4,6 +4,8 @@
 #[cfg(test)]
 mod apply;
 #[cfg(test)]
+mod bundle;
+#[cfg(test)]
 mod console;
 #[cfg(test)]
 mod fleet;
