@@ -2,39 +2,31 @@
 
 use std::process::ExitCode;
 
+use evenkeel_testbed::table::Table;
+use evenkeel_testbed::{Doing, Error, Result};
+
 #[path = "../tests/operator/replay.rs"]
 mod replay;
 
 fn main() -> ExitCode {
+    Table::verdict(bench())
+}
+
+fn bench() -> Result<Table> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();
-    let measured = match runtime {
-        Ok(runtime) => runtime.block_on(replay::measure()),
-        Err(error) => {
-            eprintln!("no runtime: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    match measured {
-        Ok(needed) => {
-            let (now, most) = (needed.now_kib / 1024, needed.most_kib / 1024);
-            let limit = replay::LIMIT_KIB / 1024;
-            println!(
-                "{} Nodes of {} bytes, listed and watched: {now} MiB resident, {most} MiB at most (limit {limit} MiB)",
-                replay::NODES,
-                needed.size
-            );
-            if needed.size >= replay::SIZE && now > 0 && needed.most_kib < replay::LIMIT_KIB {
-                ExitCode::SUCCESS
-            } else {
-                println!("MISSED");
-                ExitCode::FAILURE
-            }
-        }
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+    let runtime = runtime.doing(|| "cannot make a runtime")?;
+    let needed = runtime.block_on(replay::measure())?;
+    let (nodes, size) = (replay::NODES, needed.size);
+    if size < replay::SIZE {
+        return Err(Error::failed(format!("these Nodes have only {size} bytes")));
     }
+    let mebibytes = |kib: u32| f64::from(kib) / 1024.0;
+    let limit = mebibytes(replay::LIMIT_KIB);
+    println!("{nodes} Nodes of {size} bytes, listed and watched:");
+    let mut table = Table::default();
+    table.row("VmRSS", mebibytes(needed.now_kib), limit, "MiB");
+    table.row("VmRSS at most", mebibytes(needed.most_kib), limit, "MiB");
+    Ok(table)
 }

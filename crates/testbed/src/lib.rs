@@ -10,6 +10,7 @@ pub mod chance;
 mod error;
 pub mod kubeconfig;
 pub mod node_double;
+pub mod table;
 pub mod wait;
 
 #[cfg(target_os = "linux")]
@@ -32,6 +33,8 @@ mod power_cut_machine;
 pub mod process;
 #[cfg(target_os = "linux")]
 pub mod scratch;
+#[cfg(target_os = "linux")]
+mod ssh_key;
 #[cfg(target_os = "linux")]
 mod systemd_node;
 #[cfg(target_os = "linux")]

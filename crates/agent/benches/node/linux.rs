@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use evenkeel_testbed::table::Table;
 use evenkeel_testbed::{Doing, Error, Result};
 use serde_json::{Value, json};
 
@@ -22,17 +23,10 @@ pub(crate) fn main() -> ExitCode {
     let done = runtime
         .doing(|| "cannot make a runtime")
         .and_then(|runtime| runtime.block_on(bench()));
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("the benchmark failed: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    Table::verdict(done)
 }
 
-async fn bench() -> Result<bool> {
+async fn bench() -> Result<Table> {
     let Some(scene) = Scene::start("bench").await? else {
         return Err(Error::failed("this machine has no test bed: run ./test"));
     };
@@ -73,7 +67,7 @@ async fn bench() -> Result<bool> {
     tokio::time::sleep(IDLE).await;
     let used = (processor(&scene)? - before) / start.elapsed().as_secs_f64();
     table.row("processor, idle", used * 100.0, 0.1, "%");
-    Ok(table.all_within)
+    Ok(table)
 }
 
 /// A thousand files, and a key that can change without disruption.
@@ -134,28 +128,4 @@ fn processor(scene: &Scene) -> Result<f64> {
 )]
 fn number(count: u64) -> f64 {
     count as f64
-}
-
-struct Table {
-    all_within: bool,
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        println!("{:<44} {:>12} {:>12}", "", "measured", "limit");
-        Self { all_within: true }
-    }
-}
-
-impl Table {
-    fn row(&mut self, what: &str, measured: f64, limit: f64, unit: &str) {
-        let within = measured <= limit;
-        self.all_within &= within;
-        let verdict = if within { "" } else { "  missed" };
-        let measured = format!("{measured:.3} {unit}");
-        println!(
-            "{what:<44} {measured:>12} {:>12}{verdict}",
-            format!("{limit} {unit}")
-        );
-    }
 }

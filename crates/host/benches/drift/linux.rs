@@ -17,6 +17,7 @@ use evenkeel_host::watch::{Event, Monitor};
 use evenkeel_host::{memory, observe};
 use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::targets::Targets;
+use evenkeel_testbed::table::Table;
 use tempfile::TempDir;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -31,13 +32,11 @@ const SETTLED: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(10);
 
 pub(crate) fn main() -> ExitCode {
-    let done = match std::env::var_os(CHILD) {
-        Some(tree) => watch_and_wait(PathBuf::from(tree)).map(|()| true),
-        None => bench(),
+    let Some(tree) = std::env::var_os(CHILD) else {
+        return Table::verdict(bench());
     };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+    match watch_and_wait(PathBuf::from(tree)) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("the benchmark failed: {error}");
             ExitCode::FAILURE
@@ -45,15 +44,15 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn bench() -> Outcome<bool> {
+fn bench() -> Outcome<Table> {
     let (many, few) = (Tree::new(MANY)?, Tree::new(FEW)?);
     let same_as_many = Tree::new(MANY)?;
     let mut child = Watching::start(&same_as_many)?;
     let mut table = Table::default();
 
     let (ours, bare) = verify_and_bare_loop(&many)?;
-    Table::note("verify 5,000 files of 4 KiB", ours);
-    Table::note("bare loop over the same", bare);
+    Table::note("verify 5,000 files of 4 KiB", millis(ours), "ms");
+    Table::note("bare loop over the same", millis(bare), "ms");
     let ratio = ours.as_secs_f64() / bare.as_secs_f64();
     table.row("verify / bare loop", ratio, 1.5, "×");
 
@@ -67,12 +66,12 @@ fn bench() -> Outcome<bool> {
     table.row("median of 5,000 / of 100", ratio, 2.0, "×");
 
     let healed = heal(&few)?;
-    Table::note("drift healed, median", healed.median());
+    Table::note("drift healed, median", millis(healed.median()), "ms");
     table.row("drift healed, p99", millis(healed.p99()), 50.0, "ms");
 
     let memory = child.memory()?;
     table.row("VmRSS of a watch on 5,000 files", memory, 25.0, "MiB");
-    Ok(table.all_within)
+    Ok(table)
 }
 
 /// The median of verifying, and of a loop that opens, reads and compares.
@@ -360,33 +359,4 @@ impl Times {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
-}
-
-struct Table {
-    all_within: bool,
-}
-
-impl Default for Table {
-    fn default() -> Self {
-        println!("{:<44} {:>12} {:>12}", "", "measured", "limit");
-        Self { all_within: true }
-    }
-}
-
-impl Table {
-    fn note(what: &str, measured: Duration) {
-        let measured = format!("{:.2} ms", millis(measured));
-        println!("{what:<44} {measured:>12}");
-    }
-
-    fn row(&mut self, what: &str, measured: f64, limit: f64, unit: &str) {
-        let within = measured <= limit;
-        self.all_within &= within;
-        let verdict = if within { "" } else { "  missed" };
-        let measured = format!("{measured:.2} {unit}");
-        println!(
-            "{what:<44} {measured:>12} {:>12}{verdict}",
-            format!("{limit} {unit}")
-        );
-    }
 }

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) const NODES: usize = 5_000;
 /// The size of a real Node.
 pub(crate) const SIZE: usize = 11 * 1024;
-pub(crate) const LIMIT_KIB: u64 = 80 * 1024;
+pub(crate) const LIMIT_KIB: u32 = 80 * 1024;
 
 /// A Node with all that a real one has: labels, images, conditions, and what controllers note on it.
 fn node(number: usize, version: usize) -> String {
@@ -221,7 +221,7 @@ fn status(code: u16) -> (u16, String) {
     (code, status.to_string())
 }
 
-fn kib(process: u32, field: &str) -> u64 {
+fn kib(process: u32, field: &str) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|it| it.strip_prefix(field));
     let number = line.and_then(|it| it.split_whitespace().next()?.parse().ok());
@@ -233,9 +233,9 @@ pub(crate) struct Needed {
     /// Bytes of a Node on the wire.
     pub(crate) size: usize,
     /// Resident when all was quiet.
-    pub(crate) now_kib: u64,
+    pub(crate) now_kib: u32,
     /// Resident at most.
-    pub(crate) most_kib: u64,
+    pub(crate) most_kib: u32,
 }
 
 /// Starts the operator, and lets it list, count and watch all of them.

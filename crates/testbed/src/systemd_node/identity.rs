@@ -6,8 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::process::run;
-use crate::{Doing, Error, Result};
+use crate::{Doing, Error, Result, ssh_key};
 
 /// The keys of one node's ssh, in a folder of this machine.
 #[derive(Debug)]
@@ -56,12 +55,12 @@ pub(super) fn lay(name: &str, address: Ipv4Addr, upper: &Path, folder: &Path) ->
     write(&upper.join("etc/machine-id"), &uuid.replace('-', ""))?;
 
     let host_key = upper.join("etc/ssh/ssh_host_ed25519_key");
-    let host_public = generate(&host_key)?;
+    let host_public = ssh_key::generate(&host_key)?;
     write(
         &folder.join("known_hosts"),
         &format!("{address} {host_public}"),
     )?;
-    let login_public = generate(&folder.join("login"))?;
+    let login_public = ssh_key::generate(&folder.join("login"))?;
     write(&upper.join("root/.ssh/authorized_keys"), &login_public)?;
     Ok(Keys {
         folder: folder.to_owned(),
@@ -82,23 +81,6 @@ pub(super) fn check(name: &str) -> Result<()> {
     Err(Error::failed(format!(
         "{name:?} cannot be a node's name: use a to z, 0 to 9 and -, at most 63 of them"
     )))
-}
-
-fn generate(key: &Path) -> Result<String> {
-    run(Command::new("ssh-keygen")
-        .args([
-            "-q",
-            "-t",
-            "ed25519",
-            "-N",
-            "",
-            "-C",
-            "evenkeel-testbed",
-            "-f",
-        ])
-        .arg(key))?;
-    let public = key.with_extension("pub");
-    std::fs::read_to_string(&public).doing(|| format!("cannot read {}", public.display()))
 }
 
 fn make_folder(path: &Path, mode: u32) -> Result<()> {

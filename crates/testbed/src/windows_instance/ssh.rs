@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::WindowsInstance;
-use crate::process::run;
-use crate::{Doing, Error, Result};
+use crate::{Doing, Error, Result, ssh_key};
 
 /// Who may log in from the start.
 const USERS: &str = "\
@@ -19,18 +18,7 @@ sshd:x:74:65534::/run/sshd:/usr/sbin/nologin
 pub(super) fn prepare(machine: &Path) -> Result<()> {
     let user_key = machine.with_file_name("user_key");
     for key in [&machine.join("host_key"), &user_key] {
-        run(Command::new("ssh-keygen")
-            .args([
-                "-q",
-                "-t",
-                "ed25519",
-                "-N",
-                "",
-                "-C",
-                "evenkeel-testbed",
-                "-f",
-            ])
-            .arg(key))?;
+        ssh_key::generate(key)?;
     }
     let authorized = machine.join("authorized_keys");
     std::fs::copy(user_key.with_extension("pub"), &authorized)
