@@ -24,10 +24,11 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{Mutex as Door, watch};
 use tokio::task::JoinSet;
 
+use crate::pools::file;
 use crate::scene::Scene;
 
 type Annotations = BTreeMap<String, String>;
@@ -111,6 +112,24 @@ impl Agents {
         } else {
             Err(Error::failed(outrages.join("; ")))
         }
+    }
+}
+
+impl Scene {
+    /// A pool `web` with that spec, its nodes with their agents, and one MachineConfig that says 1 in
+    /// `/etc/base`.
+    pub(crate) async fn web(
+        &self,
+        count: usize,
+        zones: usize,
+        spec: Value,
+    ) -> Result<(Arc<Vec<NodeDouble>>, Agents)> {
+        let nodes = self.fleet("web", count, zones).await?;
+        let agents = Agents::start(self, &nodes).await?;
+        self.config("web", "00-base", file("/etc/base", "1"))
+            .await?;
+        self.pool("web", spec).await?;
+        Ok((nodes, agents))
     }
 }
 

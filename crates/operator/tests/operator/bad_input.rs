@@ -211,12 +211,7 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
         return Ok(());
     }
     let scene = Scene::new("unrendered").await?;
-    let nodes = scene.fleet("web", 2, 1).await?;
-    let agents = Agents::start(&scene, &nodes).await?;
-    scene
-        .config("web", "00-base", file("/etc/base", "1"))
-        .await?;
-    scene.pool("web", json!({})).await?;
+    let (_, agents) = scene.web(2, 1, json!({})).await?;
     let _operator = scene.operator(&[])?;
     let first = scene.until_updated("web", "", LONG).await?;
 
@@ -395,12 +390,7 @@ async fn a_node_that_disappears_in_the_middle_is_said_and_keeps_nobody_waiting()
         .zone("z0");
     let silent = scene.start(silent).await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    let nodes = scene.fleet("web", 2, 1).await?;
-    let agents = Agents::start(&scene, &nodes).await?;
-    scene
-        .config("web", "00-base", file("/etc/base", "1"))
-        .await?;
-    scene.pool("web", json!({})).await?;
+    let (_, agents) = scene.web(2, 1, json!({})).await?;
     let _operator = scene.operator(&[])?;
     scene
         .until_pool("web", "to wait for it", SOON, |it| {

@@ -32,13 +32,8 @@ async fn a_whole_fleet_goes_to_a_new_configuration_and_a_tenth_of_it_is_down_at_
     }
     let count = if is_soak() { 500 } else { 40 };
     let scene = Scene::new("fleet").await?;
-    let nodes = scene.fleet("web", count, 3).await?;
-    let agents = Agents::start(&scene, &nodes).await?;
-    scene
-        .config("web", "00-base", file("/etc/base", "1"))
-        .await?;
-    scene
-        .pool("web", json!({ "maxUnavailable": "10%" }))
+    let (nodes, agents) = scene
+        .web(count, 3, json!({ "maxUnavailable": "10%" }))
         .await?;
     let operator = scene.operator(&[])?;
     let (watchman, clerk) = (Watchman::of(&scene), Clerk::of(&scene));
@@ -105,13 +100,8 @@ async fn killed_every_few_seconds_with_a_second_one_beside_it_the_result_is_the_
     }
     let scene = Scene::new("killing").await?;
     let (count, limit) = if is_soak() { (500, 50) } else { (12, 2) };
-    let nodes = scene.fleet("web", count, 3).await?;
-    let agents = Agents::start(&scene, &nodes).await?;
-    scene
-        .config("web", "00-base", file("/etc/base", "1"))
-        .await?;
-    scene
-        .pool("web", json!({ "maxUnavailable": limit }))
+    let (nodes, agents) = scene
+        .web(count, 3, json!({ "maxUnavailable": limit }))
         .await?;
     let watchman = Watchman::of(&scene);
     let mut kills = 0;
@@ -164,12 +154,7 @@ async fn of_two_operators_one_acts_and_the_other_one_takes_over() -> Result<()> 
     let login = scene.login()?;
     let mut one = scene.operator_called("one", &login, &[])?;
     let mut other = scene.operator_called("other", &login, &[])?;
-    let nodes = scene.fleet("web", 4, 1).await?;
-    let agents = Agents::start(&scene, &nodes).await?;
-    scene
-        .config("web", "00-base", file("/etc/base", "1"))
-        .await?;
-    scene.pool("web", json!({})).await?;
+    let (nodes, agents) = scene.web(4, 1, json!({})).await?;
     let watchman = Watchman::of(&scene);
     let first = scene.until_updated("web", "", LONG).await?;
     let told = scene.log().matches("told: ").count();
@@ -200,13 +185,8 @@ async fn a_failing_node_stops_the_spread_and_a_paused_pool_moves_nothing() -> Re
         return Ok(());
     }
     let scene = Scene::new("failing").await?;
-    let nodes = scene.fleet("web", 5, 1).await?;
-    let agents = Agents::start(&scene, &nodes).await?;
-    scene
-        .config("web", "00-base", file("/etc/base", "1"))
-        .await?;
-    scene
-        .pool("web", json!({ "maxUnavailable": 2, "paused": true }))
+    let (nodes, agents) = scene
+        .web(5, 1, json!({ "maxUnavailable": 2, "paused": true }))
         .await?;
     let _operator = scene.operator(&[])?;
     let status = scene
@@ -317,12 +297,7 @@ async fn a_workload_stays_within_its_budget_through_a_whole_roll_out_with_reboot
         return Ok(());
     }
     let scene = Scene::new("budget").await?;
-    let nodes = scene.fleet("web", 4, 1).await?;
-    let agents = Agents::start(&scene, &nodes).await?;
-    scene
-        .config("web", "00-base", file("/etc/base", "1"))
-        .await?;
-    scene.pool("web", json!({ "maxUnavailable": 2 })).await?;
+    let (_, agents) = scene.web(4, 1, json!({ "maxUnavailable": 2 })).await?;
     let _operator = scene.operator(&[])?;
     let first = scene.until_updated("web", "", LONG).await?;
     scene.deployment("shop", 3, 1).await?;
