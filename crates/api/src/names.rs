@@ -106,6 +106,8 @@ pub mod program {
 pub mod cordon {
     /// The operator, for a drain.
     pub const DRAIN: &str = "drain";
+    /// The agent of a Windows node, until all its services run.
+    pub const AGENT: &str = "agent";
 }
 
 /// What Kubernetes itself says about a pod that a drain must know.
@@ -198,6 +200,12 @@ pub mod windows {
     pub const STORE: &str = r"C:\k\store\";
     /// Logs, where the kubelet serves them.
     pub const LOGS: &str = r"C:\var\log\evenkeel\";
+    /// What we remember ourselves: the journal, the record and the last services ConfigMap.
+    pub const OWN_STATE: &str = r"C:\k\state\";
+    /// The container runtime's service.
+    pub const CONTAINERD_SERVICE: &str = "containerd";
+    /// Where it serves, unless a command names another pipe.
+    pub const CONTAINERD_PIPE: &str = r"\\.\pipe\containerd-containerd";
     /// The agent's service.
     pub const AGENT_SERVICE: &str = "evenkeel-agent";
     /// Tag of what is ours: a service's description, a certificate's friendly name.

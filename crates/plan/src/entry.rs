@@ -118,6 +118,9 @@ pub enum Entry {
     Variable {
         /// What it is set to.
         value: String,
+        /// Names of other variables in it, between percent signs, stand for their values.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        expands: bool,
     },
     /// The image of the operating system. There is one, and it has no path.
     Image {
@@ -144,9 +147,56 @@ pub struct ServiceEntry {
     /// found out already.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
+    /// When it starts.
+    #[serde(default)]
+    pub start: Start,
+    /// What people read about it.
+    #[serde(default)]
+    pub description: String,
+    /// Who it runs as.
+    #[serde(default)]
+    pub account: String,
+    /// Whether it runs.
+    #[serde(default)]
+    pub activity: Activity,
+}
+
+/// When a service starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Start {
+    /// With the machine.
+    #[default]
+    Automatic,
+    /// When somebody asks for it.
+    Manual,
+    /// Never.
+    Disabled,
+    /// As a driver does; the manager's number for it.
+    Driver(u32),
+}
+
+/// Whether a service runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activity {
+    /// It does.
+    #[default]
+    Running,
+    /// It was stopped, or never started.
+    Stopped,
+    /// It ended by itself, with this code where it is known.
+    Ended(Option<u32>),
 }
 
 impl ServiceEntry {
+    /// Whether a running service must start again to be as `desired`.
+    pub fn needs_restart_for(&self, desired: &Self) -> bool {
+        self.command != desired.command
+            || self.variables != desired.variables
+            || !self.account.eq_ignore_ascii_case(&desired.account)
+    }
+
     fn differs_from(&self, desired: &Self) -> String {
         let differences = [
             (self.command != desired.command, "command differs"),
@@ -158,12 +208,41 @@ impl ServiceEntry {
                 self.variables != desired.variables,
                 "variables in the command differ",
             ),
+            (self.start != desired.start, self.start.wrong()),
+            (
+                self.description != desired.description,
+                "description differs",
+            ),
+            (self.account != desired.account, "account differs"),
         ];
         let words = differences
             .iter()
             .filter(|(differs, _)| *differs)
-            .map(|(_, word)| *word);
-        words.collect::<Vec<_>>().join("; ")
+            .map(|(_, word)| (*word).to_owned());
+        let activity = (self.activity != desired.activity).then(|| self.activity.to_string());
+        words.chain(activity).collect::<Vec<_>>().join("; ")
+    }
+}
+
+impl Start {
+    const fn wrong(self) -> &'static str {
+        match self {
+            Self::Automatic => "starts with the machine",
+            Self::Manual => "starts only when asked for",
+            Self::Disabled => "is disabled",
+            Self::Driver(_) => "starts as a driver does",
+        }
+    }
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Running => f.write_str("runs"),
+            Self::Stopped => f.write_str("is stopped"),
+            Self::Ended(None) => f.write_str("ended by itself"),
+            Self::Ended(Some(code)) => write!(f, "ended by itself with code {code}"),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ pub mod linux_node;
 pub mod machine;
 pub mod node;
 pub mod os;
+pub mod place;
 pub mod pool;
 pub mod problem;
 pub mod record;
@@ -27,5 +28,7 @@ pub mod step;
 pub mod targets;
 pub mod uninstall;
 pub mod units;
+pub mod variables;
+pub mod windows_node;
 
 pub use disruption::Disruption;

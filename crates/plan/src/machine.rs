@@ -105,6 +105,13 @@ impl Plan {
         self
     }
 
+    /// The same on a machine that serves nobody: no pods are there to leave.
+    #[must_use]
+    pub fn without_drain(mut self) -> Self {
+        self.actions.retain(|action| *action != Action::Drain);
+        self
+    }
+
     /// Carried out in this boot: if it needs another one, that is remembered with it.
     #[must_use]
     pub fn carried_out_in(mut self, boot: BootId) -> Self {

@@ -1,27 +1,85 @@
 //! What a services ConfigMap asks of a Windows machine, as the same targets that a Linux machine
 //! has: one plan function, one report, whatever the system.
 
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::windows::MANAGED_TAG;
 use evenkeel_api::services::{Service, Services};
 
-use crate::entry::{Entry, Ids, ServiceEntry};
+use crate::entry::{Activity, Entry, Ids, ServiceEntry, Start};
+use crate::place;
+use crate::record::Record;
 use crate::resource::Resource;
 use crate::targets::{Part, Target, Targets};
 
-/// What must be there for `services` to hold. Only what was checked gets here, so a checksum that is
-/// none cannot be.
+/// Who every service of ours runs as.
+pub const ACCOUNT: &str = "LocalSystem";
+
+/// What must be known of a machine before the targets can be named.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The commands of services with every variable in its place, by the service's place. A service
+    /// whose command is not known yet stays as it is.
+    pub commands: BTreeMap<String, String>,
+    /// What watched variables were before we came, by their place.
+    pub before: BTreeMap<String, Entry>,
+}
+
+/// What must be there for `services` to hold, on no machine in particular: variables of commands are
+/// states of their own. For comparing. Only what was checked gets here, so a checksum that is none
+/// cannot be.
 pub fn targets(services: &Services) -> Targets {
+    gather(services, |service| Some(entry(service)))
+}
+
+/// What must be there for `services` to hold, on a machine with these `facts` and this `record`.
+pub fn targets_on(services: &Services, facts: &Facts, record: &Record) -> Targets {
+    let mut targets = gather(services, |service| {
+        let place = place::service(&service.name);
+        match facts.commands.get(&place) {
+            Some(command) => Some(ServiceEntry {
+                command: command.clone(),
+                variables: BTreeMap::new(),
+                ..entry(service)
+            }),
+            None => match &record.owned.get(&place)?.entry {
+                Entry::Service(owned) => Some(owned.clone()),
+                _ => None,
+            },
+        }
+    });
+    for name in &services.watched {
+        let place = place::variable(name);
+        let before = match record.owned.get(&place) {
+            Some(owned) => Some(owned.before.clone()),
+            None => facts.before.get(&place).cloned(),
+        };
+        if let (false, Some(before)) = (targets.contains_key(&place), before) {
+            targets.insert(place, whole(Resource::Variable(name.clone()), before));
+        }
+    }
+    targets
+}
+
+fn gather(services: &Services, entry: impl Fn(&Service) -> Option<ServiceEntry>) -> Targets {
     let mut targets = Targets::new();
-    for service in &services.services {
-        let entry = Entry::Service(entry(service));
-        let resource = Resource::Service(service.name.clone());
-        targets.insert(place("service", &service.name), whole(resource, entry));
+    for (order, service) in (0..).zip(services.creation_order()) {
+        if let Some(entry) = entry(service) {
+            let target = Target {
+                resource: Resource::Service(service.name.clone()),
+                part: Part::Service(order),
+                entry: Entry::Service(entry),
+            };
+            targets.insert(place::service(&service.name), target);
+        }
     }
     for variable in &services.environment {
-        let value = variable.value.clone();
-        // Windows does not tell names apart by their case, and neither do we.
-        let place = place("variable", &variable.name.to_uppercase());
         let resource = Resource::Variable(variable.name.clone());
-        targets.insert(place, whole(resource, Entry::Variable { value }));
+        let entry = Entry::Variable {
+            value: variable.value.clone(),
+            expands: false,
+        };
+        targets.insert(place::variable(&variable.name), whole(resource, entry));
     }
     for file in &services.files {
         let Ok(hash) = file.checksum.parse() else {
@@ -40,14 +98,14 @@ pub fn targets(services: &Services) -> Targets {
                 owner: Ids::default(),
             },
         };
-        targets.insert(file.path.clone(), target);
+        targets.insert(place::windows_file(&file.path), target);
     }
     targets
 }
 
-/// A place that is no path: no path of Windows has a name before its drive.
-fn place(kind: &str, name: &str) -> String {
-    format!("{kind}:{name}")
+/// The description of a service of ours: the tag by which it is known when all else is lost.
+pub fn description(name: &str) -> String {
+    format!("{MANAGED_TAG} {name}")
 }
 
 fn whole(resource: Resource, entry: Entry) -> Target {
@@ -71,6 +129,10 @@ fn entry(service: &Service) -> ServiceEntry {
         command: service.command.clone(),
         dependencies: service.dependencies.clone(),
         variables: node.chain(scripts).collect(),
+        start: Start::Automatic,
+        description: description(&service.name),
+        account: ACCOUNT.to_owned(),
+        activity: Activity::Running,
     }
 }
 
@@ -88,8 +150,6 @@ fn runs(service: &Service, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::desired::{Contents, Desired};
     use crate::machine::{self, Plan, Seen};
@@ -225,5 +285,114 @@ mod tests {
             ["delete service kubelet: should not be there [none]"]
         );
         assert_eq!(actions, Vec::<String>::new());
+    }
+
+    fn at_home(services: &Services, commands: &[(&str, &str)]) -> Facts {
+        let resolved = commands
+            .iter()
+            .map(|(name, command)| (place::service(name), (*command).to_owned()));
+        let watched = services
+            .watched
+            .iter()
+            .map(|name| (place::variable(name), Entry::Absent));
+        Facts {
+            commands: resolved.collect(),
+            before: watched.collect(),
+        }
+    }
+
+    #[test]
+    fn services_come_in_their_order_after_all_else_and_go_the_other_way_round() {
+        let new = services(KUBELET, 'a', Some("http://proxy:3128"));
+        let nothing = Contents::default();
+        let empty = Targets::new();
+        let come = machine::plan(
+            &Desired::default(),
+            &targets(&new),
+            &nothing,
+            &Seen::imagined(&empty, &nothing),
+            &Record::default(),
+        )
+        .unwrap();
+        let places = |plan: &Plan| -> Vec<String> {
+            let steps = plan.steps.iter().filter(|step| step.part != Part::Folder);
+            steps.map(|step| step.path.clone()).collect()
+        };
+        assert_eq!(
+            places(&come),
+            [
+                "c:/k/kubelet.exe",
+                "variable:HTTP_PROXY",
+                "service:containerd",
+                "service:kubelet"
+            ]
+        );
+        let Entry::Service(kubelet) = &come.steps.last().unwrap().after else {
+            panic!("{:?}", come.steps)
+        };
+        assert_eq!(kubelet.dependencies, ["containerd"]);
+        assert_eq!(kubelet.description, "OpenShift managed kubelet");
+        assert_eq!(
+            (kubelet.start, kubelet.activity),
+            (Start::Automatic, Activity::Running)
+        );
+        let seen = Seen::imagined(&targets(&new), &nothing);
+        let go = machine::plan(&Desired::default(), &empty, &nothing, &seen, &come.record);
+        // The payload is taken away by whoever brought it.
+        assert_eq!(
+            places(&go.unwrap()),
+            [
+                "service:kubelet",
+                "service:containerd",
+                "variable:HTTP_PROXY"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_command_that_is_not_known_yet_leaves_its_service_as_it_is() {
+        let services = services(KUBELET, 'a', None);
+        let first = at_home(
+            &services,
+            &[("containerd", "c.exe"), ("kubelet", "old.exe")],
+        );
+        let targets = targets_on(&services, &first, &Record::default());
+        let record = Record::imagined(&Desired::default(), &targets);
+        let later = at_home(&services, &[("containerd", "c.exe")]);
+        assert_eq!(targets_on(&services, &later, &record), targets);
+        let never = targets_on(&services, &later, &Record::default());
+        assert!(!never.contains_key("service:kubelet"), "{never:?}");
+    }
+
+    #[test]
+    fn a_watched_variable_that_is_not_declared_is_as_it_was_before_we_came() {
+        let mut services = services(KUBELET, 'a', None);
+        services.watched = vec!["No_Proxy".to_owned()];
+        let theirs = Entry::Variable {
+            value: "theirs".to_owned(),
+            expands: true,
+        };
+        let mut facts = Facts::default();
+        facts
+            .before
+            .insert(place::variable("NO_PROXY"), theirs.clone());
+        let first = targets_on(&services, &facts, &Record::default());
+        assert_eq!(first["variable:NO_PROXY"].entry, theirs);
+        let seen = Seen::imagined(&first, &Contents::default());
+        let plan = |targets: &Targets, record: &Record| {
+            let nothing = Contents::default();
+            machine::plan(&Desired::default(), targets, &nothing, &seen, record).unwrap()
+        };
+        let record = plan(&first, &Record::default()).record;
+        // Declared, and then no longer: what was there counts, not what we made of it.
+        services.environment = vec![evenkeel_api::services::Variable {
+            name: "NO_PROXY".to_owned(),
+            value: "ours".to_owned(),
+        }];
+        let declared = targets_on(&services, &facts, &record);
+        let record = plan(&declared, &record).record;
+        services.environment.clear();
+        let again = targets_on(&services, &Facts::default(), &record);
+        assert_eq!(again["variable:NO_PROXY"].entry, theirs);
     }
 }

@@ -57,7 +57,9 @@ pub enum Part {
     Mask,
     /// A link that enables a unit.
     Enablement,
-    /// A payload file, with the services that run it.
+    /// A Windows service, with its number in the order of creation.
+    Service(u32),
+    /// A payload file, with the services that run it. It is whoever brought it who takes it away.
     Payload(Vec<String>),
     /// A folder above it that was missing.
     Folder,
@@ -77,7 +79,7 @@ impl Part {
             (Self::Enablement, _, _) => "enabled in another way".to_owned(),
             (Self::Mask, _, Entry::Link { .. }) => "not masked".to_owned(),
             (Self::Mask, _, _) => "masked, should not be".to_owned(),
-            (Self::Whole | Self::Payload(_) | Self::Folder, _, _) => plain(),
+            (Self::Whole | Self::Service(_) | Self::Payload(_) | Self::Folder, _, _) => plain(),
         }
     }
 }

@@ -131,10 +131,16 @@ pub(crate) fn needs(step: &Step, old: &[u8], new: &[u8]) -> (Vec<Action>, Option
     }
 }
 
-/// What goes away is not restarted.
+/// What goes away is not restarted, nor what only comes: it starts in its own step.
 fn restarts(step: &Step) -> Vec<Action> {
+    let spared = match (&step.before, &step.after) {
+        (_, Entry::Absent) => true,
+        (Entry::Service(old), Entry::Service(new)) => !old.needs_restart_for(new),
+        (before, Entry::Service(_)) => *before == Entry::Absent,
+        _ => false,
+    };
     let services = match (&step.resource, &step.part) {
-        _ if step.after == Entry::Absent => &[],
+        _ if spared => &[],
         (Resource::Service(name), _) => std::slice::from_ref(name),
         (_, Part::Payload(services)) => services,
         _ => &[],

@@ -42,7 +42,18 @@ pub(super) fn steps(
     let labels = record.labels.iter().filter(|(path, _)| still_ours(path));
     let labels = labels.map(|(path, label)| (path.clone(), label.clone()));
     route.after.labels = labels.collect();
+    route.steps.sort_by_key(turn);
     Ok((route.steps, route.after))
+}
+
+/// When a step's turn comes. Services are removed before everything else, the last one created first,
+/// and come after everything else, in the order of creation; the rest stays as it is.
+fn turn(step: &Step) -> (u8, u32) {
+    match (&step.part, &step.after) {
+        (Part::Service(order), Entry::Absent) => (0, u32::MAX - order),
+        (Part::Service(order), _) => (2, *order),
+        _ => (1, 0),
+    }
 }
 
 struct Route<'a> {
@@ -93,6 +104,7 @@ impl Route<'_> {
             .iter()
             .filter(|(path, _)| !self.targets.contains_key(*path))
             .filter(|(_, owned)| matches!(owned.entry, Entry::Directory { .. }) == folders)
+            .filter(|(_, owned)| !matches!(owned.part, Part::Payload(_)))
             .collect();
         gone.sort_by_key(|(path, _)| std::cmp::Reverse(path.matches('/').count()));
         for (path, owned) in gone {
@@ -233,11 +245,12 @@ impl Route<'_> {
 
     /// Remembers that `path` is ours. What stood there before we first came is kept.
     fn own(&mut self, path: &str, resource: Resource, part: Part, entry: &Entry, seen: &Entry) {
-        let before = self
-            .record
-            .owned
-            .get(path)
-            .map_or_else(|| seen.clone(), |owned| owned.before.clone());
+        let before = match (&part, self.record.owned.get(path)) {
+            // Nobody puts an older payload back.
+            (Part::Payload(_), _) => Entry::Absent,
+            (_, Some(owned)) => owned.before.clone(),
+            (_, None) => seen.clone(),
+        };
         self.after.owned.insert(
             path.to_owned(),
             Owned {

@@ -1,0 +1,226 @@
+//! Texts in a service's command that stand for a field of the Node, or for what a script prints.
+
+use evenkeel_api::services::Service;
+use jsonpath_rust::JsonPath;
+use serde_json::Value;
+
+/// Why a text in a command has no value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoValue {
+    /// It may come: a field that is not there yet, a script that failed.
+    NotYet(String),
+    /// It never will, as it is written.
+    Never(String),
+}
+
+/// The text of the one field of `node` that `path` names, written `{.metadata.name}`.
+pub fn field(path: &str, node: &Value) -> Result<String, NoValue> {
+    let query = query(path).map_err(NoValue::Never)?;
+    let found = node.query(&query).map_err(|error| {
+        NoValue::Never(format!(
+            "{path} is no JSON path that we can follow: {error}"
+        ))
+    })?;
+    match found.as_slice() {
+        [] => Err(NoValue::NotYet(format!("the Node has no {path} yet"))),
+        [Value::String(text)] => Ok(text.clone()),
+        [value @ (Value::Number(_) | Value::Bool(_))] => Ok(value.to_string()),
+        [_] => Err(NoValue::Never(format!(
+            "{path} is no text of the Node: name a field with a text"
+        ))),
+        _ => Err(NoValue::Never(format!(
+            "{path} stands for {} fields of the Node: narrow it to one",
+            found.len()
+        ))),
+    }
+}
+
+/// Kubernetes writes `.a.b\.c/d[0]`, the standard `$['a']['b.c/d'][0]`.
+fn query(path: &str) -> Result<String, String> {
+    let inner = path.trim_start_matches('{').trim_end_matches('}');
+    let (mut query, mut name) = (String::from("$"), String::new());
+    let end = |name: &mut String, query: &mut String| {
+        match name.as_str() {
+            "" => {}
+            "*" => query.push_str("[*]"),
+            plain => query.extend(["['", &plain.replace('\'', r"\'"), "']"]),
+        }
+        name.clear();
+    };
+    let mut rest = inner.chars();
+    while let Some(letter) = rest.next() {
+        match letter {
+            '.' => end(&mut name, &mut query),
+            '\\' => name.extend(rest.next()),
+            '[' => {
+                end(&mut name, &mut query);
+                query.push('[');
+                let (mut depth, mut quote) = (1, None);
+                for letter in rest.by_ref() {
+                    query.push(letter);
+                    match (letter, quote) {
+                        ('\'' | '"', None) => quote = Some(letter),
+                        (_, Some(open)) if open == letter => quote = None,
+                        ('[', None) => depth += 1,
+                        (']', None) => depth -= 1,
+                        _ => {}
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                }
+                if depth != 0 {
+                    return Err(format!("{path} has a bracket without its other half"));
+                }
+            }
+            other => name.push(other),
+        }
+    }
+    end(&mut name, &mut query);
+    Ok(query)
+}
+
+/// The command of `service` with every text in its place, or everything that has no value.
+///
+/// `script` gives what the script at a path printed.
+pub fn command(
+    service: &Service,
+    node: Option<&Value>,
+    mut script: impl FnMut(&str) -> Result<String, NoValue>,
+) -> Result<String, Vec<NoValue>> {
+    let (mut values, mut missing) = (Vec::new(), Vec::new());
+    let mut note = |name: &str, value: Result<String, NoValue>| match value {
+        Ok(value) => values.push((name.to_owned(), value)),
+        Err(why) => missing.push(why.of(&service.name, name)),
+    };
+    for variable in &service.node_variables {
+        let value = match node {
+            Some(node) => field(&variable.json_path, node),
+            None => Err(NoValue::NotYet("there is no Node yet".to_owned())),
+        };
+        note(&variable.name, value);
+    }
+    for variable in &service.powershell_variables {
+        note(&variable.name, script(&variable.path));
+    }
+    if !missing.is_empty() {
+        return Err(missing);
+    }
+    // The longest first: one name may begin with another.
+    values.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    let mut command = service.command.clone();
+    for (name, value) in values {
+        command = command.replace(&name, &value);
+    }
+    Ok(command)
+}
+
+impl NoValue {
+    /// What is wrong, in words.
+    pub fn words(&self) -> &str {
+        match self {
+            Self::NotYet(words) | Self::Never(words) => words,
+        }
+    }
+
+    fn of(self, service: &str, name: &str) -> Self {
+        let named = |words: String| format!("service {service}: {name} has no value: {words}");
+        match self {
+            Self::NotYet(words) => Self::NotYet(named(words)),
+            Self::Never(words) => Self::Never(named(words)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_api::services::{NodeVariable, PowershellVariable};
+    use serde_json::json;
+
+    use super::*;
+
+    fn node() -> Value {
+        json!({
+            "metadata": {"name": "win-1", "annotations": {"k8s.ovn.org/subnet": "10.1.0.0/24", "it's": "x"}},
+            "status": {
+                "addresses": [
+                    {"type": "InternalIP", "address": "10.0.0.7"},
+                    {"type": "Hostname", "address": "win-1"}
+                ],
+                "nodeInfo": {"port": 10250}
+            }
+        })
+    }
+
+    #[test]
+    fn a_field_is_found_however_kubernetes_writes_it() {
+        for (path, value) in [
+            ("{.metadata.name}", "win-1"),
+            (
+                r"{.metadata.annotations.k8s\.ovn\.org/subnet}",
+                "10.1.0.0/24",
+            ),
+            (
+                "{.metadata.annotations['k8s.ovn.org/subnet']}",
+                "10.1.0.0/24",
+            ),
+            ("{.metadata.annotations.it's}", "x"),
+            (
+                r#"{.status.addresses[?(@.type=="InternalIP")].address}"#,
+                "10.0.0.7",
+            ),
+            ("{.status.addresses[1].address}", "win-1"),
+            ("{.status.nodeInfo.port}", "10250"),
+        ] {
+            assert_eq!(field(path, &node()).as_deref(), Ok(value), "{path}");
+        }
+        let none = field("{.metadata.labels.x}", &node()).unwrap_err();
+        assert!(matches!(none, NoValue::NotYet(_)), "{none:?}");
+        for path in [
+            "{.status.addresses}",
+            "{.status.addresses[*].type}",
+            "{.a[0}",
+        ] {
+            let never = field(path, &node()).unwrap_err();
+            assert!(matches!(never, NoValue::Never(_)), "{path}: {never:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_has_all_its_values_or_says_which_are_missing() {
+        let service = Service {
+            name: "proxy".to_owned(),
+            command: "p.exe --node=NODE --ip=NODE_IP --script=OUT".to_owned(),
+            node_variables: vec![
+                NodeVariable {
+                    name: "NODE".to_owned(),
+                    json_path: "{.metadata.name}".to_owned(),
+                },
+                NodeVariable {
+                    name: "NODE_IP".to_owned(),
+                    json_path: "{.status.addresses[0].address}".to_owned(),
+                },
+            ],
+            powershell_variables: vec![PowershellVariable {
+                name: "OUT".to_owned(),
+                path: r"C:\k\out.ps1".to_owned(),
+            }],
+            ..Service::default()
+        };
+        let said = command(&service, Some(&node()), |path| {
+            assert_eq!(path, r"C:\k\out.ps1");
+            Ok("printed".to_owned())
+        });
+        assert_eq!(
+            said.unwrap(),
+            "p.exe --node=win-1 --ip=10.0.0.7 --script=printed"
+        );
+        let missing = command(&service, None, |_| {
+            Err(NoValue::NotYet("it hangs".to_owned()))
+        });
+        let missing = missing.unwrap_err();
+        let words: Vec<_> = missing.iter().map(NoValue::words).collect();
+        assert_eq!(words.len(), 3, "{words:?}");
+        assert_eq!(words[2], "service proxy: OUT has no value: it hangs");
+    }
+}
