@@ -1,6 +1,7 @@
 //! What every host can do with paths, one system call's worth at a time.
 //!
-//! Paths are absolute and in the machine's own terms; where its root is, only the host knows. The
+//! Paths are absolute and in the machine's own terms; where its root is, only the host knows. What
+//! stands under a name that is no path, a Windows service or a variable, is looked at like a path. The
 //! pieces are small on purpose: how they make a write atomic and durable is written once, above
 //! them, and the simulated host can stop or forget between any two of them.
 
@@ -9,6 +10,9 @@ use evenkeel_plan::os::{Edits, Sight};
 use evenkeel_plan::record::BootId;
 
 use crate::{Error, Result};
+
+/// The folder, as it were, of everything that stands under a name and at no path.
+pub const NAMED: &str = "named:";
 
 /// Whether a path can hold others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +76,16 @@ pub trait Disk {
     /// Makes the contents of these files durable.
     fn sync_files(&self, paths: &[String]) -> Result<()>;
 
-    /// Makes the names in a folder durable.
+    /// Makes the names in a folder durable; of [`NAMED`], what was put under names.
     fn sync_folder(&self, path: &str) -> Result<()>;
+
+    /// Makes `entry` stand at a place that is no path. A service that shall run is started, but that it
+    /// does not stay up is no error: that shows at the next look.
+    fn put(&self, place: &str, entry: &Entry) -> Result<()> {
+        let _ = entry;
+        let unsupported = std::io::ErrorKind::Unsupported;
+        Err(Error::path("place", place, unsupported))
+    }
 
     /// Claims the machine, or says that another program has it.
     fn lock(&self, path: &str) -> Result<Self::Lock>;

@@ -38,6 +38,15 @@ impl State {
         }
     }
 
+    /// The same, with contents kept below another folder.
+    #[must_use]
+    pub fn storing_at(self, store: &str) -> Self {
+        Self {
+            store: store.to_owned(),
+            ..self
+        }
+    }
+
     fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.folder)
     }
@@ -73,6 +82,17 @@ impl State {
     /// Keeps a note under a name of its own. The folder is there once the machine was claimed.
     pub fn keep_note<H: Host>(&self, host: &H, name: &str, text: &[u8]) -> Result<()> {
         write_durably(host.disk(), &self.path(name), text)
+    }
+
+    /// Takes a note away again.
+    pub fn forget_note<H: Host>(&self, host: &H, name: &str) -> Result<()> {
+        host.disk().remove(&self.path(name))?;
+        host.disk().sync_folder(&self.folder)
+    }
+
+    /// Whether the store has the contents with this hash.
+    pub fn has<H: Host>(&self, host: &H, hash: Hash) -> bool {
+        Store::new(host.disk(), &self.store).has(hash)
     }
 
     /// The contents with this hash, if the store has them.
@@ -455,15 +475,13 @@ fn make_folders<D: Disk>(disk: &D, state: &State) -> Result<()> {
     // Until something is recorded, these folders may be those of a start that was killed before it
     // made them durable.
     let is_first = disk.look(&state.path("record"))? == Entry::Absent;
-    for folder in above(&state.store).chain([state.store.as_str()]) {
+    let ours = [state.folder.as_str(), state.store.as_str()];
+    let folders: BTreeSet<&str> = ours.iter().flat_map(|it| above(it).chain([*it])).collect();
+    for folder in folders {
         let is_missing = disk.look(folder)? == Entry::Absent;
         if is_missing {
             // Private from our own folder on: what we keep there may be secret.
-            let mode = if folder.len() >= state.folder.len() {
-                0o700
-            } else {
-                0o755
-            };
+            let mode = if ours.contains(&folder) { 0o700 } else { 0o755 };
             match disk.make_folder(folder, mode, Ids::default()) {
                 Err(Error::Path { source, .. })
                     if source.kind() == std::io::ErrorKind::AlreadyExists => {}

@@ -17,5 +17,7 @@ pub mod watch;
 
 #[cfg(target_os = "linux")]
 pub mod linux;
+#[cfg(windows)]
+pub mod windows;
 
 pub use error::{Error, Result};

@@ -1,8 +1,9 @@
 //! How one path goes from one entry to another: atomically, durably, and twice as well as once.
 
 use evenkeel_plan::entry::{Entry, Hash};
+use evenkeel_plan::place::Place;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, NAMED};
 use crate::store::Store;
 use crate::{Error, Result};
 
@@ -36,6 +37,13 @@ impl<'a, D: Disk> Placer<'a, D> {
     /// Makes `entry` stand at `path`, with this security label, or without one given, with that of
     /// what it replaces. What already stands right is not touched.
     pub(crate) fn put(&mut self, path: &str, entry: &Entry, label: Option<&str>) -> Result<()> {
+        if !Place::is_path(path) {
+            self.unsynced.insert(NAMED.to_owned());
+            return match self.disk.look(path)? {
+                seen if seen == *entry => Ok(()),
+                _ => self.disk.put(path, entry),
+            };
+        }
         if self.again {
             self.sweep(path)?;
             self.unsynced.insert(folder_of(path).to_owned());
@@ -78,14 +86,11 @@ impl<'a, D: Disk> Placer<'a, D> {
                 self.disk.rename(&temporary, path)?;
             }
             Entry::Other => return Ok(()),
+            // Nothing that stands at a path: the host says so.
             Entry::Service(_)
             | Entry::Variable { .. }
             | Entry::Image { .. }
-            | Entry::Arguments { .. } => {
-                // Nothing that stands at a path.
-                let unsupported = std::io::ErrorKind::Unsupported;
-                return Err(Error::path("place", path, unsupported));
-            }
+            | Entry::Arguments { .. } => return self.disk.put(path, entry),
         }
         self.unsynced.insert(folder_of(path).to_owned());
         Ok(())

@@ -99,7 +99,7 @@ impl<'a, D: Disk> Store<'a, D> {
         Ok(())
     }
 
-    fn has(&self, hash: Hash) -> bool {
+    pub(crate) fn has(&self, hash: Hash) -> bool {
         self.disk
             .look(&self.path(hash))
             .is_ok_and(|entry| entry.hash() == Some(hash) && entry != Entry::Absent)

@@ -44,6 +44,15 @@ pub(crate) fn programs(package: &str, bins: &[&str], options: &[&str]) -> Result
         .collect()
 }
 
+/// The program that runs the integration test `test` of `package`, built with these options of cargo.
+pub(crate) fn test(package: &str, test: &str, options: &[&str]) -> Result<PathBuf> {
+    let built = build(package, &[], &[options, &["--test", test]].concat())?;
+    let found = built.into_iter().find(|(name, _)| name == test);
+    found
+        .map(|(_, path)| path)
+        .ok_or_else(|| Error::failed(format!("{package} has no test {test}")))
+}
+
 /// The profile that the running test was built with: the name of the folder it is in.
 fn profile() -> Result<String> {
     let test = std::env::current_exe().doing(|| "cannot find the running test")?;

@@ -36,6 +36,12 @@ pub(super) fn cut(tree: &Tree, choose: Chooser<'_>) -> Tree {
     for id in loss.after.ids() {
         loss.after.settle(id);
     }
+    for (place, states) in &tree.named {
+        let left = states.get(choose(states.len())).cloned();
+        loss.after
+            .named
+            .insert(place.clone(), left.into_iter().collect());
+    }
     loss.after
 }
 

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_plan::entry::{Entry, Ids};
+use evenkeel_plan::entry::{Activity, Entry, Ids, ServiceEntry};
+use evenkeel_plan::place::Place;
 
 use super::fault::Faults;
 use super::tree::{Astray, File, Folder as Directory, Id, Node, Tree};
-use crate::disk::{Disk, Folder};
+use crate::disk::{Disk, Folder, NAMED};
 use crate::{Error, Result};
 
 /// What a program may not give away when it makes a folder, as on nearly every machine.
@@ -198,6 +199,9 @@ impl Disk for SimulatedDisk {
             .looks()
             .map_err(|error| Error::path("read", path, error))?;
         let tree = self.tree();
+        if !Place::is_path(path) {
+            return Ok(tree.under(path));
+        }
         Ok(tree.at(path).map_or(Entry::Absent, |id| tree.entry(id)))
     }
 
@@ -324,12 +328,39 @@ impl Disk for SimulatedDisk {
         let sync = || -> io::Result<()> {
             self.faults.changes_something()?;
             let mut tree = self.tree();
+            if path == NAMED {
+                for states in tree.named.values_mut() {
+                    states.drain(..states.len() - 1);
+                }
+                return Ok(());
+            }
             let id = tree.walk(path)?;
             tree.folder(id).ok_or(Astray::NotAFolder)?;
             tree.settle(id);
             Ok(())
         };
         sync().map_err(|error| Error::path("make durable", path, error))
+    }
+
+    fn put(&self, place: &str, entry: &Entry) -> Result<()> {
+        // A service is configured first and started then: killed in between, it is only configured.
+        let mut states = vec![entry.clone()];
+        if let Entry::Service(service) = entry {
+            let configured = ServiceEntry {
+                activity: Activity::Stopped,
+                ..service.clone()
+            };
+            states.insert(0, Entry::Service(configured));
+        }
+        for state in states {
+            self.faults
+                .changes_something()
+                .map_err(|error| Error::path("place", place, error))?;
+            let mut tree = self.tree();
+            let past = tree.named.entry(place.to_owned());
+            past.or_insert_with(|| vec![Entry::Absent]).push(state);
+        }
+        Ok(())
     }
 
     fn lock(&self, path: &str) -> Result<SimulatedLock> {

@@ -103,6 +103,9 @@ impl SimulatedHost {
     /// Makes everything durable, as on a machine that has been running for a while.
     pub fn settle(&self) {
         let mut tree = self.disk.tree();
+        for states in tree.named.values_mut() {
+            states.drain(..states.len() - 1);
+        }
         for id in tree.ids() {
             if let Some(Node::File(file)) = tree.node_mut(id) {
                 file.durable = true;

@@ -57,6 +57,9 @@ pub(super) struct Tree {
     next: Id,
     /// How many nodes there may be before the unreachable ones are dropped.
     roomy: usize,
+    /// What stands under names that are no paths: the last state is the current one, those before it
+    /// were there since all this was last made durable.
+    pub(super) named: BTreeMap<String, Vec<Entry>>,
 }
 
 impl File {
@@ -90,6 +93,7 @@ impl Tree {
             labels: BTreeMap::new(),
             next: ROOT + 1,
             roomy: 64,
+            named: BTreeMap::new(),
         }
     }
 
@@ -249,9 +253,18 @@ impl Tree {
         }
     }
 
-    /// Everything that stands below the root, by path.
+    /// What stands under a name that is no path.
+    pub(super) fn under(&self, place: &str) -> Entry {
+        let states = self.named.get(place);
+        let last = states.and_then(|states| states.last());
+        last.cloned().unwrap_or(Entry::Absent)
+    }
+
+    /// Everything that stands below the root, by path, and under names.
     pub(super) fn all(&self) -> BTreeMap<String, Entry> {
-        let mut all = BTreeMap::new();
+        let named = self.named.keys();
+        let named = named.map(|place| (place.clone(), self.under(place)));
+        let mut all: BTreeMap<_, _> = named.filter(|(_, it)| *it != Entry::Absent).collect();
         let mut ahead = vec![(String::new(), ROOT)];
         while let Some((path, id)) = ahead.pop() {
             for (name, id) in self.folder(id).into_iter().flat_map(|folder| &folder.names) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_plan::entry::Entry;
 use evenkeel_plan::resource::Resource;
-use evenkeel_plan::targets::Targets;
+use evenkeel_plan::targets::{Part, Targets};
 
 use super::pace::{Hint, Pace, retry};
 use super::{Event, Heard, Look, Source};
@@ -316,6 +316,18 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<(
     if matches!(finding.resource, Resource::Unit(_)) {
         host.reload_units()?;
     }
+    for service in to_restart(finding) {
+        host.restart(service)?;
+    }
+    if let (Entry::Service(_), found) = (&finding.expected, host.disk().look(&finding.path)?) {
+        let still = found.differs_from(&finding.expected);
+        return still.map_or(Ok(()), |why| {
+            Err(Error::Services {
+                doing: format!("keep {}", finding.resource),
+                source: why.into(),
+            })
+        });
+    }
     // A file or a link is replaced, or it is an error. What is in the way of nothing, or of a folder,
     // stays if it is not ours to take away.
     if !matches!(finding.expected, Entry::File { .. } | Entry::Link { .. })
@@ -325,4 +337,18 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<(
         return Err(Error::path("heal", &finding.path, stays));
     }
     Ok(())
+}
+
+/// The services that must start again once `finding` is put back.
+fn to_restart(finding: &Finding) -> &[String] {
+    match (&finding.resource, &finding.part, &finding.seen) {
+        (_, Part::Payload(services), _) => services,
+        (Resource::Service(name), _, Some(Entry::Service(seen))) => match &finding.expected {
+            Entry::Service(expected) if seen.needs_restart_for(expected) => {
+                std::slice::from_ref(name)
+            }
+            _ => &[],
+        },
+        _ => &[],
+    }
 }

@@ -234,6 +234,10 @@ impl Machine {
     }
 
     /// The simulated machine itself, if it is one.
+    #[cfg_attr(
+        not(target_os = "linux"),
+        expect(clippy::unnecessary_wraps, reason = "there is no other kind there")
+    )]
     pub(crate) fn into_simulated(self) -> Option<SimulatedHost> {
         match self.disk.kind {
             Kind::Simulated(host) => Some(*host),
@@ -243,10 +247,10 @@ impl Machine {
     }
 
     /// Where its root is on this machine's own disk, if it has one there.
+    #[cfg(target_os = "linux")]
     pub(crate) fn root(&self) -> Option<&std::path::Path> {
         match &self.disk.kind {
             Kind::Simulated(_) => None,
-            #[cfg(target_os = "linux")]
             Kind::Linux { root, .. } => Some(root),
         }
     }

@@ -24,6 +24,9 @@ mod random;
 #[cfg(target_os = "linux")]
 mod real_kills;
 #[cfg(test)]
+#[cfg(not(windows))]
+mod service_promises;
+#[cfg(test)]
 mod simulated_kills;
 #[cfg(test)]
 mod unit_promises;

@@ -28,3 +28,11 @@ pub fn windows_programs(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     }
     workspace::programs(package, bins, &["--target", TARGET])
 }
+
+/// The program that runs the integration test `test` of the workspace's `package` on Windows.
+pub fn windows_test(package: &str, test: &str) -> Result<PathBuf> {
+    for need in NEEDS {
+        need.check()?;
+    }
+    workspace::test(package, test, &["--target", TARGET])
+}

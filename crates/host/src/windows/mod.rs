@@ -1,0 +1,93 @@
+//! A Windows machine: its files, its registry and its service manager.
+//!
+//! Every handle has an owner that closes it. What Windows calls a service, a variable of the machine
+//! or a payload file stands at a place of its own, and is looked at and put like any path.
+
+pub mod about;
+mod disk;
+mod environment;
+mod power;
+mod registry;
+pub mod script;
+mod services;
+mod text;
+pub mod trust;
+mod watch;
+
+pub use disk::{Lock, WindowsDisk};
+pub use watch::{Stopper, Watcher};
+
+use evenkeel_api::names::windows::MANAGED_TAG;
+use evenkeel_plan::entry::Hash;
+use evenkeel_plan::record::BootId;
+
+use crate::disk::Host;
+use crate::{Error, Result};
+
+/// The Windows machine that this program runs on.
+#[derive(Debug, Default)]
+pub struct WindowsHost {
+    disk: WindowsDisk,
+}
+
+impl WindowsHost {
+    /// The machine this program runs on.
+    pub fn live() -> Self {
+        Self::default()
+    }
+
+    /// Boots the machine anew, in good order.
+    pub fn reboot(&self) -> Result<()> {
+        power::reboot()
+    }
+
+    /// Watches `places` for changes; whoever listens is first told to look at everything.
+    pub fn watch<'p>(&self, places: impl IntoIterator<Item = &'p str>) -> Result<Watcher> {
+        Watcher::new(&self.disk, places)
+    }
+
+    /// The services that carry our tag in their description.
+    pub fn tagged_services(&self) -> Result<Vec<String>> {
+        self.disk.services.tagged(MANAGED_TAG)
+    }
+
+    /// Starts a service and waits until it runs.
+    pub fn start(&self, service: &str) -> Result<()> {
+        self.disk.services.start(service)
+    }
+
+    /// Stops a service after those that depend on it.
+    pub fn stop(&self, service: &str) -> Result<()> {
+        self.disk.services.stop(service).map(|_| ())
+    }
+
+    /// The SHA-256 of a file.
+    pub fn checksum(&self, path: &str) -> Result<Hash> {
+        disk::hash_of(path).map_err(|error| Error::path("read", path, error))
+    }
+}
+
+impl Host for WindowsHost {
+    type Disk = WindowsDisk;
+
+    fn disk(&self) -> &WindowsDisk {
+        &self.disk
+    }
+
+    fn boot_id(&self) -> Result<BootId> {
+        power::boot_id()
+    }
+
+    fn reload_units(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Windows knows no such thing: a service reads its configuration when it starts.
+    fn reload(&self, unit: &str) -> Result<()> {
+        self.restart(unit)
+    }
+
+    fn restart(&self, unit: &str) -> Result<()> {
+        self.disk.services.restart(unit)
+    }
+}

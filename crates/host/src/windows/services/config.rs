@@ -1,0 +1,261 @@
+//! How a service is configured: read from the manager and written to it.
+
+use std::io;
+
+use evenkeel_api::names::windows::MANAGED_TAG;
+use evenkeel_plan::entry::{ServiceEntry, Start};
+use windows_sys::Win32::Foundation::{
+    ERROR_INSUFFICIENT_BUFFER, ERROR_INVALID_LEVEL, ERROR_SERVICE_MARKED_FOR_DELETE,
+};
+use windows_sys::Win32::System::Services::{
+    ChangeServiceConfig2W, ChangeServiceConfigW, CreateServiceW, QUERY_SERVICE_CONFIGW,
+    QueryServiceConfig2W, QueryServiceConfigW, SC_ACTION, SC_ACTION_RESTART, SERVICE_CHANGE_CONFIG,
+    SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS,
+    SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, SERVICE_DESCRIPTIONW, SERVICE_ERROR_NORMAL,
+    SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW, SERVICE_NO_CHANGE,
+    SERVICE_QUERY_CONFIG, SERVICE_START, SERVICE_WIN32_OWN_PROCESS,
+};
+
+use super::{Handle, failed, is, maker, open};
+use crate::Result;
+use crate::windows::text::{narrow_at, wide, wide_list};
+
+const LOCAL_SYSTEM: &str = "LocalSystem";
+/// How long after a crash the manager starts a service of ours again, in milliseconds: the first,
+/// the second, and every further time.
+const RESTART_AFTER: [u32; 3] = [1_000, 5_000, 30_000];
+/// After so many seconds without a crash it begins anew.
+const FORGET_AFTER: u32 = 3_600;
+
+/// What a query wrote, aligned for the structures that it begins with.
+struct Answer(Vec<u64>);
+
+impl Answer {
+    /// Asks until the answer fits: `query` gets a buffer, its length in bytes, and where to say how
+    /// long it must be; it returns whether it could.
+    fn of(
+        name: &str,
+        query: impl Fn(*mut u8, u32, *mut u32) -> windows_sys::core::BOOL,
+    ) -> Result<Self> {
+        let mut room = 1024_u32;
+        loop {
+            let mut buffer = vec![0_u64; (room as usize).div_ceil(8)];
+            let mut needed = 0;
+            if query(buffer.as_mut_ptr().cast(), room, &raw mut needed) != 0 {
+                return Ok(Self(buffer));
+            }
+            let error = io::Error::last_os_error();
+            if !is(&error, ERROR_INSUFFICIENT_BUFFER) || needed <= room {
+                return Err(failed("read the configuration of", name, error));
+            }
+            room = needed;
+        }
+    }
+
+    fn start<T>(&self) -> *const T {
+        self.0.as_ptr().cast()
+    }
+}
+
+/// How the service is configured; its dependencies are elsewhere.
+pub(super) fn read(service: &Handle, name: &str) -> Result<ServiceEntry> {
+    let answer = Answer::of(name, |buffer, room, needed| {
+        // SAFETY: the service is open to query, and the buffer has `room` bytes.
+        unsafe { QueryServiceConfigW(service.0, buffer.cast(), room, needed) }
+    })?;
+    // SAFETY: the answer begins with this structure, whose texts are in the same answer and end with a
+    // zero; it lives until the end of the block.
+    let (command, account, start) = unsafe {
+        let config = &*answer.start::<QUERY_SERVICE_CONFIGW>();
+        (
+            narrow_at(config.lpBinaryPathName),
+            narrow_at(config.lpServiceStartName),
+            config.dwStartType,
+        )
+    };
+    let answer = Answer::of(name, |buffer, room, needed| {
+        // SAFETY: as above.
+        unsafe { QueryServiceConfig2W(service.0, SERVICE_CONFIG_DESCRIPTION, buffer, room, needed) }
+    })?;
+    // SAFETY: as above.
+    let description = unsafe { narrow_at((*answer.start::<SERVICE_DESCRIPTIONW>()).lpDescription) };
+    Ok(ServiceEntry {
+        command,
+        account,
+        description,
+        start: match start {
+            2 => Start::Automatic,
+            3 => Start::Manual,
+            4 => Start::Disabled,
+            other => Start::Driver(other),
+        },
+        ..ServiceEntry::default()
+    })
+}
+
+/// Makes the service if it is not there, and configures it.
+pub(super) fn write(name: &str, entry: &ServiceEntry) -> Result<()> {
+    let access = SERVICE_QUERY_CONFIG | SERVICE_CHANGE_CONFIG | SERVICE_START;
+    let start = match entry.start {
+        Start::Automatic => 2,
+        Start::Manual => 3,
+        Start::Disabled => 4,
+        Start::Driver(other) => other,
+    };
+    let command = wide(&entry.command);
+    let dependencies = wide_list(&entry.dependencies);
+    let service = match open(name, access)? {
+        Some(service) => {
+            change(&service, name, entry, start, &command, &dependencies)?;
+            service
+        }
+        None => create(name, entry, access, start, &command, &dependencies)?,
+    };
+    describe(&service, name, &entry.description)?;
+    if entry.description.starts_with(MANAGED_TAG) {
+        restart_on_failure(&service, name)?;
+    }
+    Ok(())
+}
+
+fn create(
+    name: &str,
+    entry: &ServiceEntry,
+    access: u32,
+    start: u32,
+    command: &[u16],
+    dependencies: &[u16],
+) -> Result<Handle> {
+    let manager = maker()?;
+    let (wide_name, account) = (wide(name), account(entry));
+    // SAFETY: every text ends with a zero and the list with two; null stands for no group, no tag and
+    // no password, and as the account for the system's own.
+    let service = unsafe {
+        CreateServiceW(
+            manager.0,
+            wide_name.as_ptr(),
+            wide_name.as_ptr(),
+            access,
+            SERVICE_WIN32_OWN_PROCESS,
+            start,
+            SERVICE_ERROR_NORMAL,
+            command.as_ptr(),
+            std::ptr::null(),
+            std::ptr::null_mut(),
+            dependencies.as_ptr(),
+            account.as_ref().map_or(std::ptr::null(), Vec::as_ptr),
+            std::ptr::null(),
+        )
+    };
+    if !service.is_null() {
+        return Ok(Handle(service));
+    }
+    let error = io::Error::last_os_error();
+    if is(&error, ERROR_SERVICE_MARKED_FOR_DELETE) {
+        let held = "somebody still holds the deleted service open (the Services window, a monitor): close it";
+        return Err(failed("create", name, io::Error::other(held)));
+    }
+    Err(failed("create", name, error))
+}
+
+fn change(
+    service: &Handle,
+    name: &str,
+    entry: &ServiceEntry,
+    start: u32,
+    command: &[u16],
+    dependencies: &[u16],
+) -> Result<()> {
+    let now = read(service, name)?;
+    // Naming the account wants a password, so it is named only if it is another one.
+    let account = (!now.account.eq_ignore_ascii_case(&entry.account))
+        .then(|| account(entry).unwrap_or_else(|| wide(LOCAL_SYSTEM)));
+    let password = account.as_ref().map(|_| wide(""));
+    let or_null = |text: &Option<Vec<u16>>| text.as_ref().map_or(std::ptr::null(), Vec::as_ptr);
+    // SAFETY: every text ends with a zero and the list with two; null leaves a part as it is.
+    let done = unsafe {
+        ChangeServiceConfigW(
+            service.0,
+            SERVICE_NO_CHANGE,
+            start,
+            SERVICE_NO_CHANGE,
+            command.as_ptr(),
+            std::ptr::null(),
+            std::ptr::null_mut(),
+            dependencies.as_ptr(),
+            or_null(&account),
+            or_null(&password),
+            std::ptr::null(),
+        )
+    };
+    checked(done, "configure", name)
+}
+
+/// The account to name; none for the system's own.
+fn account(entry: &ServiceEntry) -> Option<Vec<u16>> {
+    let own = entry.account.is_empty() || entry.account.eq_ignore_ascii_case(LOCAL_SYSTEM);
+    (!own).then(|| wide(&entry.account))
+}
+
+fn describe(service: &Handle, name: &str, description: &str) -> Result<()> {
+    let mut text = wide(description);
+    let info = SERVICE_DESCRIPTIONW {
+        lpDescription: text.as_mut_ptr(),
+    };
+    // SAFETY: the structure is the one that this level wants; its text ends with a zero.
+    let done = unsafe {
+        ChangeServiceConfig2W(
+            service.0,
+            SERVICE_CONFIG_DESCRIPTION,
+            (&raw const info).cast(),
+        )
+    };
+    checked(done, "describe", name)
+}
+
+/// The manager starts it again when it crashes, also while the agent is away.
+fn restart_on_failure(service: &Handle, name: &str) -> Result<()> {
+    let mut actions = RESTART_AFTER.map(|after| SC_ACTION {
+        Type: SC_ACTION_RESTART,
+        Delay: after,
+    });
+    let info = SERVICE_FAILURE_ACTIONSW {
+        dwResetPeriod: FORGET_AFTER,
+        lpRebootMsg: std::ptr::null_mut(),
+        lpCommand: std::ptr::null_mut(),
+        cActions: u32::try_from(actions.len()).unwrap_or_default(),
+        lpsaActions: actions.as_mut_ptr(),
+    };
+    // SAFETY: the structure is the one that this level wants, and its actions outlive the call.
+    let done = unsafe {
+        ChangeServiceConfig2W(
+            service.0,
+            SERVICE_CONFIG_FAILURE_ACTIONS,
+            (&raw const info).cast(),
+        )
+    };
+    checked(done, "set what happens on failure of", name)?;
+    let flag = SERVICE_FAILURE_ACTIONS_FLAG {
+        fFailureActionsOnNonCrashFailures: 1,
+    };
+    // SAFETY: as above.
+    let done = unsafe {
+        ChangeServiceConfig2W(
+            service.0,
+            SERVICE_CONFIG_FAILURE_ACTIONS_FLAG,
+            (&raw const flag).cast(),
+        )
+    };
+    if done == 0 && is(&io::Error::last_os_error(), ERROR_INVALID_LEVEL) {
+        // Only crashes count there, then.
+        return Ok(());
+    }
+    checked(done, "set what counts as a failure of", name)
+}
+
+fn checked(done: windows_sys::core::BOOL, doing: &str, name: &str) -> Result<()> {
+    if done != 0 {
+        return Ok(());
+    }
+    Err(failed(doing, name, io::Error::last_os_error()))
+}

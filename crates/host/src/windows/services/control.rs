@@ -1,0 +1,318 @@
+//! What services do: started once what they need serves, stopped with those that depend on them,
+//! removed.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::windows::{CONTAINERD_PIPE, CONTAINERD_SERVICE};
+use evenkeel_plan::entry::{Activity, Entry};
+use windows_sys::Win32::Foundation::{
+    ERROR_PIPE_BUSY, ERROR_PROCESS_ABORTED, ERROR_SERVICE_ALREADY_RUNNING,
+    ERROR_SERVICE_CANNOT_ACCEPT_CTRL, ERROR_SERVICE_MARKED_FOR_DELETE, ERROR_SERVICE_NEVER_STARTED,
+    ERROR_SERVICE_NOT_ACTIVE, ERROR_SERVICE_SPECIFIC_ERROR,
+};
+use windows_sys::Win32::Storage::FileSystem::DELETE;
+use windows_sys::Win32::System::Services::{
+    ControlService, DeleteService, QueryServiceStatusEx, SC_STATUS_PROCESS_INFO,
+    SERVICE_CONTROL_STOP, SERVICE_QUERY_CONFIG, SERVICE_QUERY_STATUS, SERVICE_START,
+    SERVICE_START_PENDING, SERVICE_STATUS, SERVICE_STATUS_PROCESS, SERVICE_STOP,
+    SERVICE_STOP_PENDING, SERVICE_STOPPED, StartServiceW,
+};
+
+use super::{Handle, KEY, Services, dependencies, failed, is, open, process};
+use crate::windows::registry::Key;
+use crate::windows::services::Process;
+use crate::{Error, Result};
+
+/// How long a service may take to start or to stop before that counts as a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long after the end of its process the manager may still say that a service runs.
+const HEARD: Duration = Duration::from_millis(500);
+/// How long what a service needs may take to serve.
+const SERVES: Duration = Duration::from_mins(1);
+/// How long a service that was deleted may stay.
+const GONE: Duration = Duration::from_secs(10);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+/// How a command names a pipe that it connects to.
+const PIPE_URL: &str = "npipe://";
+
+/// What the manager says of a service.
+pub(super) struct Status {
+    state: u32,
+    process: u32,
+    code: u32,
+}
+
+pub(super) fn status(service: &Handle, name: &str) -> Result<Status> {
+    let mut status = SERVICE_STATUS_PROCESS::default();
+    let length = u32::try_from(size_of::<SERVICE_STATUS_PROCESS>()).unwrap_or_default();
+    let mut needed = 0;
+    // SAFETY: the service is open to query, and the structure is `length` bytes long.
+    let done = unsafe {
+        QueryServiceStatusEx(
+            service.0,
+            SC_STATUS_PROCESS_INFO,
+            (&raw mut status).cast(),
+            length,
+            &raw mut needed,
+        )
+    };
+    if done == 0 {
+        let error = io::Error::last_os_error();
+        return Err(failed("read the status of", name, error));
+    }
+    let code = match status.dwWin32ExitCode {
+        ERROR_SERVICE_SPECIFIC_ERROR => status.dwServiceSpecificExitCode,
+        code => code,
+    };
+    Ok(Status {
+        state: status.dwCurrentState,
+        process: status.dwProcessId,
+        code,
+    })
+}
+
+impl Services {
+    /// Whether a service with this status runs.
+    pub(super) fn activity(&self, name: &str, status: &Status) -> Activity {
+        let lives = || Process::open(status.process).is_some_and(|process| process.lives());
+        match status.state {
+            SERVICE_STOP_PENDING => Activity::Stopped,
+            SERVICE_STOPPED => match status.code {
+                0 | ERROR_SERVICE_NEVER_STARTED => Activity::Stopped,
+                ERROR_PROCESS_ABORTED => Activity::Ended(self.exit_code(name, 0)),
+                code => Activity::Ended(Some(code)),
+            },
+            _ if lives() => Activity::Running,
+            _ => Activity::Ended(self.exit_code(name, status.process)),
+        }
+    }
+
+    fn runs(&self, name: &str) -> Result<bool> {
+        let Some(service) = open(name, SERVICE_QUERY_STATUS)? else {
+            return Ok(false);
+        };
+        let status = status(&service, name)?;
+        Ok(self.activity(name, &status) == Activity::Running)
+    }
+
+    /// Starts a service, after what it depends on, and waits until it runs.
+    pub(in crate::windows) fn start(&self, name: &str) -> Result<()> {
+        let Entry::Service(config) = self.look(name)? else {
+            let gone = io::Error::new(io::ErrorKind::NotFound, "there is no such service");
+            return Err(failed("start", name, gone));
+        };
+        if config.activity == Activity::Running {
+            return Ok(());
+        }
+        for dependency in &config.dependencies {
+            if !self.runs(dependency)? {
+                self.start(dependency)?;
+            }
+        }
+        for pipe in pipes(&config.command, &config.dependencies) {
+            until_served(name, &pipe)?;
+        }
+        let access = SERVICE_START | SERVICE_QUERY_STATUS | SERVICE_QUERY_CONFIG;
+        let Some(service) = open(name, access)? else {
+            return Ok(());
+        };
+        until(name, "stop", || {
+            Ok(status(&service, name)?.state != SERVICE_STOP_PENDING)
+        })?;
+        // SAFETY: the service is open to start, with no arguments.
+        if unsafe { StartServiceW(service.0, 0, std::ptr::null()) } == 0 {
+            let error = io::Error::last_os_error();
+            if !is(&error, ERROR_SERVICE_ALREADY_RUNNING) {
+                return Err(failed("start", name, error));
+            }
+        }
+        until(name, "start", || {
+            Ok(status(&service, name)?.state != SERVICE_START_PENDING)
+        })?;
+        let now = status(&service, name)?;
+        match self.activity(name, &now) {
+            Activity::Running => Ok(()),
+            other => Err(failed("start", name, io::Error::other(other.to_string()))),
+        }
+    }
+
+    /// Stops a service after all that depend on it, and says which it stopped, the last one first. One
+    /// that does not stop in time is ended.
+    pub(in crate::windows) fn stop(&self, name: &str) -> Result<Vec<String>> {
+        let mut stopped = Vec::new();
+        if !self.runs(name)? {
+            return Ok(stopped);
+        }
+        for dependent in dependents(name)? {
+            let mut before = self.stop(&dependent)?;
+            before.append(&mut stopped);
+            stopped = before;
+        }
+        let Some(service) = open(name, SERVICE_STOP | SERVICE_QUERY_STATUS)? else {
+            return Ok(stopped);
+        };
+        let process = Process::open(status(&service, name)?.process);
+        let deadline = Instant::now() + PATIENCE;
+        let mut told = false;
+        let mut gone_since = None;
+        loop {
+            let now = status(&service, name)?;
+            let gone = process.as_ref().is_none_or(|process| !process.lives());
+            // The manager hears of the end a moment later, or (Wine) never.
+            gone_since = gone.then(|| gone_since.unwrap_or_else(Instant::now));
+            if gone && now.state == SERVICE_STOPPED
+                || gone_since.is_some_and(|since| since.elapsed() >= HEARD)
+            {
+                break;
+            }
+            if Instant::now() >= deadline {
+                process::terminate(now.process);
+                break;
+            }
+            if !told {
+                told = tell_to_stop(&service, name)?;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        stopped.insert(0, name.to_owned());
+        Ok(stopped)
+    }
+
+    /// Stops a running service and those that depend on it, and starts them again.
+    pub(in crate::windows) fn restart(&self, name: &str) -> Result<()> {
+        for stopped in self.stop(name)? {
+            self.start(&stopped)?;
+        }
+        Ok(())
+    }
+
+    /// Stops a service and removes it; that there is none is fine.
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
+        self.stop(name)?;
+        let Some(service) = open(name, DELETE)? else {
+            return Ok(());
+        };
+        // SAFETY: the service is open to be deleted.
+        if unsafe { DeleteService(service.0) } == 0 {
+            let error = io::Error::last_os_error();
+            if !is(&error, ERROR_SERVICE_MARKED_FOR_DELETE) {
+                return Err(failed("remove", name, error));
+            }
+        }
+        drop(service);
+        let deadline = Instant::now() + GONE;
+        while open(name, SERVICE_QUERY_STATUS)?.is_some() {
+            if Instant::now() >= deadline {
+                // It is as good as gone: it cannot be started, and goes with whoever holds it.
+                break;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        Ok(())
+    }
+}
+
+/// The process of a running service.
+pub(in crate::windows) fn process(name: &str) -> Option<Process> {
+    let service = open(name, SERVICE_QUERY_STATUS).ok()??;
+    let status = status(&service, name).ok()?;
+    Process::open(status.process).filter(Process::lives)
+}
+
+/// Whether it was told: one that is just starting cannot be.
+fn tell_to_stop(service: &Handle, name: &str) -> Result<bool> {
+    let mut status = SERVICE_STATUS::default();
+    // SAFETY: the service is open to be stopped; the structure is written by the call.
+    if unsafe { ControlService(service.0, SERVICE_CONTROL_STOP, &raw mut status) } != 0 {
+        return Ok(true);
+    }
+    match io::Error::last_os_error() {
+        error if is(&error, ERROR_SERVICE_NOT_ACTIVE) => Ok(true),
+        error if is(&error, ERROR_SERVICE_CANNOT_ACCEPT_CTRL) => Ok(false),
+        error => Err(failed("stop", name, error)),
+    }
+}
+
+/// Services that say they depend on `name`. The manager's own list is not there on every Windows.
+fn dependents(name: &str) -> Result<Vec<String>> {
+    let Some(all) = Key::read(KEY)? else {
+        return Ok(Vec::new());
+    };
+    let mut dependents = Vec::new();
+    for other in all.below()? {
+        let needs = |on: &String| on.eq_ignore_ascii_case(name);
+        if dependencies(&other)?.iter().any(needs) {
+            dependents.push(other);
+        }
+    }
+    Ok(dependents)
+}
+
+/// The pipes that must be served before this command starts: those it names, or else containerd's own
+/// if it depends on that.
+fn pipes(command: &str, dependencies: &[String]) -> Vec<String> {
+    let named: Vec<String> = command
+        .split([' ', '"', '\'', '=', ','])
+        .filter_map(|word| word.strip_prefix(PIPE_URL))
+        .map(|pipe| pipe.replace('/', r"\"))
+        .collect();
+    let runs_on_containerd = |it: &String| it.eq_ignore_ascii_case(CONTAINERD_SERVICE);
+    if named.is_empty() && dependencies.iter().any(runs_on_containerd) {
+        return vec![CONTAINERD_PIPE.to_owned()];
+    }
+    named
+}
+
+fn until_served(name: &str, pipe: &str) -> Result<()> {
+    let deadline = Instant::now() + SERVES;
+    loop {
+        let said = match std::fs::File::options().read(true).write(true).open(pipe) {
+            Ok(_) => return Ok(()),
+            Err(error) if is(&error, ERROR_PIPE_BUSY) => return Ok(()),
+            Err(error) => error,
+        };
+        if Instant::now() >= deadline {
+            let source = Error::path("open", pipe, said).with_causes();
+            return Err(Error::Services {
+                doing: format!("start service {name}: what it needs does not serve"),
+                source: source.into(),
+            });
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+fn until(name: &str, doing: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so()? {
+        if Instant::now() >= deadline {
+            let late = io::Error::from(io::ErrorKind::TimedOut);
+            return Err(failed(doing, name, late));
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_known_by_the_command_or_by_what_it_depends_on() {
+        let on_containerd = ["Containerd".to_owned()];
+        assert_eq!(
+            pipes(
+                r#"C:\k\kubelet.exe --endpoint="npipe:////./pipe/other" --v=2"#,
+                &on_containerd
+            ),
+            [r"\\.\pipe\other"]
+        );
+        assert_eq!(
+            pipes(r"C:\k\kubelet.exe", &on_containerd),
+            [r"\\.\pipe\containerd-containerd"]
+        );
+        assert!(pipes(r"C:\k\kube-proxy.exe", &["kubelet".to_owned()]).is_empty());
+    }
+}

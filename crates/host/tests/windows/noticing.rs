@@ -1,0 +1,195 @@
+//! Drift is noticed at once and put back, whatever it is.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::disk::{Disk, Host};
+use evenkeel_host::execute::{Claim, State};
+use evenkeel_host::watch::{Event, Monitor, Turn};
+use evenkeel_plan::desired::Contents;
+use evenkeel_plan::entry::{Activity, Entry, Hash, Ids};
+use evenkeel_plan::resource::Resource;
+use evenkeel_plan::targets::{Part, Target, Targets};
+
+use crate::machine::{Machine, declared, windows};
+
+const ENVIRONMENT: &str = r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
+const TOOL: &str = "c:/k/noticed/tool.txt";
+const VARIABLE: &str = "variable:EK_NOTICED";
+const SERVICE: &str = "service:ek-noticed";
+/// The promise is a second; a busy machine that plays Windows gets some more before it is a failure.
+const SOON: Duration = Duration::from_secs(10);
+
+fn targets() -> Targets {
+    let target = |resource, part, entry| Target {
+        resource,
+        part,
+        entry,
+    };
+    let file = Entry::File {
+        hash: Hash::of(b"tool"),
+        mode: 0,
+        owner: Ids::default(),
+    };
+    let value = Entry::Variable {
+        value: "right".to_owned(),
+        expands: false,
+    };
+    let service = Entry::Service(declared("ek-noticed", "--right"));
+    BTreeMap::from([
+        (
+            TOOL.to_owned(),
+            target(
+                Resource::File(TOOL.to_owned()),
+                Part::Payload(vec!["ek-noticed".to_owned()]),
+                file,
+            ),
+        ),
+        (
+            VARIABLE.to_owned(),
+            target(
+                Resource::Variable("EK_NOTICED".to_owned()),
+                Part::Whole,
+                value,
+            ),
+        ),
+        (
+            SERVICE.to_owned(),
+            target(
+                Resource::Service("ek-noticed".to_owned()),
+                Part::Service(0),
+                service,
+            ),
+        ),
+    ])
+}
+
+/// One edit after the other, and how long each took to be put back.
+#[test]
+fn every_kind_of_drift_is_put_back_within_a_second() {
+    let machine = Machine::without(&["ek-noticed"]);
+    let host = &machine.host;
+    let state = State::at("c:/k/noticed/state").storing_at("c:/k/noticed/store");
+    _ = std::fs::remove_dir_all("c:/k/noticed");
+    std::fs::create_dir_all("c:/k/noticed").unwrap();
+    std::fs::write(TOOL, "tool").unwrap();
+    let targets = targets();
+    let mut contents = Contents::default();
+    contents.keep(b"tool".to_vec());
+    let claim = Claim::take(host, &state).unwrap();
+    claim.keep_contents(&targets, &contents).unwrap();
+    drop(claim);
+    for place in [VARIABLE, SERVICE] {
+        host.disk().put(place, &targets[place].entry).unwrap();
+    }
+    let mut watcher = host.watch(targets.keys().map(String::as_str)).unwrap();
+    let mut monitor = Monitor::healing(host, &state, targets.clone());
+    let mut none = |event: Event| panic!("{event:?}");
+    while {
+        monitor
+            .turn(&mut watcher, Duration::from_millis(100), &mut none)
+            .unwrap();
+        !monitor.is_at_rest()
+    } {}
+
+    let kill = || {
+        let out = std::process::Command::new("taskkill.exe")
+            .args(["/F", "/IM", "service-double.exe"])
+            .output()
+            .unwrap();
+        assert!(out.status.success(), "{out:?}");
+    };
+    let change = |change: &dyn Fn(&mut evenkeel_plan::entry::ServiceEntry)| {
+        let mut entry = declared("ek-noticed", "--right");
+        change(&mut entry);
+        host.disk().put(SERVICE, &Entry::Service(entry)).unwrap();
+    };
+    type Edit<'a> = (&'a str, &'a str, &'a dyn Fn());
+    let edits: [Edit<'_>; 11] = [
+        ("stopped", "is stopped", &|| {
+            windows(&["sc.exe", "stop", "ek-noticed"])
+        }),
+        ("killed", "ended by itself", &kill),
+        ("deleted", "missing", &|| {
+            host.disk().put(SERVICE, &Entry::Absent).unwrap()
+        }),
+        ("command", "command differs", &|| {
+            change(&|it| it.command.push_str(" --wrong"))
+        }),
+        ("dependencies", "dependencies differ", &|| {
+            change(&|it| it.dependencies.push("EventLog".to_owned()));
+        }),
+        ("start type", "is disabled", &|| {
+            change(&|it| it.start = evenkeel_plan::entry::Start::Disabled);
+        }),
+        ("description", "description differs", &|| {
+            change(&|it| it.description.clear())
+        }),
+        ("variable set", "value differs", &|| {
+            windows(&[
+                "reg.exe",
+                "add",
+                ENVIRONMENT,
+                "/v",
+                "EK_NOTICED",
+                "/d",
+                "wrong",
+                "/f",
+            ]);
+        }),
+        ("variable removed", "missing", &|| {
+            windows(&["reg.exe", "delete", ENVIRONMENT, "/v", "EK_NOTICED", "/f"]);
+        }),
+        ("file tampered", "contents differ", &|| {
+            std::fs::write(TOOL, "wrong").unwrap()
+        }),
+        ("file removed", "missing", &|| {
+            std::fs::remove_file(TOOL).unwrap()
+        }),
+    ];
+    for (what, words, edit) in edits {
+        edit();
+        let start = Instant::now();
+        let mut said = Vec::new();
+        let mut healed = None;
+        while healed.is_none() {
+            assert!(start.elapsed() < SOON, "{what} was not put back: {said:?}");
+            let mut hear = |event: Event| match event {
+                Event::Healed { took, .. } => healed = Some(took),
+                Event::Drifted { finding, .. } => said.push(finding.why),
+                other => said.push(format!("{other:?}")),
+            };
+            let turn = monitor.turn(&mut watcher, Duration::from_millis(200), &mut hear);
+            assert_eq!(turn.unwrap(), Turn::GoOn);
+        }
+        println!("proof: {what} put back after {:?}", start.elapsed());
+        assert!(
+            said.iter().any(|why| why.contains(words)),
+            "{what}: {said:?}"
+        );
+        // Some edits have two halves (an edit, and a restart): wait until all is followed.
+        let mut quiet = 0;
+        while quiet < 3 {
+            let mut events = 0;
+            monitor
+                .turn(&mut watcher, Duration::from_millis(50), &mut |_| {
+                    events += 1
+                })
+                .unwrap();
+            quiet = if events == 0 && monitor.is_at_rest() {
+                quiet + 1
+            } else {
+                0
+            };
+        }
+        for (place, target) in &targets {
+            assert_eq!(
+                host.disk().look(place).unwrap(),
+                target.entry,
+                "{what}: {place}"
+            );
+        }
+    }
+    assert_eq!(machine.activity("ek-noticed"), Activity::Running);
+    host.disk().put(VARIABLE, &Entry::Absent).unwrap();
+}

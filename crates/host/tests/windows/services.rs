@@ -1,0 +1,125 @@
+//! Services: made, changed, started after what they need, stopped with those that need them, removed.
+
+use std::time::Duration;
+
+use evenkeel_host::disk::Host;
+use evenkeel_host::windows::script;
+use evenkeel_plan::entry::{Activity, Entry, ServiceEntry, Start};
+
+use crate::machine::{Machine, PROGRAM, declared, until, windows};
+
+#[test]
+fn a_service_is_read_back_as_it_was_put_and_runs() {
+    let machine = Machine::without(&["ek-put", "ek-need"]);
+    machine.make("ek-need", "");
+    let mut entry = machine.make("ek-put", "--first");
+    assert_eq!(machine.look("ek-put"), Entry::Service(entry.clone()));
+    assert_eq!(machine.look("EK-PUT"), Entry::Service(entry.clone()));
+    entry.command = format!(r#""{PROGRAM}" --second="a b""#);
+    entry.dependencies = vec!["ek-need".to_owned()];
+    entry.description = "OpenShift managed and changed".to_owned();
+    entry.start = Start::Manual;
+    machine.put("ek-put", &Entry::Service(entry.clone()));
+    assert_eq!(machine.look("ek-put"), Entry::Service(entry.clone()));
+    entry.dependencies.clear();
+    entry.activity = Activity::Stopped;
+    machine.put("ek-put", &Entry::Service(entry.clone()));
+    assert_eq!(machine.look("ek-put"), Entry::Service(entry));
+    machine.put("ek-put", &Entry::Absent);
+    assert_eq!(machine.look("ek-put"), Entry::Absent);
+    // Twice is once.
+    machine.put("ek-put", &Entry::Absent);
+}
+
+#[test]
+fn a_service_starts_after_what_it_depends_on_and_stops_with_it() {
+    let machine = Machine::without(&["ek-below", "ek-above", "ek-top"]);
+    for (name, dependency) in [
+        ("ek-below", None),
+        ("ek-above", Some("ek-below")),
+        ("ek-top", Some("ek-above")),
+    ] {
+        let entry = ServiceEntry {
+            dependencies: dependency.into_iter().map(str::to_owned).collect(),
+            activity: Activity::Stopped,
+            ..declared(name, "")
+        };
+        machine.put(name, &Entry::Service(entry));
+    }
+    machine.host.start("ek-top").unwrap();
+    let all = || ["ek-below", "ek-above", "ek-top"].map(|name| machine.activity(name));
+    assert_eq!(all(), [Activity::Running; 3]);
+    machine.host.stop("ek-below").unwrap();
+    assert_eq!(all(), [Activity::Stopped; 3]);
+    machine.host.start("ek-top").unwrap();
+    machine.host.restart("ek-below").unwrap();
+    assert_eq!(all(), [Activity::Running; 3]);
+}
+
+#[test]
+fn a_service_that_dies_is_seen_with_its_exit_code_and_one_that_stops_is_stopped() {
+    let machine = Machine::without(&["ek-dies", "ek-stops"]);
+    machine.make("ek-stops", "");
+    windows(&["sc.exe", "stop", "ek-stops"]);
+    until("the stop", || {
+        (machine.activity("ek-stops") == Activity::Stopped).then_some(())
+    });
+    let mut watcher = machine.host.watch(["service:ek-dies"]).unwrap();
+    machine.make("ek-dies", "--die 7 --die-after-ms 300");
+    let ended = until("the end", || {
+        use evenkeel_host::watch::Source;
+        watcher.next(Duration::from_millis(50)).unwrap();
+        match machine.activity("ek-dies") {
+            Activity::Running => None,
+            other => Some(other),
+        }
+    });
+    // It is dead before it is heard of.
+    let code = until("its exit code", || {
+        use evenkeel_host::watch::Source;
+        watcher.next(Duration::from_millis(50)).unwrap();
+        match machine.activity("ek-dies") {
+            Activity::Ended(Some(code)) => Some(code),
+            _ => None,
+        }
+    });
+    assert!(matches!(ended, Activity::Ended(_)), "{ended:?}");
+    assert_eq!(code, 7);
+}
+
+#[test]
+fn ours_are_known_by_their_tag() {
+    let machine = Machine::without(&["ek-ours", "ek-theirs"]);
+    machine.make("ek-ours", "");
+    let theirs = ServiceEntry {
+        description: "made by hand".to_owned(),
+        ..declared("ek-theirs", "")
+    };
+    machine.put("ek-theirs", &Entry::Service(theirs));
+    let tagged = machine.host.tagged_services().unwrap();
+    assert!(tagged.contains(&"ek-ours".to_owned()), "{tagged:?}");
+    assert!(!tagged.contains(&"ek-theirs".to_owned()), "{tagged:?}");
+}
+
+#[test]
+fn a_script_gives_one_line_within_its_time() {
+    let run = |text: &str, limit: u64| {
+        std::fs::write(r"C:\k\value.ps1", text).unwrap();
+        let out = script::output_of(r"C:\k\value.ps1", Duration::from_millis(limit));
+        out.map_err(|error| error.with_causes())
+    };
+    assert_eq!(run("Write-Output 'value'", 20_000).unwrap(), "value");
+    for (text, limit, words) in [
+        (
+            "Write-Output 'a'\nWrite-Output 'b'",
+            20_000,
+            "more than one line",
+        ),
+        ("exit 3", 20_000, "ended with exit code: 3"),
+        ("Start-Sleep -Seconds 60", 1_000, "did not end within 1s"),
+    ] {
+        let said = run(text, limit).unwrap_err();
+        assert!(said.contains(words), "{text}: {said}");
+        assert!(said.contains(r"C:\k\value.ps1"), "{said}");
+    }
+}
