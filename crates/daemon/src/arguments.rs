@@ -34,6 +34,9 @@ pub struct Arguments {
         global = true
     )]
     pub log_format: LogFormat,
+    /// Log to this file instead, and keep four full ones of 8 MiB beside it
+    #[arg(long, value_name = "FILE", help_heading = "Daemon", global = true)]
+    pub log_file: Option<PathBuf>,
     /// Where to serve /healthz, /readyz and /metrics over HTTP, or `off`
     ///
     /// An address with a port, for example 0.0.0.0:9180 for probes of the kubelet.
@@ -129,6 +132,7 @@ impl Default for Arguments {
         Self {
             log_level: Targets::new().with_default(tracing::Level::INFO),
             log_format: LogFormat::default(),
+            log_file: None,
             listen: Listen::default(),
             kubeconfig: None,
         }

@@ -41,7 +41,7 @@ impl Daemon {
     /// Starts to log, to answer at `--listen`, and to take note of signals; makes the client. The API
     /// server need not be there.
     pub async fn start(program: Program, arguments: &Arguments) -> Result<Self> {
-        log::start(arguments);
+        log::start(arguments)?;
         let metrics = Metrics::new(program);
         let health = Health::default();
         let config = client::kubeconfig(arguments.kubeconfig.as_deref()).await?;

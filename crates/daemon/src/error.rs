@@ -45,6 +45,14 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The log cannot be written.
+    #[error("cannot write the log file {}: give another one with --log-file", .path.display())]
+    LogFile {
+        /// The file of `--log-file`.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The system does not tell us when we shall stop.
     #[error("cannot be told of SIGTERM and Ctrl-C")]
     Signals(#[source] std::io::Error),
@@ -70,6 +78,7 @@ impl Error {
             Self::Kubeconfig { .. } | Self::NoCluster(_) => "NoCluster",
             Self::Client { .. } | Self::UserAgent(_) => "NoClient",
             Self::Listen { .. } => "CannotListen",
+            Self::LogFile { .. } => "NoLog",
             Self::Signals(_) => "NoSignals",
             Self::StopTimeout(_) => "StopTimeout",
             Self::Work(_) => "WorkFailed",

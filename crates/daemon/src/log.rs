@@ -1,4 +1,6 @@
-//! Structured logs on standard error, with time in UTC.
+//! Structured logs on standard error, or in a file, with time in UTC.
+
+mod rotate;
 
 use tracing::Level;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -7,18 +9,30 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt};
 
-use crate::{Arguments, LogFormat};
+use self::rotate::Rotating;
+use crate::{Arguments, Error, LogFormat, Result};
 
 /// The client logs each failed request as an error, also those that we expect and repeat. We count
 /// requests, and say ourselves what a failure means.
 const NOISE: &str = "kube_client::client::builder";
 
-/// Sends logs to standard error from now on. In a process that logs already (a test), nothing changes.
-pub(crate) fn start(arguments: &Arguments) {
-    let layer = layer(arguments.log_format, std::io::stderr);
+/// Sends logs to standard error, or to the file of `--log-file`, from now on. In a process that logs
+/// already (a test), nothing changes.
+pub(crate) fn start(arguments: &Arguments) -> Result<()> {
+    let layer = match &arguments.log_file {
+        None => layer(arguments.log_format, std::io::stderr),
+        Some(path) => {
+            let file = Rotating::open(path).map_err(|source| Error::LogFile {
+                path: path.clone(),
+                source,
+            })?;
+            layer(arguments.log_format, file)
+        }
+    };
     let _ = tracing_subscriber::registry()
         .with(layer.with_filter(quieter(&arguments.log_level)))
         .try_init();
+    Ok(())
 }
 
 fn layer<W>(format: LogFormat, writer: W) -> Box<dyn Layer<Registry> + Send + Sync>

@@ -33,19 +33,19 @@ pub fn has_served(annotations: &BTreeMap<String, String>) -> bool {
     annotations.contains_key(annotation::WINDOWS_VERSION)
 }
 
-/// What is to be different on the Node in `phase`, where its services are `told`.
+/// What is to be different on the Node in `phase`, where its services are `told`. A node that `gives_up`
+/// its leave lets pods come back: it waits for somebody, and others shall not wait for it.
 pub fn report(
     annotations: &BTreeMap<String, String>,
     phase: &Phase,
     told: Option<&Told>,
     missing_files: &[String],
+    gives_up: bool,
 ) -> Change {
     let mut change = Change::default();
     let said = |name| annotations.get(name).map(String::as_str);
-    let drain = Drain {
-        asked: said(annotation::DESIRED_DRAIN),
-        applied: said(annotation::LAST_APPLIED_DRAIN),
-    };
+    let asked = said(annotation::DESIRED_DRAIN);
+    let is_held = asked.is_some_and(|asked| asked.starts_with("drain-"));
     let mut wanted: Vec<(&'static str, Option<String>)> = Vec::new();
     let files =
         (!missing_files.is_empty()).then(|| serde_json::Value::from(missing_files).to_string());
@@ -54,10 +54,13 @@ pub fn report(
         (Phase::AwaitDrain { target, .. }, _) => {
             wanted.push((annotation::DESIRED_DRAIN, Some(Drain::request(target))));
         }
+        (Phase::Degraded(_), Some(told)) if gives_up && is_held => {
+            wanted.push((annotation::DESIRED_DRAIN, Some(Drain::release(&told.hash))));
+        }
         (Phase::Done { config }, Some(told)) if *config == told.hash => {
             wanted.push((annotation::WINDOWS_VERSION, Some(told.version.clone())));
             wanted.push((annotation::CURRENT_SERVICES, Some(told.hash.clone())));
-            if drain.asked.is_some_and(|asked| asked.starts_with("drain-")) {
+            if is_held {
                 wanted.push((annotation::DESIRED_DRAIN, Some(Drain::release(config))));
             }
             if said(annotation::CORDONED_BY) == Some(cordon::AGENT) {
@@ -96,7 +99,7 @@ mod tests {
             config: "h".to_owned(),
         };
         let ours = annotations(&[(annotation::CORDONED_BY, cordon::AGENT)]);
-        let change = report(&ours, &done, Some(&told), &[]);
+        let change = report(&ours, &done, Some(&told), &[], false);
         assert_eq!(change.unschedulable, Some(false));
         assert_eq!(change.annotations[annotation::CORDONED_BY], None);
         assert_eq!(
@@ -107,11 +110,11 @@ mod tests {
             (annotation::WINDOWS_VERSION, "1.2.3-abc1234"),
             (annotation::CURRENT_SERVICES, "h"),
         ]);
-        assert!(report(&theirs, &done, Some(&told), &[]).is_empty());
+        assert!(report(&theirs, &done, Some(&told), &[], false).is_empty());
         let other = Phase::Done {
             config: "older".to_owned(),
         };
-        assert!(report(&ours, &other, Some(&told), &[]).is_empty());
+        assert!(report(&ours, &other, Some(&told), &[], false).is_empty());
     }
 
     #[test]
@@ -129,6 +132,7 @@ mod tests {
             &waits,
             Some(&told),
             &["C:\\k\\x".to_owned()],
+            false,
         );
         assert_eq!(
             asked.annotations[annotation::DESIRED_DRAIN].as_deref(),
@@ -142,7 +146,7 @@ mod tests {
             config: "h".to_owned(),
         };
         let drained = annotations(&[(annotation::DESIRED_DRAIN, "drain-h")]);
-        let back = report(&drained, &done, Some(&told), &[]);
+        let back = report(&drained, &done, Some(&told), &[], false);
         assert_eq!(
             back.annotations[annotation::DESIRED_DRAIN].as_deref(),
             Some("uncordon-h")

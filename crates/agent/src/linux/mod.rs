@@ -15,7 +15,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_daemon::{Daemon, Error, Heartbeat, Result};
+use clap::Parser;
+use evenkeel_daemon::{Daemon, Error, Heartbeat, Program, Result};
 use futures::future::{Either, select};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -23,7 +24,30 @@ use self::cluster::Cluster;
 use self::machine::Machine;
 use self::numbers::Numbers;
 use self::worker::{Key, Turn, Worker};
-use crate::arguments::ControllerArguments;
+use crate::arguments::{Command, CommandLine, ControllerArguments};
+
+const PROGRAM: Program = Program {
+    name: "evenkeel-agent",
+    version: env!("CARGO_PKG_VERSION"),
+};
+
+/// The whole program.
+pub(crate) fn main() -> anyhow::Result<()> {
+    let line = CommandLine::parse();
+    evenkeel_host::memory::share_one_heap();
+    // One worker does one thing at a time; what blocks has threads of its own.
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(run(line))
+}
+
+async fn run(line: CommandLine) -> anyhow::Result<()> {
+    let Command::Controller(controller) = line.command;
+    let daemon = Daemon::start(PROGRAM, &line.daemon).await?;
+    let ended = daemon.run(async |daemon| control(daemon, controller).await);
+    Ok(ended.await?)
+}
 
 /// How often a worker without work says that it is alive; less than the shortest `--stuck-after`.
 const BEAT: Duration = Duration::from_secs(5);

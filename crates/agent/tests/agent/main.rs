@@ -16,3 +16,4 @@ mod power;
 mod refusals;
 mod updates;
 mod whole;
+mod windows;

@@ -78,6 +78,10 @@ impl Services {
         let Entry::Service(wanted) = entry else {
             return self.remove(name);
         };
+        if is_going(name)? {
+            // Somebody deleted it, and it only waits for its end: until then it takes no change.
+            self.remove(name)?;
+        }
         config::write(name, wanted)?;
         match wanted.activity {
             // Whether it stays up shows at the next look.

@@ -58,7 +58,7 @@ impl Sight<'_> {
     ///
     /// It does not while it may still need the boot for which its pods left, nor while it tries again
     /// within seconds.
-    fn gives_up_its_leave(&self) -> bool {
+    pub fn gives_up_its_leave(&self) -> bool {
         let waits_for_somebody = self.failed.is_none_or(|failed| failed.tries > TRIES);
         self.settled && !self.awaits_boot && waits_for_somebody
     }

@@ -1,0 +1,147 @@
+//! Makes a machine a node: variables, bootstrap services in their order, the Node, a login, a cordon.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::{annotation, cordon};
+use evenkeel_api::services::Services;
+use evenkeel_daemon::{Daemon, Error, Result};
+use evenkeel_host::windows::about;
+use evenkeel_plan::node::Change;
+use evenkeel_plan::windows_node::has_served;
+use kube::Client;
+
+use super::arguments::BootstrapArguments;
+use super::cluster::{self, Cluster};
+use super::machine::{Kept, Machine, Wish};
+use super::values::Scripts;
+use super::worker::blocking;
+use super::{answer, host_error, login};
+
+/// How long bootstrap services may take until all of them run.
+const RUNNING: Duration = Duration::from_mins(2);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+pub(crate) async fn bootstrap(
+    daemon: &Daemon,
+    bootstrap_login: &std::path::Path,
+    arguments: BootstrapArguments,
+) -> Result<()> {
+    let client = daemon.client();
+    let name = arguments.desired_version.config_map_name();
+    let namespace = arguments.place.namespace.clone();
+    let found = cluster::services(&client, &namespace, &name).await;
+    let data = found.map_err(Error::work)?.ok_or_else(|| {
+        Error::work(format!(
+            "ConfigMap {namespace}/{name} does not exist: is {} the version of the operator?",
+            arguments.desired_version
+        ))
+    })?;
+    let (services, warnings) =
+        Services::from_data(&format!("ConfigMap {name}"), &data).map_err(Error::work)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    let kept = Kept {
+        version: arguments.desired_version.to_string(),
+        hash: services.hash(),
+        data,
+    };
+    let limit = arguments.place.script_timeout;
+    let bring = move || bring(&Machine::open(), services, &kept, limit);
+    blocking(bring)
+        .await
+        .map_err(|reason| Error::work(reason.text))??;
+    let node = own_node(&client, arguments.node_timeout).await?;
+    let remembered = node.clone();
+    blocking(move || Machine::open().remember_node(&remembered))
+        .await
+        .map_err(|reason| Error::work(reason.text))?
+        .map_err(|error| host_error(&error))?;
+    login::obtain(&client, bootstrap_login, &node).await?;
+    let config = evenkeel_daemon::kubeconfig(Some(&login::file())).await?;
+    let own = evenkeel_daemon::connect(config, daemon.program(), daemon.metrics())?;
+    hold(&Cluster::new(own, &namespace, &node)).await?;
+    answer(&serde_json::json!({ "node": node, "version": arguments.desired_version.to_string() }))
+}
+
+/// Sets the variables, and starts exactly the bootstrap services.
+fn bring(machine: &Machine, mut services: Services, kept: &Kept, limit: Duration) -> Result<()> {
+    machine.settle().map_err(|error| host_error(&error))?;
+    services.services.retain(|service| service.bootstrap);
+    let commands = Scripts::default().commands(&services, None, limit);
+    if !commands.missing.is_empty() {
+        return Err(Error::work(commands.missing.join("\n")));
+    }
+    let wish = Wish {
+        services,
+        commands: commands.found,
+        hash: None,
+    };
+    let way = machine.way(&wish).map_err(|error| host_error(&error))?;
+    if !way.missing.is_empty() {
+        return Err(Error::work(format!(
+            "these payload files are not there, or not what the ConfigMap says: {}: copy the payload first",
+            way.missing.join(", ")
+        )));
+    }
+    for change in &way.plan.changes {
+        tracing::info!("{} {}: {}", change.action, change.resource, change.why);
+    }
+    machine
+        .apply(&way, &wish, kept)
+        .map_err(|error| host_error(&error))?;
+    let standing = machine.settle().map_err(|error| host_error(&error))?;
+    let deadline = Instant::now() + RUNNING;
+    loop {
+        let drift = machine.drift(&standing.targets);
+        let Some(first) = drift.first() else {
+            return Ok(());
+        };
+        let again = evenkeel_host::watch::put_back(&machine.host, &machine.state, first);
+        if let (Err(error), true) = (again, Instant::now() >= deadline) {
+            return Err(Error::work(format!(
+                "{}: {}: {}",
+                first.resource,
+                first.why,
+                error.with_causes()
+            )));
+        }
+        std::thread::sleep(ASK_AGAIN);
+    }
+}
+
+/// The Node whose internal address is this machine's.
+pub(crate) async fn own_node(client: &Client, patience: Duration) -> Result<String> {
+    let addresses = about::addresses().map_err(|error| host_error(&error))?;
+    let deadline = Instant::now() + patience;
+    loop {
+        let found = cluster::find_node(client, &addresses).await;
+        let words = match found {
+            Ok(Ok(Some(name))) => return Ok(name),
+            Ok(Ok(None)) => format!("no Node has one of the addresses {addresses:?}"),
+            Ok(Err(words)) => return Err(Error::work(words)),
+            Err(error) => error.to_string(),
+        };
+        if Instant::now() >= deadline {
+            return Err(Error::work(format!(
+                "this machine has no Node after {patience:?}: {words}"
+            )));
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// Lets no pods on a node that has not served yet. A cordon that is there stays whoever's it is.
+async fn hold(cluster: &Cluster) -> Result<()> {
+    let node = cluster.node().await.map_err(Error::work)?;
+    let Some(node) = node else {
+        return Err(Error::work("the Node is gone again".to_owned()));
+    };
+    let is_cordoned = node.object["spec"]["unschedulable"] == true;
+    if is_cordoned || has_served(&node.annotations) {
+        return Ok(());
+    }
+    let mut change = Change::default().with(annotation::CORDONED_BY, cordon::AGENT);
+    change.unschedulable = Some(true);
+    cluster.change(&change).await.map_err(Error::work)
+}

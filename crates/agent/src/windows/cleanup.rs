@@ -1,0 +1,115 @@
+//! Takes away what is ours from a machine, and its Node last. Run again after a crash, it goes on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenkeel_api::names::windows::AGENT_SERVICE;
+use evenkeel_api::services::Services;
+use evenkeel_api::version::Version;
+use evenkeel_daemon::{Daemon, Error, Result};
+use evenkeel_host::windows::trust;
+use kube::Client;
+
+use super::arguments::CleanupArguments;
+use super::bootstrap::own_node;
+use super::cluster::{self, Cluster};
+use super::machine::Machine;
+use super::worker::blocking;
+use super::{answer, host_error, login};
+
+/// How long the Node is looked for if nobody remembers its name.
+const LOOK: Duration = Duration::from_secs(5);
+
+pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Result<()> {
+    let listed = listed(&daemon.client(), &arguments.namespace).await?;
+    let upgrade = arguments.upgrade;
+    let clear = move || -> evenkeel_host::Result<(Option<String>, Vec<String>)> {
+        let machine = Machine::open();
+        machine.settle()?;
+        let node = machine.node_name()?;
+        let mut listed = listed;
+        for tagged in machine.host.tagged_services()? {
+            listed
+                .entry(tagged.to_lowercase())
+                .or_insert((tagged, u32::MAX));
+        }
+        listed.remove(AGENT_SERVICE);
+        let plan = machine.clear(upgrade, &listed.into_values().collect::<Vec<_>>())?;
+        if !upgrade {
+            trust::sync(&[])?;
+        }
+        let gone = plan.changes.iter().map(|it| it.resource.to_string());
+        Ok((node, gone.collect()))
+    };
+    let (node, gone) = blocking(clear)
+        .await
+        .map_err(|reason| Error::work(reason.text))?
+        .map_err(|error| host_error(&error))?;
+    if upgrade {
+        return answer(&serde_json::json!({ "removed": gone, "node": null }));
+    }
+    let node = match node {
+        Some(node) => Some(node),
+        None => own_node(&daemon.client(), LOOK).await.ok(),
+    };
+    if let Some(node) = &node {
+        let client = own_client(daemon).await?;
+        let cluster = Cluster::new(client, &arguments.namespace, node);
+        cluster.delete_node().await.map_err(Error::work)?;
+    }
+    match std::fs::remove_file(login::file()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(Error::work(format!(
+                "cannot remove {}: {error}",
+                login::file().display()
+            )));
+        }
+        _ => {}
+    }
+    answer(&serde_json::json!({ "removed": gone, "node": node }))
+}
+
+/// The agent's own login if there is one: only that may delete the Node.
+async fn own_client(daemon: &Daemon) -> Result<Client> {
+    if !login::file().exists() {
+        return Ok(daemon.client());
+    }
+    let config = evenkeel_daemon::kubeconfig(Some(&login::file())).await?;
+    evenkeel_daemon::connect(config, daemon.program(), daemon.metrics())
+}
+
+/// The services that a ConfigMap lists, with their number in the order of creation, by name in small
+/// letters: of the one that is kept, else of that version's, else of the newest.
+async fn listed(client: &Client, namespace: &str) -> Result<BTreeMap<String, (String, u32)>> {
+    let kept = blocking(|| Machine::open().kept())
+        .await
+        .map_err(|reason| Error::work(reason.text))?
+        .map_err(|error| host_error(&error))?;
+    let data = match kept {
+        Some(kept) => Some(kept.data),
+        None => newest(client, namespace).await?,
+    };
+    let Some(data) = data else {
+        return Ok(BTreeMap::new());
+    };
+    // One that does not hold says nothing that can be relied on; the tag remains.
+    let Ok((services, _)) = Services::from_data("the services ConfigMap", &data) else {
+        return Ok(BTreeMap::new());
+    };
+    let order = services.creation_order();
+    let names = (0..)
+        .zip(order)
+        .map(|(at, it)| (it.name.to_lowercase(), (it.name.clone(), at)));
+    Ok(names.collect())
+}
+
+/// The `data` of the services ConfigMap of the newest version.
+async fn newest(client: &Client, namespace: &str) -> Result<Option<BTreeMap<String, String>>> {
+    let all = cluster::all_services(client, namespace).await;
+    let all = all.map_err(Error::work)?.into_iter();
+    let mut versions: Vec<_> = all
+        .filter_map(|(name, data)| Some((Version::from_config_map_name(&name).ok()?, data)))
+        .collect();
+    versions.sort_by(|(one, _), (other, _)| one.compare_release(other));
+    Ok(versions.pop().map(|(_, data)| data))
+}

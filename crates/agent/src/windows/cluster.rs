@@ -1,0 +1,196 @@
+//! The cluster, as a Windows node's agent uses it: its own Node, the services ConfigMap that it is told
+//! of, and nothing else of it is ever held.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use evenkeel_plan::node::Change;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, ObjectReference};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+use super::worker::Key;
+
+/// What of the own Node matters here.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OwnNode {
+    pub(crate) uid: String,
+    pub(crate) annotations: BTreeMap<String, String>,
+    /// All of it, for the variables in commands.
+    pub(crate) object: Value,
+}
+
+/// The API server, for one node.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    namespace: String,
+    node: String,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: Client, namespace: &str, node: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            node: node.to_owned(),
+        }
+    }
+
+    /// Puts every change of the own Node into the queue.
+    pub(crate) fn watch_node(&self, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let name = self.node.clone();
+        tokio::spawn(async move {
+            let mut changes = watcher::watch_object(api, &name).default_backoff().boxed();
+            while let Some(change) = changes.next().await {
+                match change {
+                    Ok(node) => {
+                        if keys.send(Key::Node(node.map(OwnNode::of))).is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => tracing::warn!(node = name, %error, "cannot watch the Node"),
+                }
+            }
+        })
+    }
+
+    /// Puts every version of the ConfigMap `name` into the queue, and that there is none.
+    pub(crate) fn watch_services(&self, name: &str, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            let mut changes = watcher::watch_object(api, &name).default_backoff().boxed();
+            while let Some(change) = changes.next().await {
+                match change {
+                    Ok(found) => {
+                        let data = found.map(|found| found.data.unwrap_or_default());
+                        let name = name.clone();
+                        if keys.send(Key::Services { name, data }).is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => tracing::warn!(name, %error, "cannot watch the ConfigMap"),
+                }
+            }
+        })
+    }
+
+    /// Changes the own Node, in one request.
+    pub(crate) async fn change(&self, change: &Change) -> kube::Result<()> {
+        let mut patch = json!({ "metadata": { "annotations": change.annotations } });
+        if let Some(unschedulable) = change.unschedulable {
+            let value = if unschedulable {
+                json!(true)
+            } else {
+                Value::Null
+            };
+            patch["spec"] = json!({ "unschedulable": value });
+        }
+        let api: Api<Node> = Api::all(self.client.clone());
+        let parameters = PatchParams::default();
+        api.patch(&self.node, &parameters, &Patch::Merge(&patch))
+            .await
+            .map(|_| ())
+    }
+
+    /// The own Node, if there is one.
+    pub(crate) async fn node(&self) -> kube::Result<Option<OwnNode>> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        Ok(api.get_opt(&self.node).await?.map(OwnNode::of))
+    }
+
+    /// Deletes the own Node; that there is none is fine.
+    pub(crate) async fn delete_node(&self) -> kube::Result<()> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        match api.delete(&self.node, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// What Events are about.
+    pub(crate) fn reference(&self, uid: &str) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(self.node.clone()),
+            uid: Some(uid.to_owned()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+impl OwnNode {
+    fn of(mut node: Node) -> Self {
+        node.metadata.managed_fields = None;
+        // Pulled images are most of a Node, and no command wants them.
+        if let Some(status) = &mut node.status {
+            status.images = None;
+        }
+        Self {
+            uid: node.uid().unwrap_or_default(),
+            annotations: node.annotations().clone(),
+            object: serde_json::to_value(&node).unwrap_or_default(),
+        }
+    }
+}
+
+/// The `data` of the ConfigMap `name`, if there is one.
+pub(crate) async fn services(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> kube::Result<Option<BTreeMap<String, String>>> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await?;
+    Ok(found.map(|found| found.data.unwrap_or_default()))
+}
+
+/// Every services ConfigMap of ours: name and `data`.
+pub(crate) async fn all_services(
+    client: &Client,
+    namespace: &str,
+) -> kube::Result<Vec<(String, BTreeMap<String, String>)>> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let label = format!("{}=true", evenkeel_api::names::label::SERVICES);
+    let found = api.list(&ListParams::default().labels(&label)).await?;
+    let pair = |map: ConfigMap| (map.name_any(), map.data.unwrap_or_default());
+    Ok(found.items.into_iter().map(pair).collect())
+}
+
+/// The one Node whose internal address is one of `addresses`: its name, none yet, or why there is no
+/// telling.
+pub(crate) async fn find_node(
+    client: &Client,
+    addresses: &[IpAddr],
+) -> kube::Result<Result<Option<String>, String>> {
+    let api: Api<Node> = Api::all(client.clone());
+    let nodes = api.list(&ListParams::default()).await?;
+    let is_ours = |node: &Node| {
+        let status = node.status.as_ref();
+        let mut listed = status.iter().flat_map(|it| it.addresses.iter().flatten());
+        listed.any(|it| {
+            it.type_ == "InternalIP" && it.address.parse().is_ok_and(|it| addresses.contains(&it))
+        })
+    };
+    let names: Vec<String> = nodes
+        .iter()
+        .filter(|it| is_ours(it))
+        .map(ResourceExt::name_any)
+        .collect();
+    Ok(match names.as_slice() {
+        [] => Ok(None),
+        [name] => Ok(Some(name.clone())),
+        _ => Err(format!(
+            "the Nodes {} all have an internal address of this machine: delete the stale ones",
+            names.join(", ")
+        )),
+    })
+}

@@ -1,0 +1,121 @@
+//! The agent's own login: a certificate for this node, asked for with a login that may not do more.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
+use evenkeel_api::names::windows::OWN_STATE;
+use evenkeel_daemon::{Error, Result};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::config::{AuthInfo, Kubeconfig, NamedAuthInfo};
+use kube::{Api, Client, ResourceExt};
+use rcgen::{CertificateParams, DnType, KeyPair};
+
+const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+/// How long an approval and the signature may take.
+const PATIENCE: Duration = Duration::from_mins(2);
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Where the login is kept.
+pub(crate) fn file() -> PathBuf {
+    Path::new(OWN_STATE).join("kubeconfig")
+}
+
+/// Gets a certificate as the agent of `node` with the login of `bootstrap`, and keeps the login it
+/// gives.
+pub(crate) async fn obtain(client: &Client, bootstrap: &Path, node: &str) -> Result<()> {
+    let failed = |what: String| Error::work(format!("cannot get a login for node {node}: {what}"));
+    let key = KeyPair::generate().map_err(|error| failed(error.to_string()))?;
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let request = request(node, &key).map_err(|error| failed(error.to_string()))?;
+    let made = requests.create(&PostParams::default(), &request).await;
+    let name = made.map_err(|error| failed(error.to_string()))?.name_any();
+    let asked = tokio::time::timeout(PATIENCE, signed(&requests, &name)).await;
+    let certificate = match asked {
+        Ok(answer) => answer.map_err(failed)?,
+        Err(_) => {
+            return Err(failed(format!(
+                "nobody approved {name} within {PATIENCE:?}: is the operator running?"
+            )));
+        }
+    };
+    let mut login = Kubeconfig::read_from(bootstrap).map_err(|error| failed(error.to_string()))?;
+    let user = login
+        .contexts
+        .first()
+        .and_then(|it| it.context.as_ref()?.user.clone());
+    let auth = AuthInfo {
+        client_certificate_data: Some(base64(&certificate)),
+        client_key_data: Some(base64(key.serialize_pem().as_bytes()).into()),
+        ..AuthInfo::default()
+    };
+    login.auth_infos = vec![NamedAuthInfo {
+        name: user.unwrap_or_default(),
+        auth_info: Some(auth),
+        ..NamedAuthInfo::default()
+    }];
+    let text = serde_json::to_string(&login).map_err(|error| failed(error.to_string()))?;
+    // The folder is private, and so is what is in it.
+    std::fs::write(file(), text)
+        .map_err(|error| failed(format!("cannot write {}: {error}", file().display())))
+}
+
+async fn signed(
+    requests: &Api<CertificateSigningRequest>,
+    name: &str,
+) -> std::result::Result<Vec<u8>, String> {
+    loop {
+        let found = requests
+            .get(name)
+            .await
+            .map_err(|error| error.to_string())?;
+        let status = found.status.unwrap_or_default();
+        if let Some(ByteString(certificate)) = status.certificate {
+            return Ok(certificate);
+        }
+        let mut conditions = status.conditions.iter().flatten();
+        if let Some(refused) = conditions.find(|it| it.type_ != "Approved") {
+            let why = refused.message.clone().unwrap_or_default();
+            return Err(format!("{name} was refused ({}): {why}", refused.type_));
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+fn request(
+    node: &str,
+    key: &KeyPair,
+) -> std::result::Result<CertificateSigningRequest, rcgen::Error> {
+    let mut parameters = CertificateParams::default();
+    let name = &mut parameters.distinguished_name;
+    name.push(DnType::OrganizationName, AGENT_GROUP);
+    name.push(DnType::CommonName, format!("{AGENT_USER_PREFIX}{node}"));
+    let pem = parameters.serialize_request(key)?.pem()?;
+    Ok(CertificateSigningRequest {
+        metadata: ObjectMeta {
+            generate_name: Some("evenkeel-agent-".to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem.into_bytes()),
+            signer_name: SIGNER.to_owned(),
+            usages: Some(
+                ["digital signature", "client auth"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    })
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}

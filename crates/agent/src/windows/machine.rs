@@ -1,0 +1,231 @@
+//! The machine, as the commands use it: every method may wait for a disk or for the service manager,
+//! and is called from a thread that may.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::windows::{OWN_STATE, STORE};
+use evenkeel_api::services::Services;
+use evenkeel_host::disk::{Disk, Host};
+use evenkeel_host::execute::{Claim, State};
+use evenkeel_host::verify::{self, Finding};
+use evenkeel_host::windows::WindowsHost;
+use evenkeel_host::{Result, observe};
+use evenkeel_plan::desired::{Contents, Desired};
+use evenkeel_plan::entry::Entry;
+use evenkeel_plan::journal::Direction;
+use evenkeel_plan::machine::{self, Plan};
+use evenkeel_plan::place;
+use evenkeel_plan::record::{Owned, Record};
+use evenkeel_plan::resource::Resource;
+use evenkeel_plan::services::{Facts, targets_on};
+use evenkeel_plan::targets::{Part, Targets};
+use serde::{Deserialize, Serialize};
+
+/// A machine with where our state is.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) host: WindowsHost,
+    pub(crate) state: State,
+}
+
+/// What a machine is at.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// The hash of the services it was brought to, once all of them are there.
+    pub(crate) config: Option<String>,
+    pub(crate) awaits_boot: bool,
+    /// What must stand where for it to be so.
+    pub(crate) targets: Targets,
+}
+
+/// What a machine shall be brought to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wish {
+    pub(crate) services: Services,
+    /// Commands with their variables in place, by place; those that are missing here stay as they are.
+    pub(crate) commands: BTreeMap<String, String>,
+    /// The hash to remember, if nothing is missing.
+    pub(crate) hash: Option<String>,
+}
+
+/// What brings a machine to a wish, and what nobody here can bring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) plan: Plan,
+    /// Payload files whose right contents are neither in place nor in the store.
+    pub(crate) missing: Vec<String>,
+}
+
+/// The services ConfigMap that was accepted last, as it is kept on disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) version: String,
+    pub(crate) hash: String,
+    pub(crate) data: BTreeMap<String, String>,
+}
+
+const KEPT: &str = "services";
+const NODE: &str = "node";
+
+fn with_slashes(path: &str) -> String {
+    path.trim_end_matches('\\').replace('\\', "/")
+}
+
+impl Machine {
+    /// The machine this program runs on.
+    pub(crate) fn open() -> Self {
+        Self {
+            host: WindowsHost::live(),
+            state: State::at(&with_slashes(OWN_STATE)).storing_at(&with_slashes(STORE)),
+        }
+    }
+
+    /// Finishes or undoes what an earlier run left in the middle, takes note of a boot, and says
+    /// where that leads.
+    pub(crate) fn settle(&self) -> Result<Standing> {
+        let claim = Claim::take(&self.host, &self.state)?;
+        match claim.resumed() {
+            Some(Direction::Forward) => {
+                tracing::warn!("an update was interrupted; it was finished");
+            }
+            Some(Direction::Back) => {
+                tracing::warn!("an update had failed and was interrupted; it was undone");
+            }
+            None => {}
+        }
+        let boot = self.host.boot_id()?;
+        claim.take_note_of_boot()?;
+        let record = claim.record()?;
+        Ok(Standing {
+            awaits_boot: record.awaits_boot(&boot),
+            targets: record.targets(),
+            config: record.config,
+        })
+    }
+
+    /// What would bring this machine to `wish`.
+    pub(crate) fn way(&self, wish: &Wish) -> Result<Way> {
+        let record = self.state.record(&self.host)?;
+        let mut before = BTreeMap::new();
+        for name in &wish.services.watched {
+            let place = place::variable(name);
+            before.insert(place.clone(), self.host.disk().look(&place)?);
+        }
+        let facts = Facts {
+            commands: wish.commands.clone(),
+            before,
+        };
+        let mut targets = targets_on(&wish.services, &facts, &record);
+        let missing = self.missing(&targets)?;
+        targets.retain(|place, _| !missing.contains_key(place));
+        let plan = self.plan(&targets, &record, wish.hash.clone())?;
+        Ok(Way {
+            plan,
+            missing: missing.into_values().collect(),
+        })
+    }
+
+    fn plan(&self, targets: &Targets, record: &Record, name: Option<String>) -> Result<Plan> {
+        let nothing = Contents::default();
+        let desired = Desired {
+            name: name.or_else(|| record.config.clone()),
+            ..Desired::default()
+        };
+        let seen = observe::look(self.host.disk(), targets, record, &nothing)?;
+        let plan = machine::plan(&desired, targets, &nothing, &seen, record)?;
+        Ok(plan.carried_out_in(self.host.boot_id()?))
+    }
+
+    /// Payload files that are not right and cannot be put right from here, by place.
+    fn missing(&self, targets: &Targets) -> Result<BTreeMap<String, String>> {
+        let mut missing = BTreeMap::new();
+        for (place, target) in targets {
+            if let (Part::Payload(_), Some(hash)) = (&target.part, target.entry.hash())
+                && self.host.disk().look(place)? != target.entry
+                && !self.state.has(&self.host, hash)
+            {
+                let shown = target.resource.to_string();
+                let path = shown.strip_prefix("file ").unwrap_or(&shown);
+                missing.insert(place.clone(), path.to_owned());
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Carries `way` out if it is still what leads to `wish`; `false` if the machine has changed. What
+    /// is kept of the ConfigMap is kept before anything else is done.
+    pub(crate) fn apply(&self, way: &Way, wish: &Wish, kept: &Kept) -> Result<bool> {
+        let claim = Claim::take(&self.host, &self.state)?;
+        let now = self.way(wish)?;
+        if now.plan.steps != way.plan.steps {
+            return Ok(false);
+        }
+        if self.kept()?.as_ref() != Some(kept) {
+            let text = serde_json::to_vec(kept).unwrap_or_default();
+            self.state.keep_note(&self.host, KEPT, &text)?;
+        }
+        claim.apply(&way.plan, &Contents::default(), &mut |_| {})?;
+        Ok(true)
+    }
+
+    /// Takes away what is ours: everything, or services alone. What is `listed`, by name and number, is
+    /// ours too if we do not remember better.
+    pub(crate) fn clear(&self, services_only: bool, listed: &[(String, u32)]) -> Result<Plan> {
+        let claim = Claim::take(&self.host, &self.state)?;
+        let mut record = claim.record()?;
+        for (name, order) in listed {
+            let place = place::service(name);
+            let entry = self.host.disk().look(&place)?;
+            if let Entry::Service(_) = &entry {
+                let owned = Owned {
+                    resource: Resource::Service(name.clone()),
+                    part: Part::Service(*order),
+                    entry,
+                    before: Entry::Absent,
+                };
+                record.owned.entry(place).or_insert(owned);
+            }
+        }
+        let mut targets = record.targets();
+        targets
+            .retain(|_, target| services_only && matches!(target.resource, Resource::Variable(_)));
+        let nothing = Contents::default();
+        let seen = observe::look(self.host.disk(), &targets, &record, &nothing)?;
+        let plan = machine::plan(&Desired::default(), &targets, &nothing, &seen, &record)?;
+        claim.apply(&plan, &nothing, &mut |_| {})?;
+        if !services_only {
+            self.state.forget_note(&self.host, KEPT)?;
+            self.state.forget_note(&self.host, NODE)?;
+        }
+        Ok(plan)
+    }
+
+    /// What is not as `targets` say.
+    pub(crate) fn drift(&self, targets: &Targets) -> Vec<Finding> {
+        verify::verify(&self.host, targets, &Contents::default())
+    }
+
+    /// The services ConfigMap that was accepted last.
+    pub(crate) fn kept(&self) -> Result<Option<Kept>> {
+        let note = self.state.note(&self.host, KEPT)?;
+        // A note that cannot be read is as good as none: the cluster has it.
+        Ok(note.and_then(|text| serde_json::from_slice(&text).ok()))
+    }
+
+    /// The name of this machine's Node, as it was found.
+    pub(crate) fn node_name(&self) -> Result<Option<String>> {
+        let note = self.state.note(&self.host, NODE)?;
+        Ok(note.and_then(|text| String::from_utf8(text).ok()))
+    }
+
+    /// Remembers the name of this machine's Node.
+    pub(crate) fn remember_node(&self, name: &str) -> Result<()> {
+        let _claim = Claim::take(&self.host, &self.state)?;
+        self.state.keep_note(&self.host, NODE, name.as_bytes())
+    }
+
+    /// Boots the machine anew.
+    pub(crate) fn reboot(&self) -> Result<()> {
+        self.host.reboot()
+    }
+}

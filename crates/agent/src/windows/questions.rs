@@ -1,0 +1,152 @@
+//! What the operator asks of a machine, answered as JSON on standard output.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use evenkeel_api::names::windows::{AGENT_SERVICE, LOGS};
+use evenkeel_daemon::{Error, Result};
+use evenkeel_host::disk::{Disk, Host};
+use evenkeel_host::windows::{about, trust};
+use evenkeel_plan::entry::{Activity, Entry, ServiceEntry, Start};
+use evenkeel_plan::{place, services};
+use serde_json::json;
+
+use super::arguments::{ServiceCommand, TrustCommand};
+use super::machine::Machine;
+use super::{answer, host_error, login};
+
+pub(crate) fn inspect() -> Result<()> {
+    let look = || -> evenkeel_host::Result<serde_json::Value> {
+        let machine = Machine::open();
+        let (product, build) = about::windows_version()?;
+        let kept = machine.kept()?;
+        Ok(json!({
+            "hostName": about::computer_name()?,
+            "addresses": about::addresses()?,
+            "windows": { "product": product, "build": build },
+            "agent": env!("CARGO_PKG_VERSION"),
+            "node": machine.node_name()?,
+            "services": machine.host.tagged_services()?,
+            "version": kept.as_ref().map(|it| &it.version),
+            "hash": kept.as_ref().map(|it| &it.hash),
+        }))
+    };
+    answer(&look().map_err(|error| host_error(&error))?)
+}
+
+pub(crate) fn checksums(paths: &[String]) -> Result<()> {
+    let machine = Machine::open();
+    let mut sums = BTreeMap::new();
+    for path in paths {
+        let sum = match machine.host.checksum(path) {
+            Ok(hash) => Some(hash.to_string()),
+            Err(_) if !Path::new(path).exists() => None,
+            Err(error) => return Err(host_error(&error)),
+        };
+        sums.insert(path, sum);
+    }
+    answer(&json!(sums))
+}
+
+pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
+    match command {
+        TrustCommand::List => {
+            let roots = trust::roots().map_err(|error| host_error(&error))?;
+            let roots: Vec<_> = roots
+                .iter()
+                .map(|root| json!({ "sha256": root.fingerprint.to_string(), "ours": root.is_ours() }))
+                .collect();
+            answer(&json!(roots))
+        }
+        TrustCommand::Sync { file } => {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| Error::work(format!("cannot read {}: {error}", file.display())))?;
+            let certificates = certificates(&text)
+                .map_err(|why| Error::work(format!("{}: {why}", file.display())))?;
+            let synced = trust::sync(&certificates).map_err(|error| host_error(&error))?;
+            let words = |hashes: &[evenkeel_plan::entry::Hash]| -> Vec<String> {
+                hashes.iter().map(ToString::to_string).collect()
+            };
+            answer(&json!({ "added": words(&synced.added), "removed": words(&synced.removed) }))
+        }
+    }
+}
+
+/// The certificates of a PEM text. One without any is refused: it would take all of ours away.
+fn certificates(text: &str) -> std::result::Result<Vec<Vec<u8>>, String> {
+    use base64::Engine;
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
+    let mut certificates = Vec::new();
+    for (at, block) in (1..).zip(text.split(BEGIN).skip(1)) {
+        let (body, _) = block
+            .split_once(END)
+            .ok_or_else(|| format!("certificate {at} has no end"))?;
+        let digits: String = body.split_whitespace().collect();
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(digits)
+            .map_err(|error| format!("certificate {at} is no base64: {error}"))?;
+        certificates.push(bytes);
+    }
+    if certificates.is_empty() {
+        return Err("it has no certificate: give a PEM file with at least one".to_owned());
+    }
+    Ok(certificates)
+}
+
+pub(crate) fn service(command: &ServiceCommand) -> Result<()> {
+    let machine = Machine::open();
+    let entry = match command {
+        ServiceCommand::Remove => Entry::Absent,
+        ServiceCommand::Install { namespace } => {
+            let program = std::env::current_exe()
+                .map_err(|error| Error::work(format!("where is this program? {error}")))?;
+            Entry::Service(ServiceEntry {
+                command: format!(
+                    r#""{}" controller --windows-service --namespace {namespace} --kubeconfig "{}" --log-file "{LOGS}agent.log""#,
+                    program.display(),
+                    login::file().display(),
+                ),
+                start: Start::Automatic,
+                description: services::description(AGENT_SERVICE),
+                account: services::ACCOUNT.to_owned(),
+                activity: Activity::Running,
+                ..ServiceEntry::default()
+            })
+        }
+    };
+    let place = place::service(AGENT_SERVICE);
+    let disk = machine.host.disk();
+    disk.put(&place, &entry)
+        .map_err(|error| host_error(&error))?;
+    let seen = disk.look(&place).map_err(|error| host_error(&error))?;
+    match seen.differs_from(&entry) {
+        None => answer(&json!({ "service": AGENT_SERVICE })),
+        Some(why) => Err(Error::work(format!("service {AGENT_SERVICE}: {why}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_has_certificates_or_is_refused() {
+        let one = "# a comment\n-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n";
+        assert_eq!(
+            certificates(&one.repeat(2)).unwrap(),
+            [[0, 1, 2], [0, 1, 2]]
+        );
+        for (text, words) in [
+            ("", "no certificate"),
+            ("-----BEGIN CERTIFICATE-----\nAAEC", "no end"),
+            (
+                "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----",
+                "no base64",
+            ),
+        ] {
+            let said = certificates(text).unwrap_err();
+            assert!(said.contains(words), "{said}");
+        }
+    }
+}

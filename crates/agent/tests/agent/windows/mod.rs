@@ -1,0 +1,139 @@
+//! What a Windows node's agent promises, tried on a real control plane and an instance with a real
+//! Service Control Manager, registry and trust store, with the privileges that we ship.
+
+mod scene;
+
+use std::time::SystemTime;
+
+use evenkeel_testbed::{Doing, Result};
+use serde_json::json;
+
+use self::scene::{AGENT, BOOT, ENVIRONMENT, RUNTIME_SERVES_AFTER, SOON, Scene, hash_of};
+
+const VERSION: &str = "windowsmachineconfig.openshift.io/version";
+const CURRENT: &str = "evenkeel.dev/current-services";
+const ASKED: &str = "machineconfiguration.openshift.io/desiredDrain";
+const ANSWERED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+const SERVICES: &str = r"HKLM\SYSTEM\CurrentControlSet\Services";
+
+/// Covers H21, H22, H27.
+#[test]
+fn a_machine_becomes_a_node_runs_what_it_was_told_and_keeps_it_running() -> Result<()> {
+    let Some(scene) = Scene::start("win-life")? else {
+        return Ok(());
+    };
+    let instance = &scene.instance;
+    let hash = scene.publish(&scene.data("", &json!([]))?)?;
+
+    let said = scene.bootstrap()?;
+    assert!(
+        said.contains(&format!(r#""node":"{}""#, scene.name)),
+        "{said}"
+    );
+    for bootstrap in ["containerd", "kubelet"] {
+        assert_eq!(scene.state(bootstrap), "Running", "{said}");
+    }
+    assert_ne!(scene.state("network"), "Running");
+    let node = scene.node()?;
+    assert_eq!(node["spec"]["unschedulable"], true);
+    assert_eq!(
+        node["metadata"]["annotations"]["evenkeel.dev/cordoned-by"],
+        "agent"
+    );
+
+    instance.ask(&[AGENT, "service", "install"])?;
+    scene.until_runs("evenkeel-agent", SOON)?;
+    // It applies only what it was told, by name and by hash.
+    scene.tell("0000")?;
+    scene.until_told("ServicesUnexpected", "0000")?;
+    assert_ne!(scene.state("network"), "Running");
+    scene.tell(&hash)?;
+    scene.until_annotation(CURRENT, &hash, SOON)?;
+    assert_eq!(
+        scene.annotation(VERSION)?.as_deref(),
+        Some(scene.version.as_str())
+    );
+    let node = scene.node()?;
+    assert_eq!(node["spec"]["unschedulable"], serde_json::Value::Null);
+    assert_eq!(
+        node["metadata"]["annotations"]["evenkeel.dev/cordoned-by"],
+        serde_json::Value::Null
+    );
+    scene.until_runs("network", SOON)?;
+    let command = scene.value(&format!(r"{SERVICES}\network"), "ImagePath")?;
+    let filled = format!("--node {} --ip {}", scene.name, instance.address());
+    assert!(command.is_some_and(|it| it.contains(&filled)));
+
+    // Somebody stops a service: it runs again, and the Event says what differed.
+    instance.ask(&["windows-probe", "service", "stop", "network"])?;
+    scene.until_told("DriftHealed", "service network: is stopped")?;
+    scene.until_runs("network", SOON)
+}
+
+/// Covers H20, H23, H31.
+#[test]
+fn variables_wait_for_the_drain_and_are_there_after_the_boot() -> Result<()> {
+    let Some(mut scene) = Scene::start("win-proxy")? else {
+        return Ok(());
+    };
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    let proxies = json!([
+        variable("HTTP_PROXY", "http://one"),
+        variable("NO_PROXY", "here")
+    ]);
+    let first = scene.publish(&scene.data("", &proxies)?)?;
+    let boot = scene.instance.boot_id()?;
+    let start = SystemTime::now();
+    let said = scene.bootstrap()?;
+    assert_eq!(
+        scene.value(ENVIRONMENT, "HTTP_PROXY")?.as_deref(),
+        Some("http://one")
+    );
+    assert_eq!(scene.instance.boot_id()?, boot);
+    assert_eq!(
+        ["containerd", "kubelet"].map(|name| scene.state(name)),
+        ["Running"; 2],
+        "{said}"
+    );
+    assert_ne!(scene.state("network"), "Running");
+    // The kubelet writes down its arguments when it starts, the runtime serves only some time after.
+    let started = scene.instance.path(r"C:\k\kubelet-double.json")?;
+    let started = started.metadata().and_then(|it| it.modified());
+    let waited = started
+        .doing(|| "the kubelet has not run")?
+        .duration_since(start);
+    assert!(waited.is_ok_and(|it| it >= RUNTIME_SERVES_AFTER), "{said}");
+
+    // Nobody was let on it yet, so the boot that the variables need takes no leave.
+    scene.instance.ask(&[AGENT, "service", "install"])?;
+    scene.instance.until_rebooted(&boot)?;
+    assert_eq!(scene.node()?["spec"]["unschedulable"], true);
+    scene.tell(&first)?;
+    scene.until_annotation(CURRENT, &first, BOOT)?;
+    assert_eq!(scene.annotation(ASKED)?, None);
+
+    // One changes and one goes. The node is told before the ConfigMap is there.
+    let data = scene.data("--second", &json!([variable("HTTP_PROXY", "http://two")]))?;
+    let second = hash_of(&data)?;
+    let boot = scene.instance.boot_id()?;
+    scene.tell(&second)?;
+    scene.until_told("ServicesUnexpected", &second)?;
+    scene.publish(&data)?;
+    scene.until_annotation(ASKED, &format!("drain-{second}"), SOON)?;
+    assert_eq!(
+        scene.value(ENVIRONMENT, "HTTP_PROXY")?.as_deref(),
+        Some("http://one")
+    );
+    let answer = format!("{ANSWERED}=drain-{second}");
+    scene.kubectl(&["annotate", "node", &scene.name, "--overwrite", &answer])?;
+    scene.instance.until_rebooted(&boot)?;
+    scene.until_annotation(CURRENT, &second, BOOT)?;
+    assert_eq!(scene.annotation(ASKED)?, Some(format!("uncordon-{second}")));
+    scene.until_runs("network", SOON)?;
+    let path = scene.instance.path(r"C:\k\network.json")?;
+    let recorded = std::fs::read_to_string(path).doing(|| "network has not run")?;
+    let recorded: serde_json::Value = serde_json::from_str(&recorded).doing(|| "no JSON")?;
+    assert_eq!(recorded["environment"]["HTTP_PROXY"], "http://two");
+    assert_eq!(recorded["environment"]["NO_PROXY"], serde_json::Value::Null);
+    Ok(())
+}

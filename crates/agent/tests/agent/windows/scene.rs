@@ -1,0 +1,335 @@
+//! A Windows instance with the agent on it, and its cluster with what `deploy/` says of agents. The
+//! administrator's login is for the scene alone.
+
+use std::collections::BTreeMap;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use evenkeel_api::services::Services;
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::network::GATEWAY;
+use evenkeel_testbed::wait::{Look, until};
+use evenkeel_testbed::windows_instance::{WindowsInstance, windows_program, windows_programs};
+use evenkeel_testbed::{Doing, Error, Result, need};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::scene::cluster;
+
+pub(crate) const AGENT: &str = r"C:\k\evenkeel-agent.exe";
+pub(crate) const ENVIRONMENT: &str =
+    r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
+const NAMESPACE: &str = "evenkeel";
+/// How long what takes no boot may take on a busy machine, where no test measures it.
+pub(crate) const SOON: Duration = Duration::from_mins(1);
+/// How long the runtime takes from its start until it serves.
+pub(crate) const RUNTIME_SERVES_AFTER: Duration = Duration::from_secs(4);
+/// How long a boot may take.
+pub(crate) const BOOT: Duration = Duration::from_mins(3);
+
+pub(crate) struct Scene {
+    pub(crate) instance: WindowsInstance,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    cluster: &'static ControlPlane,
+}
+
+impl Scene {
+    /// An instance with the payload on it; nothing if this machine cannot have one.
+    pub(crate) fn start(name: &str) -> Result<Option<Self>> {
+        if need::skip(&WindowsInstance::NEEDS)? || need::skip(ControlPlane::NEEDS)? {
+            return Ok(None);
+        }
+        let cluster = cluster()?;
+        let instance = WindowsInstance::boot(name)?;
+        let doubles = ["containerd-double", "kubelet-double", "service-double"];
+        for (double, program) in doubles
+            .iter()
+            .zip(windows_programs("evenkeel-testbed", &doubles)?)
+        {
+            instance.install(&program, &format!(r"C:\k\{double}.exe"))?;
+        }
+        instance.install(&windows_program("evenkeel-agent", "evenkeel-agent")?, AGENT)?;
+        let at = GATEWAY.to_string();
+        cluster
+            .kubeconfig_for_node(name)?
+            .at(&at)
+            .write(&instance.path(r"C:\k\kubelet.kubeconfig")?)?;
+        cluster
+            .kubeconfig_for_service_account(NAMESPACE, "evenkeel-agent")?
+            .at(&at)
+            .write(&instance.path(r"C:\k\login")?)?;
+        let digest = Sha256::digest(name);
+        let commit: String = digest
+            .iter()
+            .take(4)
+            .map(|it| format!("{it:02x}"))
+            .collect();
+        Ok(Some(Self {
+            version: format!("1.2.3-{commit}"),
+            name: name.to_owned(),
+            instance,
+            cluster,
+        }))
+    }
+
+    /// The data of a services ConfigMap with a runtime, a kubelet and one more service.
+    pub(crate) fn data(&self, extra: &str, variables: &Value) -> Result<BTreeMap<String, String>> {
+        let address = self.instance.address();
+        let name = &self.name;
+        let services = json!([
+            {
+                "name": "containerd", "bootstrap": true, "priority": 0,
+                "command": format!(
+                    r"C:\k\containerd-double.exe --delay-ms {}",
+                    RUNTIME_SERVES_AFTER.as_millis()
+                ),
+            },
+            {
+                "name": "kubelet", "bootstrap": true, "priority": 1, "dependencies": ["containerd"],
+                "command": format!(
+                    r"C:\k\kubelet-double.exe --kubeconfig=C:\k\kubelet.kubeconfig --node-ip={address} --hostname-override={name}"
+                ),
+            },
+            {
+                "name": "network", "bootstrap": false, "priority": 2, "dependencies": ["kubelet"],
+                "command": format!(r"C:\k\service-double.exe --record C:\k\network.json --node NODE_NAME --ip NODE_IP {extra}"),
+                "nodeVariablesinCommand": [
+                    {"name": "NODE_NAME", "jsonPathNodeObject": "metadata.name"},
+                    {"name": "NODE_IP", "jsonPathNodeObject": r#"{.status.addresses[?(@.type=="InternalIP")].address}"#},
+                ],
+            },
+        ]);
+        let program = self.instance.path(r"C:\k\service-double.exe")?;
+        let bytes = std::fs::read(program).doing(|| "cannot read the payload")?;
+        let checksum = format!("{:x}", Sha256::digest(bytes));
+        let files = json!([{ "path": r"C:\k\service-double.exe", "checksum": checksum }]);
+        Ok([
+            ("services", services),
+            ("files", files),
+            ("environmentVars", variables.clone()),
+            (
+                "watchedEnvironmentVars",
+                json!([{"name": "EK_WATCHED"}, {"name": "EK_ABSENT"}]),
+            ),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_string()))
+        .into())
+    }
+
+    /// Makes the services ConfigMap of this scene's version anew, and says its hash.
+    pub(crate) fn publish(&self, data: &BTreeMap<String, String>) -> Result<String> {
+        let name = format!("services-{}", self.version.replace('.', "-"));
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": data,
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"evenkeel.dev/services": "true"}},
+        });
+        let file = self.instance.folder().join("services.json");
+        std::fs::write(&file, object.to_string()).doing(|| "cannot write the ConfigMap")?;
+        self.kubectl(&[
+            "delete",
+            "configmap",
+            &name,
+            "-n",
+            NAMESPACE,
+            "--ignore-not-found",
+        ])?;
+        self.kubectl(&["create", "-f", &file.display().to_string()])?;
+        hash_of(data)
+    }
+
+    /// Tells the node what to run, as the operator does.
+    pub(crate) fn tell(&self, hash: &str) -> Result<()> {
+        let version = format!(
+            "windowsmachineconfig.openshift.io/desired-version={}",
+            self.version
+        );
+        let services = format!("evenkeel.dev/desired-services={hash}");
+        let words = [
+            "annotate",
+            "node",
+            &self.name,
+            "--overwrite",
+            &version,
+            &services,
+        ];
+        self.kubectl(&words).map(|_| ())
+    }
+
+    pub(crate) fn kubectl(&self, words: &[&str]) -> Result<String> {
+        self.cluster.kubectl(words)
+    }
+
+    /// The Node; null if there is none.
+    pub(crate) fn node(&self) -> Result<Value> {
+        let words = [
+            "get",
+            "node",
+            &self.name,
+            "--ignore-not-found",
+            "-o",
+            "json",
+        ];
+        let text = self.kubectl(&words)?;
+        if text.trim().is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_str(&text).doing(|| "no such node")
+    }
+
+    pub(crate) fn annotation(&self, name: &str) -> Result<Option<String>> {
+        let node = self.node()?;
+        let value = &node["metadata"]["annotations"][name];
+        Ok(value.as_str().map(str::to_owned))
+    }
+
+    pub(crate) fn until_annotation(&self, name: &str, wanted: &str, limit: Duration) -> Result<()> {
+        let found = until(&format!("{name} to be {wanted}"), limit, || {
+            let seen = self.annotation(name)?;
+            Ok(match seen {
+                Some(value) if value == wanted => Look::Found(()),
+                other => Look::NotYet(format!("{other:?}")),
+            })
+        });
+        found.map_err(|error| Error::failed(format!("{error}\n{}", self.log())))
+    }
+
+    /// Runs `bootstrap` as the operator does, and approves what it asks for.
+    pub(crate) fn bootstrap(&self) -> Result<String> {
+        let words = [
+            AGENT,
+            "bootstrap",
+            "--desired-version",
+            &self.version,
+            "--kubeconfig",
+            r"C:\k\login",
+        ];
+        let mut command = self.instance.command(&words)?;
+        let log = self.instance.folder().join("bootstrap.log");
+        let file = std::fs::File::create(&log).doing(|| "cannot make a log")?;
+        let errors = file.try_clone().doing(|| "cannot make a log")?;
+        let child = command.stdout(file).stderr(errors).spawn();
+        let mut child = Ended(child.doing(|| "cannot run the agent")?);
+        let said = || std::fs::read_to_string(&log).unwrap_or_default();
+        let start = Instant::now();
+        loop {
+            if let Some(status) = child.0.try_wait().doing(|| "no such program")? {
+                if status.success() {
+                    return Ok(said());
+                }
+                return Err(Error::failed(format!(
+                    "bootstrap ended with {status}: {}",
+                    said()
+                )));
+            }
+            if start.elapsed() > BOOT {
+                return Err(Error::failed(format!(
+                    "bootstrap takes too long: {}",
+                    said()
+                )));
+            }
+            self.approve()?;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    /// As the operator will: the agent's account asks for the login of an agent.
+    fn approve(&self) -> Result<()> {
+        let text = self.kubectl(&["get", "csr", "-o", "json"])?;
+        let list: Value = serde_json::from_str(&text).doing(|| "no requests")?;
+        for request in list["items"].as_array().into_iter().flatten() {
+            let is_ours = request["spec"]["username"]
+                == "system:serviceaccount:evenkeel:evenkeel-agent"
+                && request["spec"]["signerName"] == "kubernetes.io/kube-apiserver-client"
+                && request["status"]["conditions"].is_null();
+            if let (true, Some(name)) = (is_ours, request["metadata"]["name"].as_str()) {
+                self.kubectl(&["certificate", "approve", name])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The state of a service, as the manager says.
+    pub(crate) fn state(&self, service: &str) -> String {
+        let asked = self
+            .instance
+            .ask(&["windows-probe", "service", "state", service]);
+        asked.unwrap_or_else(|error| error.to_string())
+    }
+
+    pub(crate) fn until_runs(&self, service: &str, limit: Duration) -> Result<()> {
+        let found = until(&format!("service {service} to run"), limit, || {
+            Ok(match self.state(service) {
+                state if state == "Running" => Look::Found(()),
+                other => Look::NotYet(other),
+            })
+        });
+        found.map_err(|error| Error::failed(format!("{error}\n{}", self.log())))
+    }
+
+    /// A value of a service in the registry.
+    pub(crate) fn value(&self, key: &str, name: &str) -> Result<Option<String>> {
+        let output = self.instance.run(&["reg.exe", "query", key, "/v", name])?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.trim().starts_with(name));
+        let value = line.and_then(|line| line.split("REG_SZ").nth(1));
+        Ok(value.map(|it| it.trim().to_owned()))
+    }
+
+    /// Waits until an Event of the Node has this reason and these words.
+    pub(crate) fn until_told(&self, reason: &str, words: &str) -> Result<String> {
+        let field = format!("regarding.name={}", self.name);
+        let what = format!("an Event {reason} with {words:?}");
+        until(&what, SOON, || {
+            let text = self.kubectl(&[
+                "get",
+                "events.v1.events.k8s.io",
+                "-A",
+                "--field-selector",
+                &field,
+                "-o",
+                "json",
+            ])?;
+            let list: Value = serde_json::from_str(&text).doing(|| "no events")?;
+            let notes: Vec<(String, String)> = list["items"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|it| {
+                    let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
+                    (text("reason"), text("note"))
+                })
+                .collect();
+            let found = notes
+                .iter()
+                .find(|(of, note)| of == reason && note.contains(words));
+            Ok(match found {
+                Some((_, note)) => Look::Found(note.clone()),
+                None => Look::NotYet(format!("{notes:#?}")),
+            })
+        })
+    }
+
+    pub(crate) fn log(&self) -> String {
+        let path = self.instance.path(r"C:\var\log\evenkeel\agent.log");
+        let text = path.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        text.unwrap_or_default()
+    }
+}
+
+/// What a node is told of these contents.
+pub(crate) fn hash_of(data: &BTreeMap<String, String>) -> Result<String> {
+    let read = Services::from_data("the services", data);
+    let (services, _) = read.map_err(|problems| Error::failed(problems.to_string()))?;
+    Ok(services.hash())
+}
+
+/// A program that ends with its owner.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
