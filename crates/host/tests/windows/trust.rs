@@ -1,6 +1,6 @@
 //! The trust store: what is ours comes and goes, what was there before us stays.
 
-use evenkeel_host::windows::trust::{roots, sync};
+use evenkeel_host::windows::trust::{Root, roots, sync};
 use evenkeel_plan::entry::Hash;
 
 fn certificate(name: &str) -> Vec<u8> {
@@ -16,7 +16,7 @@ fn ours_are_exactly_those_that_were_given_and_theirs_stay() {
     let (first, second) = (Hash::of(&one), Hash::of(&two));
     let ours = || -> Vec<Hash> {
         let all = roots().unwrap().into_iter();
-        all.filter(|root| root.is_ours())
+        all.filter(Root::is_ours)
             .map(|root| root.fingerprint)
             .collect()
     };

@@ -59,12 +59,9 @@ impl Scene {
             .kubeconfig_for_service_account(NAMESPACE, "evenkeel-agent")?
             .at(&at)
             .write(&instance.path(r"C:\k\login")?)?;
-        let digest = Sha256::digest(name);
-        let commit: String = digest
-            .iter()
-            .take(4)
-            .map(|it| format!("{it:02x}"))
-            .collect();
+        // A version of its own for each test, so that their ConfigMaps do not meet.
+        let mut commit = format!("{:x}", Sha256::digest(name));
+        commit.truncate(8);
         Ok(Some(Self {
             version: format!("1.2.3-{commit}"),
             name: name.to_owned(),
