@@ -15,6 +15,7 @@ pub mod linux_node;
 pub mod machine;
 pub mod node;
 pub mod os;
+pub mod phase;
 pub mod place;
 pub mod pool;
 pub mod problem;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::names::{annotation, cordon};
 
-use crate::linux_node::{Drain, Phase};
 use crate::node::Change;
+use crate::phase::{Drain, Phase};
 
 /// The services that a node is to run: their version, and the hash of their contents.
 #[derive(Debug, Clone, PartialEq, Eq)]

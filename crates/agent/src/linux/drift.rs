@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_host::verify::Finding;
 use evenkeel_host::watch::Event;
-use evenkeel_plan::linux_node::OnDrift;
+use evenkeel_plan::phase::OnDrift;
 
 use super::tidings::Tiding;
 

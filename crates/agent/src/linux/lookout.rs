@@ -9,7 +9,7 @@ use evenkeel_api::names::linux::FORCE_FILE;
 use evenkeel_host::linux::{Stopper, Watcher};
 use evenkeel_host::watch::{Event, Heard, Look, Monitor, Source};
 use evenkeel_host::{Error, Result, memory};
-use evenkeel_plan::linux_node::OnDrift;
+use evenkeel_plan::phase::OnDrift;
 use evenkeel_plan::targets::Targets;
 use tokio::sync::mpsc::UnboundedSender;
 

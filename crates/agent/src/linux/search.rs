@@ -6,7 +6,7 @@ use std::sync::Arc;
 use evenkeel_api::Problems;
 use evenkeel_api::document::{self, Document};
 use evenkeel_plan::desired::Desired;
-use evenkeel_plan::linux_node::Reason;
+use evenkeel_plan::phase::Reason;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 

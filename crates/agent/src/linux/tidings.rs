@@ -3,7 +3,7 @@
 use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
-use evenkeel_plan::linux_node::{Phase, Reason};
+use evenkeel_plan::phase::{Phase, Reason};
 use k8s_openapi::api::core::v1::ObjectReference;
 
 /// Something worth telling.

@@ -11,8 +11,9 @@ use evenkeel_daemon::{Check, Events, Heartbeat};
 use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
 use evenkeel_host::{Error, memory};
-use evenkeel_plan::linux_node::{Drain, Failed, OnDrift, Phase, Reason, Report, Sight, Wanted};
+use evenkeel_plan::linux_node::Report;
 use evenkeel_plan::machine::Plan;
+use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::cluster::{Cluster, OwnNode};

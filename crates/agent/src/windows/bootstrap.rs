@@ -58,8 +58,7 @@ pub(crate) async fn bootstrap(
         .map_err(|reason| Error::work(reason.text))?
         .map_err(|error| host_error(&error))?;
     login::obtain(&client, bootstrap_login, &node).await?;
-    let config = evenkeel_daemon::kubeconfig(Some(&login::file())).await?;
-    let own = evenkeel_daemon::connect(config, daemon.program(), daemon.metrics())?;
+    let own = login::client(daemon).await?;
     hold(&Cluster::new(own, &namespace, &node)).await?;
     answer(&serde_json::json!({ "node": node, "version": arguments.desired_version.to_string() }))
 }

@@ -1,6 +1,7 @@
 //! Takes away what is ours from a machine, and its Node last. Run again after a crash, it goes on.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_api::names::windows::AGENT_SERVICE;
@@ -20,11 +21,14 @@ use super::{answer, host_error, login};
 /// How long the Node is looked for if nobody remembers its name.
 const LOOK: Duration = Duration::from_secs(5);
 
-pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Result<()> {
+pub(crate) async fn cleanup(
+    daemon: &Daemon,
+    login: Option<&Path>,
+    arguments: CleanupArguments,
+) -> Result<()> {
     let listed = listed(&daemon.client(), &arguments.namespace).await?;
     let upgrade = arguments.upgrade;
-    let clear = move || -> evenkeel_host::Result<(Option<String>, Vec<String>)> {
-        let machine = Machine::open();
+    let clear = move |machine: &Machine| {
         machine.settle()?;
         let node = machine.node_name()?;
         let mut listed = listed;
@@ -39,12 +43,9 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
             trust::sync(&[])?;
         }
         let gone = plan.changes.iter().map(|it| it.resource.to_string());
-        Ok((node, gone.collect()))
+        Ok((node, gone.collect::<Vec<_>>()))
     };
-    let (node, gone) = blocking(clear)
-        .await
-        .map_err(|reason| Error::work(reason.text))?
-        .map_err(|error| host_error(&error))?;
+    let (node, gone) = on_machine(clear).await?;
     if upgrade {
         return answer(&serde_json::json!({ "removed": gone, "node": null }));
     }
@@ -53,38 +54,37 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
         None => own_node(&daemon.client(), LOOK).await.ok(),
     };
     if let Some(node) = &node {
-        let client = own_client(daemon).await?;
+        let client = own_client(daemon, login, node).await?;
         let cluster = Cluster::new(client, &arguments.namespace, node);
         cluster.delete_node().await.map_err(Error::work)?;
     }
-    match std::fs::remove_file(login::file()) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(Error::work(format!(
-                "cannot remove {}: {error}",
-                login::file().display()
-            )));
-        }
-        _ => {}
-    }
+    on_machine(Machine::forget).await?;
     answer(&serde_json::json!({ "removed": gone, "node": node }))
 }
 
-/// The agent's own login if there is one: only that may delete the Node.
-async fn own_client(daemon: &Daemon) -> Result<Client> {
-    if !login::file().exists() {
-        return Ok(daemon.client());
+/// The agent's own login, which alone may delete the Node; one that is not there is asked for.
+async fn own_client(daemon: &Daemon, login: Option<&Path>, node: &str) -> Result<Client> {
+    if !on_machine(Machine::has_login).await? {
+        let Some(login) = login else {
+            return Ok(daemon.client());
+        };
+        login::obtain(&daemon.client(), login, node).await?;
     }
-    let config = evenkeel_daemon::kubeconfig(Some(&login::file())).await?;
-    evenkeel_daemon::connect(config, daemon.program(), daemon.metrics())
+    login::client(daemon).await
+}
+
+async fn on_machine<T: Send + 'static>(
+    work: impl FnOnce(&Machine) -> evenkeel_host::Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = blocking(move || work(&Machine::open())).await;
+    done.map_err(|reason| Error::work(reason.text))?
+        .map_err(|error| host_error(&error))
 }
 
 /// The services that a ConfigMap lists, with their number in the order of creation, by name in small
 /// letters: of the one that is kept, else of that version's, else of the newest.
 async fn listed(client: &Client, namespace: &str) -> Result<BTreeMap<String, (String, u32)>> {
-    let kept = blocking(|| Machine::open().kept())
-        .await
-        .map_err(|reason| Error::work(reason.text))?
-        .map_err(|error| host_error(&error))?;
+    let kept = on_machine(Machine::kept).await?;
     let data = match kept {
         Some(kept) => Some(kept.data),
         None => newest(client, namespace).await?,

@@ -1,11 +1,10 @@
 //! The agent's own login: a certificate for this node, asked for with a login that may not do more.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
-use evenkeel_api::names::windows::OWN_STATE;
-use evenkeel_daemon::{Error, Result};
+use evenkeel_daemon::{Daemon, Error, Result};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestSpec,
@@ -16,15 +15,13 @@ use kube::config::{AuthInfo, Kubeconfig, NamedAuthInfo};
 use kube::{Api, Client, ResourceExt};
 use rcgen::{CertificateParams, DnType, KeyPair};
 
+use super::machine::Machine;
+use super::worker::blocking;
+
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// How long an approval and the signature may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-
-/// Where the login is kept.
-pub(crate) fn file() -> PathBuf {
-    Path::new(OWN_STATE).join("kubeconfig")
-}
 
 /// Gets a certificate as the agent of `node` with the login of `bootstrap`, and keeps the login it
 /// gives.
@@ -59,10 +56,16 @@ pub(crate) async fn obtain(client: &Client, bootstrap: &Path, node: &str) -> Res
         auth_info: Some(auth),
         ..NamedAuthInfo::default()
     }];
-    let text = serde_json::to_string(&login).map_err(|error| failed(error.to_string()))?;
-    // The folder is private, and so is what is in it.
-    std::fs::write(file(), text)
-        .map_err(|error| failed(format!("cannot write {}: {error}", file().display())))
+    let text = serde_json::to_vec(&login).map_err(|error| failed(error.to_string()))?;
+    let kept = blocking(move || Machine::open().keep_login(&text)).await;
+    kept.map_err(|reason| failed(reason.text))?
+        .map_err(|error| failed(error.with_causes()))
+}
+
+/// A client with the login that was kept.
+pub(crate) async fn client(daemon: &Daemon) -> Result<Client> {
+    let config = evenkeel_daemon::kubeconfig(Some(&Machine::login_file())).await?;
+    evenkeel_daemon::connect(config, daemon.program(), daemon.metrics())
 }
 
 async fn signed(

@@ -2,6 +2,7 @@
 //! and is called from a thread that may.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use evenkeel_api::names::windows::{OWN_STATE, STORE};
 use evenkeel_api::services::Services;
@@ -66,6 +67,7 @@ pub(crate) struct Kept {
 
 const KEPT: &str = "services";
 const NODE: &str = "node";
+const LOGIN: &str = "kubeconfig";
 
 fn with_slashes(path: &str) -> String {
     path.trim_end_matches('\\').replace('\\', "/")
@@ -193,11 +195,16 @@ impl Machine {
         let seen = observe::look(self.host.disk(), &targets, &record, &nothing)?;
         let plan = machine::plan(&Desired::default(), &targets, &nothing, &seen, &record)?;
         claim.apply(&plan, &nothing, &mut |_| {})?;
-        if !services_only {
-            self.state.forget_note(&self.host, KEPT)?;
-            self.state.forget_note(&self.host, NODE)?;
-        }
         Ok(plan)
+    }
+
+    /// Forgets which node this was, last of all: until then a cleanup can be taken up again.
+    pub(crate) fn forget(&self) -> Result<()> {
+        let _claim = Claim::take(&self.host, &self.state)?;
+        for note in [KEPT, NODE, LOGIN] {
+            self.state.forget_note(&self.host, note)?;
+        }
+        Ok(())
     }
 
     /// What is not as `targets` say.
@@ -222,6 +229,22 @@ impl Machine {
     pub(crate) fn remember_node(&self, name: &str) -> Result<()> {
         let _claim = Claim::take(&self.host, &self.state)?;
         self.state.keep_note(&self.host, NODE, name.as_bytes())
+    }
+
+    /// Where the agent's own login is kept, for whoever reads such a file.
+    pub(crate) fn login_file() -> PathBuf {
+        Path::new(OWN_STATE).join(LOGIN)
+    }
+
+    /// Whether the agent has a login of its own.
+    pub(crate) fn has_login(&self) -> Result<bool> {
+        Ok(self.state.note(&self.host, LOGIN)?.is_some())
+    }
+
+    /// Keeps the agent's own login. The folder is private, and so is what is in it.
+    pub(crate) fn keep_login(&self, text: &[u8]) -> Result<()> {
+        let _claim = Claim::take(&self.host, &self.state)?;
+        self.state.keep_note(&self.host, LOGIN, text)
     }
 
     /// Boots the machine anew.

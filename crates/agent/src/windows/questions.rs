@@ -1,7 +1,6 @@
 //! What the operator asks of a machine, answered as JSON on standard output.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use evenkeel_api::names::windows::{AGENT_SERVICE, LOGS};
 use evenkeel_daemon::{Error, Result};
@@ -13,7 +12,7 @@ use serde_json::json;
 
 use super::arguments::{ServiceCommand, TrustCommand};
 use super::machine::Machine;
-use super::{answer, host_error, login};
+use super::{answer, host_error};
 
 pub(crate) fn inspect() -> Result<()> {
     let look = || -> evenkeel_host::Result<serde_json::Value> {
@@ -38,11 +37,9 @@ pub(crate) fn checksums(paths: &[String]) -> Result<()> {
     let machine = Machine::open();
     let mut sums = BTreeMap::new();
     for path in paths {
-        let sum = match machine.host.checksum(path) {
-            Ok(hash) => Some(hash.to_string()),
-            Err(_) if !Path::new(path).exists() => None,
-            Err(error) => return Err(host_error(&error)),
-        };
+        let sum = machine.host.checksum(path);
+        let sum = sum.map_err(|error| host_error(&error))?;
+        let sum = sum.map(|hash| hash.to_string());
         sums.insert(path, sum);
     }
     answer(&json!(sums))
@@ -59,9 +56,11 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
             answer(&json!(roots))
         }
         TrustCommand::Sync { file } => {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| Error::work(format!("cannot read {}: {error}", file.display())))?;
-            let certificates = certificates(&text)
+            let path = file.display().to_string();
+            let read = Machine::open().host.disk().read(&path);
+            let text = read.map_err(|error| host_error(&error))?;
+            let text = text.ok_or_else(|| Error::work(format!("there is no file {path}")))?;
+            let certificates = certificates(&String::from_utf8_lossy(&text))
                 .map_err(|why| Error::work(format!("{}: {why}", file.display())))?;
             let synced = trust::sync(&certificates).map_err(|error| host_error(&error))?;
             let words = |hashes: &[evenkeel_plan::entry::Hash]| -> Vec<String> {
@@ -105,7 +104,7 @@ pub(crate) fn service(command: &ServiceCommand) -> Result<()> {
                 command: format!(
                     r#""{}" controller --windows-service --namespace {namespace} --kubeconfig "{}" --log-file "{LOGS}agent.log""#,
                     program.display(),
-                    login::file().display(),
+                    Machine::login_file().display(),
                 ),
                 start: Start::Automatic,
                 description: services::description(AGENT_SERVICE),

@@ -3,7 +3,7 @@
 use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_host::verify::Finding;
 use evenkeel_host::watch;
-use evenkeel_plan::linux_node::Phase;
+use evenkeel_plan::phase::Phase;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 /// Something worth telling.

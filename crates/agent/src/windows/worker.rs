@@ -11,7 +11,7 @@ use evenkeel_api::names::annotation;
 use evenkeel_daemon::{Check, Events};
 use evenkeel_host::Error;
 use evenkeel_host::watch::Event;
-use evenkeel_plan::linux_node::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
+use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
 use evenkeel_plan::targets::Part;
 use evenkeel_plan::windows_node::{Told, has_served, report};
 use tokio::sync::mpsc::UnboundedSender;

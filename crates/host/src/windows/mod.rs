@@ -61,9 +61,13 @@ impl WindowsHost {
         self.disk.services.stop(service).map(|_| ())
     }
 
-    /// The SHA-256 of a file.
-    pub fn checksum(&self, path: &str) -> Result<Hash> {
-        disk::hash_of(path).map_err(|error| Error::path("read", path, error))
+    /// The SHA-256 of a file; nothing if there is none.
+    pub fn checksum(&self, path: &str) -> Result<Option<Hash>> {
+        match disk::hash_of(path) {
+            Ok(hash) => Ok(Some(hash)),
+            Err(error) if disk::is_missing(&error) => Ok(None),
+            Err(error) => Err(Error::path("read", path, error)),
+        }
     }
 }
 

@@ -216,7 +216,7 @@ mod on_a_simulated_machine {
     fn a_service_that_does_not_start_again_undoes_everything() {
         let host = machine();
         undone(&subject(&host), r"C:\k\unfit.exe", || {
-            host.services().refuse("ek-node")
+            host.services().refuse("ek-node");
         });
     }
 

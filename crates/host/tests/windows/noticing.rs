@@ -64,6 +64,9 @@ fn targets() -> Targets {
     ])
 }
 
+/// An edit: its name, the words of what is found, and what does it.
+type Edit<'a> = (&'a str, &'a str, &'a dyn Fn());
+
 /// One edit after the other, and how long each took to be put back.
 #[test]
 fn every_kind_of_drift_is_put_back_within_a_second() {
@@ -104,17 +107,16 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
         change(&mut entry);
         host.disk().put(SERVICE, &Entry::Service(entry)).unwrap();
     };
-    type Edit<'a> = (&'a str, &'a str, &'a dyn Fn());
     let edits: [Edit<'_>; 11] = [
         ("stopped", "is stopped", &|| {
-            windows(&["sc.exe", "stop", "ek-noticed"])
+            windows(&["sc.exe", "stop", "ek-noticed"]);
         }),
         ("killed", "ended by itself", &kill),
         ("deleted", "missing", &|| {
-            host.disk().put(SERVICE, &Entry::Absent).unwrap()
+            host.disk().put(SERVICE, &Entry::Absent).unwrap();
         }),
         ("command", "command differs", &|| {
-            change(&|it| it.command.push_str(" --wrong"))
+            change(&|it| it.command.push_str(" --wrong"));
         }),
         ("dependencies", "dependencies differ", &|| {
             change(&|it| it.dependencies.push("EventLog".to_owned()));
@@ -123,7 +125,7 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
             change(&|it| it.start = evenkeel_plan::entry::Start::Disabled);
         }),
         ("description", "description differs", &|| {
-            change(&|it| it.description.clear())
+            change(&|it| it.description.clear());
         }),
         ("variable set", "value differs", &|| {
             windows(&[
@@ -141,10 +143,10 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
             windows(&["reg.exe", "delete", ENVIRONMENT, "/v", "EK_NOTICED", "/f"]);
         }),
         ("file tampered", "contents differ", &|| {
-            std::fs::write(TOOL, "wrong").unwrap()
+            std::fs::write(TOOL, "wrong").unwrap();
         }),
         ("file removed", "missing", &|| {
-            std::fs::remove_file(TOOL).unwrap()
+            std::fs::remove_file(TOOL).unwrap();
         }),
     ];
     for (what, words, edit) in edits {
@@ -173,7 +175,7 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
             let mut events = 0;
             monitor
                 .turn(&mut watcher, Duration::from_millis(50), &mut |_| {
-                    events += 1
+                    events += 1;
                 })
                 .unwrap();
             quiet = if events == 0 && monitor.is_at_rest() {

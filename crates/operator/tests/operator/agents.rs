@@ -1,4 +1,4 @@
-//! Agents of many nodes in one process: the engine of the real agent (`plan::linux_node`, `host::observe`,
+//! Agents of many nodes in one process: the engine of the real agent (`plan::phase`, `host::observe`,
 //! `host::execute`) on simulated machines, one for each node double. Each has the login of its node's agent,
 //! with the rights and under the policies of the chart. What the real agent adds is its queue and its
 //! watches on the disk; the real program runs in `systemd.rs`.
@@ -14,7 +14,8 @@ use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::simulated::SimulatedHost;
 use evenkeel_host::{observe, verify};
 use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::linux_node::{Drain, Failed, OnDrift, Phase, Reason, Report, Sight, Wanted};
+use evenkeel_plan::linux_node::Report;
+use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
 use evenkeel_testbed::node_double::NodeDouble;
 use evenkeel_testbed::{Doing, Error, Result};
 use futures::StreamExt;

@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::names::annotation;
 
-use super::{Drain, Failed, OnDrift, Phase, Reason, Report, Sight, Wanted};
+use super::Report;
 use crate::disruption::{Action, Disruption};
 use crate::machine::{Change, ChangeAction, Plan};
+use crate::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
 use crate::problem::Problem;
 use crate::record::{BootId, Record};
 use crate::resource::Resource;

@@ -266,7 +266,7 @@ fn moment(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap_or_default()
 }
 
-/// One step of an agent, in the order of `plan::linux_node`. It drains for every configuration.
+/// One step of an agent, in the order of `plan::phase`. It drains for every configuration.
 fn agent(node: &mut Node, fails: bool) {
     let Some(desired) = node.desired_config.clone() else {
         return;

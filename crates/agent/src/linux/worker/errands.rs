@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use evenkeel_host::Error;
 use evenkeel_host::verify::Finding;
-use evenkeel_plan::linux_node::OnDrift;
 use evenkeel_plan::machine::Plan;
+use evenkeel_plan::phase::OnDrift;
 
 use super::{Preflight, Trouble, Worker, blocking, reason};
 use crate::linux::drift::Drift;

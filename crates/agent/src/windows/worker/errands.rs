@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use evenkeel_api::Problems;
 use evenkeel_api::services::Services;
 use evenkeel_api::version::Version;
-use evenkeel_plan::linux_node::Reason;
+use evenkeel_plan::phase::Reason;
 use evenkeel_plan::windows_node::Told;
 
 use super::{Heard, Planned, Search, Trouble, Worker, blocking, reason, refused};
