@@ -116,6 +116,12 @@ pub trait Host {
     /// Stops and starts a running unit; one that does not run is left alone.
     fn restart(&self, unit: &str) -> Result<()>;
 
+    /// Why a service that was put does not run, where that is known.
+    fn trouble_of(&self, service: &str) -> Option<String> {
+        let _ = service;
+        None
+    }
+
     /// What it boots.
     fn os(&self) -> Result<Sight> {
         Ok(Sight::Beyond(

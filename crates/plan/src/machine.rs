@@ -112,6 +112,15 @@ impl Plan {
         self
     }
 
+    /// The same where nothing is to be done.
+    #[must_use]
+    pub fn with_nothing_to_do(mut self) -> Self {
+        self.changes.clear();
+        self.steps.clear();
+        self.actions.clear();
+        self
+    }
+
     /// Carried out in this boot: if it needs another one, that is remembered with it.
     #[must_use]
     pub fn carried_out_in(mut self, boot: BootId) -> Self {

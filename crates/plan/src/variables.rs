@@ -108,9 +108,20 @@ pub fn command(
     }
     // The longest first: one name may begin with another.
     values.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-    let mut command = service.command.clone();
-    for (name, value) in values {
-        command = command.replace(&name, &value);
+    let (mut command, mut rest) = (String::new(), service.command.as_str());
+    // What a value holds stands for nothing more.
+    while let Some(letter) = rest.chars().next() {
+        let found = values
+            .iter()
+            .find(|(name, _)| !name.is_empty() && rest.starts_with(name.as_str()));
+        let length = if let Some((name, value)) = found {
+            command.push_str(value);
+            name.len()
+        } else {
+            command.push(letter);
+            letter.len_utf8()
+        };
+        rest = &rest[length..];
     }
     Ok(command)
 }
@@ -207,6 +218,12 @@ mod tests {
             }],
             ..Service::default()
         };
+        // What a value holds stands for nothing more.
+        let said = command(&service, Some(&node()), |_| Ok("NODE".to_owned()));
+        assert_eq!(
+            said.unwrap(),
+            "p.exe --node=win-1 --ip=10.0.0.7 --script=NODE"
+        );
         let said = command(&service, Some(&node()), |path| {
             assert_eq!(path, r"C:\k\out.ps1");
             Ok("printed".to_owned())

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::names::{annotation, cordon};
+use jiff::Timestamp;
 
+use crate::machine::Plan;
 use crate::node::Change;
-use crate::phase::{Drain, Phase};
+use crate::phase::{Drain, Phase, Reason, Wanted};
 
 /// The services that a node is to run: their version, and the hash of their contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,65 @@ impl Told {
 /// Whether pods were ever let on the node. Before that it needs no leave to be down.
 pub fn has_served(annotations: &BTreeMap<String, String>) -> bool {
     annotations.contains_key(annotation::WINDOWS_VERSION)
+}
+
+/// When the login of a node's agent is renewed that holds from `begins` until `ends`: after seven to
+/// nine tenths of that, for each node at another instant, so that a fleet does not come all at once.
+pub fn renew_at(node: &str, begins: Timestamp, ends: Timestamp) -> Timestamp {
+    let spread = node.bytes().fold(7_u64, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(byte))
+    });
+    let thousandths = i64::try_from(700 + spread % 200).unwrap_or(700);
+    let life = ends.as_second().saturating_sub(begins.as_second()).max(0);
+    let after = life / 1000 * thousandths + life % 1000 * thousandths / 1000;
+    let at = begins.as_second().saturating_add(after);
+    Timestamp::from_second(at).unwrap_or(ends)
+}
+
+/// How far a node has come on its way to some services.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress<'a> {
+    /// The hash of the services.
+    pub hash: &'a str,
+    /// What leads there.
+    pub plan: &'a Plan,
+    /// The hash of those that it was brought to.
+    pub current: Option<&'a str>,
+    /// What nobody has yet, in words: values of variables, payload files.
+    pub lacking: &'a [String],
+    /// What was brought about and is not so now, in words.
+    pub drifted: &'a [String],
+    /// The node has said already that it runs these services.
+    pub said: bool,
+}
+
+impl Reason {
+    /// The category of services that do not all run yet.
+    pub const NOT_UP: &str = "ServicesNotUp";
+}
+
+impl<'a> Progress<'a> {
+    /// What the node shall be.
+    ///
+    /// What is there is brought about first; what is lacking is named only after that. A node says
+    /// that it runs its services when all of them run. What drifts later takes that back from nobody.
+    pub fn wanted(&self) -> Wanted<'a> {
+        if !self.plan.steps.is_empty() || self.plan.record.config.as_deref() != self.current {
+            return Wanted::Planned {
+                name: self.hash,
+                plan: self.plan,
+            };
+        }
+        if !self.lacking.is_empty() {
+            let text = self.lacking.join("; ");
+            return Wanted::Unfit(Reason::new("ServicesIncomplete", text));
+        }
+        if !self.drifted.is_empty() && !self.said {
+            let text = format!("not as declared yet: {}", self.drifted.join("; "));
+            return Wanted::Unfit(Reason::new(Reason::NOT_UP, text));
+        }
+        Wanted::AsItIs
+    }
 }
 
 /// What is to be different on the Node in `phase`, where its services are `told`. A node that `gives_up`
@@ -115,6 +176,77 @@ mod tests {
             config: "older".to_owned(),
         };
         assert!(report(&ours, &other, Some(&told), &[], false).is_empty());
+    }
+
+    #[test]
+    fn a_login_is_renewed_in_good_time_and_not_by_all_nodes_at_once() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let (begins, ends) = (at(1_000_000), at(1_000_000 + 31_536_000));
+        let days: std::collections::BTreeSet<i64> = (0..200)
+            .map(|node| {
+                let due = renew_at(&format!("win-{node}"), begins, ends).as_second();
+                assert!(due >= 1_000_000 + 31_536_000 / 10 * 7, "{due}");
+                assert!(due < 1_000_000 + 31_536_000 / 10 * 9, "{due}");
+                due / 86_400
+            })
+            .collect();
+        assert!(days.len() > 30, "{days:?}");
+        // One that never held is due at once.
+        assert_eq!(renew_at("win", begins, begins), begins);
+        assert_eq!(renew_at("win", ends, begins), ends);
+    }
+
+    #[test]
+    fn what_is_there_comes_first_and_what_is_lacking_is_named_after_it() {
+        let plan = |config: Option<&str>| Plan {
+            changes: Vec::new(),
+            steps: Vec::new(),
+            actions: Vec::new(),
+            record: crate::record::Record {
+                config: config.map(str::to_owned),
+                ..crate::record::Record::default()
+            },
+            warnings: Vec::new(),
+            beyond: Vec::new(),
+        };
+        let whole = plan(Some("h"));
+        let done = Progress {
+            hash: "h",
+            plan: &whole,
+            current: Some("h"),
+            lacking: &[],
+            drifted: &[],
+            said: false,
+        };
+        assert!(matches!(done.wanted(), Wanted::AsItIs));
+        let current = Some("older");
+        let under_way = Progress { current, ..done };
+        assert!(matches!(
+            under_way.wanted(),
+            Wanted::Planned { name: "h", .. }
+        ));
+        let refusal = |progress: Progress<'_>| match progress.wanted() {
+            Wanted::Unfit(reason) => (reason.category, reason.text),
+            other => panic!("{other:?}"),
+        };
+        let lacking = &["service network: NODE_IP has no value".to_owned()];
+        let drifted = &["service network: is stopped".to_owned()];
+        let part = plan(None);
+        let (category, text) = refusal(Progress {
+            plan: &part,
+            current: None,
+            lacking,
+            drifted,
+            ..done
+        });
+        assert_eq!(category, "ServicesIncomplete");
+        assert!(text.contains("NODE_IP"), "{text}");
+        let down = Progress { drifted, ..done };
+        let (category, text) = refusal(down);
+        assert_eq!(category, "ServicesNotUp");
+        assert!(text.contains("service network: is stopped"), "{text}");
+        let said = true;
+        assert!(matches!(Progress { said, ..down }.wanted(), Wanted::AsItIs));
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::entry::Entry;
+use evenkeel_plan::entry::{Activity, Entry, ServiceEntry};
 use evenkeel_plan::resource::Resource;
 use evenkeel_plan::targets::{Part, Targets};
 
-use super::pace::{Hint, Pace, retry};
+use super::pace::{Crashes, Hint, Pace, retry};
 use super::{Event, Heard, Look, Source};
 use crate::disk::{Disk, Host};
 use crate::execute::{Claim, State};
@@ -36,6 +36,8 @@ pub struct Monitor<'a, H> {
     drifts: BTreeMap<String, Drift>,
     /// Paths that drifted lately.
     paces: BTreeMap<String, Pace>,
+    /// Services that ended by themselves lately, by their place.
+    crashes: BTreeMap<String, Crashes>,
 }
 
 /// A look at everything, in the order of the paths.
@@ -70,6 +72,7 @@ impl<'a, H: Host> Monitor<'a, H> {
             hints: BTreeMap::new(),
             drifts: BTreeMap::new(),
             paces: BTreeMap::new(),
+            crashes: BTreeMap::new(),
         }
     }
 
@@ -98,6 +101,11 @@ impl<'a, H: Host> Monitor<'a, H> {
     /// Every hint so far was followed.
     pub fn is_at_rest(&self) -> bool {
         self.sweep.is_none() && self.hints.is_empty()
+    }
+
+    /// A look at everything has begun and is not through yet.
+    pub fn is_looking_at_everything(&self) -> bool {
+        self.sweep.is_some()
     }
 
     /// Goes on until the source is stopped.
@@ -189,6 +197,7 @@ impl<'a, H: Host> Monitor<'a, H> {
         if start >= self.next_check {
             self.next_check = start + self.slow_check;
             self.paces.retain(|_, pace| !pace.is_over(start));
+            self.crashes.retain(|_, crashes| !crashes.is_over(start));
             self.check_everything();
         }
         while let Some(mut sweep) = self.sweep.take() {
@@ -226,14 +235,16 @@ impl<'a, H: Host> Monitor<'a, H> {
                 after: since.elapsed(),
             });
             let now = Instant::now();
-            let pace = self.paces.entry(path.to_owned());
-            let pace = pace.or_insert_with(|| Pace::new(now));
-            if let Some(times) = pace.drifted(now) {
-                tell(Event::Fought {
-                    finding: finding.clone(),
-                    times,
-                    wait: pace.wait(),
-                });
+            if !is_crash(&finding) {
+                let pace = self.paces.entry(path.to_owned());
+                let pace = pace.or_insert_with(|| Pace::new(now));
+                if let Some(times) = pace.drifted(now) {
+                    tell(Event::Fought {
+                        finding: finding.clone(),
+                        times,
+                        wait: pace.wait(),
+                    });
+                }
             }
             self.drifts
                 .entry(path.to_owned())
@@ -253,8 +264,28 @@ impl<'a, H: Host> Monitor<'a, H> {
         let Some(drift) = self.drifts.get_mut(path) else {
             return;
         };
-        if drift.retry_at().is_some_and(|at| at > Instant::now()) {
+        let now = Instant::now();
+        if drift.retry_at().is_some_and(|at| at > now) {
             return;
+        }
+        if is_crash(&drift.finding) {
+            let crashes = self.crashes.entry(path.to_owned());
+            let crashes = crashes.or_insert_with(|| Crashes::new(now));
+            if crashes.not_before() > now {
+                let (failures, said) = drift
+                    .retry
+                    .take()
+                    .map_or_else(Default::default, |(_, failures, said)| (failures, said));
+                drift.retry = Some((crashes.not_before(), failures, said));
+                return;
+            }
+            if let Some(times) = crashes.again(now) {
+                tell(Event::Fought {
+                    finding: drift.finding.clone(),
+                    times,
+                    wait: crashes.wait(),
+                });
+            }
         }
         match put_back(self.host, state, &drift.finding) {
             Ok(()) => {
@@ -309,6 +340,17 @@ impl Drift {
     }
 }
 
+/// Whether a service ended by itself: starting it again may not help.
+fn is_crash(finding: &Finding) -> bool {
+    matches!(
+        finding.seen,
+        Some(Entry::Service(ServiceEntry {
+            activity: Activity::Ended(_),
+            ..
+        }))
+    )
+}
+
 /// Puts the path of `finding` back as it should be, with contents from the store.
 pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<()> {
     let claim = Claim::take(host, state)?;
@@ -320,12 +362,16 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<(
         host.restart(service)?;
     }
     if let (Entry::Service(_), found) = (&finding.expected, host.disk().look(&finding.path)?) {
-        let still = found.differs_from(&finding.expected);
-        return still.map_or(Ok(()), |why| {
-            Err(Error::Services {
-                doing: format!("keep {}", finding.resource),
-                source: why.into(),
-            })
+        let Some(why) = found.differs_from(&finding.expected) else {
+            return Ok(());
+        };
+        let trouble = match &finding.resource {
+            Resource::Service(name) => host.trouble_of(name),
+            _ => None,
+        };
+        return Err(Error::Services {
+            doing: format!("keep {}", finding.resource),
+            source: trouble.unwrap_or(why).into(),
         });
     }
     // A file or a link is replaced, or it is an error. What is in the way of nothing, or of a folder,

@@ -16,6 +16,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// A path that did not drift for this long (and twice its wait) is like any other again.
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// Crashes of one service, one after the other, after which it is started again at once.
+const RESTARTS: u32 = 5;
+/// How long a service that crashed once more is left alone; twice as long each further time.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
+const LONGEST_BACK_OFF: Duration = Duration::from_mins(1);
+/// A service that did not crash for this long (and twice its back-off) is like any other again.
+const STEADY: Duration = Duration::from_secs(10);
+
 const FIRST_RETRY: Duration = Duration::from_millis(250);
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
 
@@ -90,6 +98,54 @@ impl Pace {
     }
 }
 
+/// How often a service ended by itself lately.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Crashes {
+    times: u32,
+    last: Instant,
+}
+
+impl Crashes {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            times: 0,
+            last: now,
+        }
+    }
+
+    /// It is started again. The number of times is returned when people should hear of it: at first
+    /// with every longer wait, then ever more rarely.
+    pub(super) fn again(&mut self, now: Instant) -> Option<u32> {
+        if self.is_over(now) {
+            self.times = 0;
+        }
+        self.last = now;
+        self.times = self.times.saturating_add(1);
+        let beyond = self.times.saturating_sub(RESTARTS);
+        beyond.is_power_of_two().then_some(self.times)
+    }
+
+    /// How long it is left alone after the last start.
+    pub(super) fn wait(&self) -> Duration {
+        match self.times.saturating_sub(RESTARTS) {
+            0 => Duration::ZERO,
+            beyond => FIRST_BACK_OFF
+                .saturating_mul(1 << (beyond - 1).min(10))
+                .min(LONGEST_BACK_OFF),
+        }
+    }
+
+    /// Not to be started before.
+    pub(super) fn not_before(&self) -> Instant {
+        self.last + self.wait()
+    }
+
+    /// It has been steady, and this can be forgotten.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        now.duration_since(self.last) > STEADY.max(self.wait() * 2)
+    }
+}
+
 /// How long to wait after so many failures.
 pub(super) fn retry(failures: u32) -> Duration {
     FIRST_RETRY
@@ -124,6 +180,26 @@ mod tests {
         assert_eq!(pace.wait(), LONGEST_WAIT);
         assert!(!pace.is_over(now));
         assert!(pace.is_over(now + Duration::from_mins(2)));
+    }
+
+    #[test]
+    fn a_service_that_crashes_at_once_is_started_ever_more_rarely() {
+        let mut now = Instant::now();
+        let mut crashes = Crashes::new(now);
+        let (mut told, mut waits) = (Vec::new(), Vec::new());
+        for _ in 0..40 {
+            told.extend(crashes.again(now));
+            waits.push(crashes.wait().as_secs());
+            now = crashes.not_before() + Duration::from_millis(50);
+        }
+        assert_eq!(waits[..8], [0, 0, 0, 0, 0, 1, 2, 4]);
+        assert_eq!(waits.last(), Some(&60));
+        assert_eq!(told, [6, 7, 9, 13, 21, 37]);
+        assert!(!crashes.is_over(now));
+        let later = now + Duration::from_mins(3);
+        assert!(crashes.is_over(later));
+        crashes.again(later);
+        assert_eq!(crashes.wait(), Duration::ZERO);
     }
 
     #[test]

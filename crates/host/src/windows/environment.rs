@@ -30,7 +30,7 @@ pub(super) fn look(name: &str) -> Result<Entry> {
             value,
             expands: true,
         },
-        Some(Value::List(_) | Value::Other) => Entry::Other,
+        Some(Value::List(_) | Value::Number(_) | Value::Other) => Entry::Other,
     })
 }
 

@@ -6,6 +6,7 @@
 pub mod about;
 mod disk;
 mod environment;
+pub mod event_log;
 mod power;
 mod registry;
 pub mod script;
@@ -48,7 +49,12 @@ impl WindowsHost {
 
     /// The services that carry our tag in their description.
     pub fn tagged_services(&self) -> Result<Vec<String>> {
-        self.disk.services.tagged(MANAGED_TAG)
+        services::tagged(MANAGED_TAG)
+    }
+
+    /// How often this program has called the service manager so far.
+    pub fn manager_calls(&self) -> u64 {
+        services::calls()
     }
 
     /// Starts a service and waits until it runs.
@@ -93,5 +99,9 @@ impl Host for WindowsHost {
 
     fn restart(&self, unit: &str) -> Result<()> {
         self.disk.services.restart(unit)
+    }
+
+    fn trouble_of(&self, service: &str) -> Option<String> {
+        self.disk.services.trouble_of(service)
     }
 }

@@ -4,9 +4,9 @@ use std::io;
 
 use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_MORE_DATA, ERROR_NO_MORE_ITEMS};
 use windows_sys::Win32::System::Registry::{
-    HKEY, HKEY_LOCAL_MACHINE, KEY_NOTIFY, KEY_READ, KEY_SET_VALUE, REG_EXPAND_SZ, REG_MULTI_SZ,
-    REG_OPTION_VOLATILE, REG_SZ, REG_VALUE_TYPE, RegCloseKey, RegCreateKeyExW, RegDeleteValueW,
-    RegEnumKeyExW, RegFlushKey, RegOpenKeyExW, RegQueryValueExW, RegSetValueExW,
+    HKEY, HKEY_LOCAL_MACHINE, KEY_NOTIFY, KEY_READ, KEY_SET_VALUE, REG_DWORD, REG_EXPAND_SZ,
+    REG_MULTI_SZ, REG_OPTION_VOLATILE, REG_SZ, REG_VALUE_TYPE, RegCloseKey, RegCreateKeyExW,
+    RegDeleteValueW, RegEnumKeyExW, RegFlushKey, RegOpenKeyExW, RegQueryValueExW, RegSetValueExW,
 };
 
 use super::text::{narrow, narrow_list, wide};
@@ -31,6 +31,8 @@ pub(super) enum Value {
     Expands(String),
     /// Several texts.
     List(Vec<String>),
+    /// A number.
+    Number(u32),
     /// Something else.
     Other,
 }
@@ -146,6 +148,7 @@ impl Key {
                         REG_SZ => Value::Text(narrow(&units)),
                         REG_EXPAND_SZ => Value::Expands(narrow(&units)),
                         REG_MULTI_SZ => Value::List(narrow_list(&units)),
+                        REG_DWORD => Value::Number(number(&units)),
                         _ => Value::Other,
                     }));
                 }
@@ -224,6 +227,12 @@ impl Key {
     fn at(&self, name: &str) -> String {
         format!(r"{}\{name}", self.path)
     }
+}
+
+/// A number, as it is kept in units of text: the lower half first.
+fn number(units: &[u16]) -> u32 {
+    let half = |at: usize| u32::from(units.get(at).copied().unwrap_or_default());
+    half(0) | half(1) << 16
 }
 
 fn done(doing: &'static str, path: &str, code: u32) -> Result<()> {

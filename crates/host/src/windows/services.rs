@@ -1,7 +1,9 @@
 //! Services, through the Service Control Manager: how they are configured, and what they do.
 //!
-//! What a service depends on is read from the registry, which has it on every Windows. Whether it runs
-//! is judged by its process: the manager may say so of one that is gone.
+//! How a service is configured is read from the registry: what stands there is what counts after the
+//! next boot, also if somebody wrote it past the manager; and it asks nothing of the manager, which is
+//! only asked whether the service runs. That is judged by its process: the manager may say so of one
+//! that is gone.
 
 mod config;
 mod control;
@@ -9,19 +11,21 @@ mod process;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use evenkeel_plan::entry::{Activity, Entry, ServiceEntry};
+use evenkeel_plan::place;
 use windows_sys::Win32::Foundation::ERROR_SERVICE_DOES_NOT_EXIST;
 use windows_sys::Win32::System::Services::{
     CloseServiceHandle, OpenSCManagerW, OpenServiceW, SC_HANDLE, SC_MANAGER_CONNECT,
-    SC_MANAGER_CREATE_SERVICE, SERVICE_QUERY_CONFIG, SERVICE_QUERY_STATUS,
+    SC_MANAGER_CREATE_SERVICE, SERVICE_QUERY_STATUS,
 };
 
 pub(super) use control::process as process_of;
 pub(super) use process::Process;
 
-use super::registry::{Key, Value};
+use super::registry::Key;
 use super::text::wide;
 use crate::{Error, Result};
 
@@ -34,6 +38,11 @@ pub(super) struct Services {
     /// With which code the process of a service ended, by the service's name; for those that somebody
     /// watched.
     exits: Mutex<BTreeMap<String, Exit>>,
+    /// The processes of services that we started, until somebody watches them: one that ends at once
+    /// still has its exit code as long as somebody holds it.
+    started: Mutex<BTreeMap<String, Process>>,
+    /// Why services could not be started when they were put, by place.
+    troubles: Mutex<BTreeMap<String, String>>,
 }
 
 /// The end of a service's process.
@@ -46,8 +55,14 @@ struct Exit {
 /// A handle of the manager, or of a service; closed when dropped.
 struct Handle(SC_HANDLE);
 
+// SAFETY: a handle of the manager belongs to the process; every thread may use it.
+unsafe impl Send for Handle {}
+// SAFETY: as above; nothing is changed through a shared one but at the manager, which expects that.
+unsafe impl Sync for Handle {}
+
 impl Drop for Handle {
     fn drop(&mut self) {
+        count();
         // SAFETY: the handle was opened by us and is closed once.
         unsafe {
             CloseServiceHandle(self.0);
@@ -58,17 +73,15 @@ impl Drop for Handle {
 impl Services {
     /// What is known of the service `name`.
     pub(super) fn look(&self, name: &str) -> Result<Entry> {
-        let Some(service) = open(name, SERVICE_QUERY_CONFIG | SERVICE_QUERY_STATUS)? else {
+        let Some(config) = config::read(name)? else {
             return Ok(Entry::Absent);
         };
-        if is_going(name)? {
+        let Some(service) = open(name, SERVICE_QUERY_STATUS)? else {
             return Ok(Entry::Absent);
-        }
-        let config = config::read(&service, name)?;
+        };
         let status = control::status(&service, name)?;
         Ok(Entry::Service(ServiceEntry {
             activity: self.activity(name, &status),
-            dependencies: dependencies(name)?,
             ..config
         }))
     }
@@ -85,47 +98,80 @@ impl Services {
         config::write(name, wanted)?;
         match wanted.activity {
             // Whether it stays up shows at the next look.
-            Activity::Running => _ = self.start(name),
+            Activity::Running => {
+                let trouble = self.start(name).err().map(|error| error.with_causes());
+                let mut troubles = locked(&self.troubles);
+                match trouble {
+                    Some(trouble) => _ = troubles.insert(place::service(name), trouble),
+                    None => _ = troubles.remove(&place::service(name)),
+                }
+            }
             Activity::Stopped | Activity::Ended(_) => _ = self.stop(name)?,
         }
         Ok(())
     }
 
+    /// Why a service could not be started when it was put last.
+    pub(super) fn trouble_of(&self, name: &str) -> Option<String> {
+        locked(&self.troubles).get(&place::service(name)).cloned()
+    }
+
     /// Takes note of how the process of a service ended.
     pub(super) fn ended(&self, name: &str, process: u32, code: u32) {
         let exit = Exit { process, code };
-        let mut exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
-        exits.insert(name.to_owned(), exit);
+        locked(&self.exits).insert(name.to_owned(), exit);
+    }
+
+    /// The process of a service that we started, for whoever watches it from now on.
+    pub(super) fn take_started(&self, name: &str) -> Option<Process> {
+        locked(&self.started).remove(name)
+    }
+
+    fn hold(&self, name: &str, process: Process) {
+        locked(&self.started).insert(name.to_owned(), process);
     }
 
     fn exit_code(&self, name: &str, process: u32) -> Option<u32> {
-        let exits = self.exits.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = locked(&self.started);
+        let held = started
+            .get(name)
+            .filter(|held| process == 0 || held.id() == process);
+        if let Some(code) = held.and_then(Process::exit_code) {
+            return Some(code);
+        }
+        drop(started);
+        let exits = locked(&self.exits);
         let exit = exits.get(name)?;
         // The manager forgets which process it was; Wine remembers.
         (process == 0 || exit.process == process).then_some(exit.code)
     }
+}
 
-    /// All services whose description begins with `tag`.
-    pub(super) fn tagged(&self, tag: &str) -> Result<Vec<String>> {
-        let Some(all) = Key::read(KEY)? else {
-            return Ok(Vec::new());
-        };
-        let mut names = Vec::new();
-        for name in all.below()? {
-            if let Entry::Service(found) = self.look(&name)?
-                && found.description.starts_with(tag)
-            {
-                names.push(name);
-            }
+/// All services whose description begins with `tag`.
+pub(super) fn tagged(tag: &str) -> Result<Vec<String>> {
+    let Some(all) = Key::read(KEY)? else {
+        return Ok(Vec::new());
+    };
+    let mut names = Vec::new();
+    for name in all.below()? {
+        let found = config::read(&name)?;
+        if found.is_some_and(|found| found.description.starts_with(tag)) {
+            names.push(name);
         }
-        Ok(names)
     }
+    Ok(names)
+}
+
+/// Nothing that is kept here is half done if somebody panics.
+fn locked<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The service `name`; `None` if there is none.
 fn open(name: &str, access: u32) -> Result<Option<Handle>> {
-    let manager = manager(SC_MANAGER_CONNECT)?;
+    let manager = manager()?;
     let wide_name = wide(name);
+    count();
     // SAFETY: the manager is open and the name ends with a zero.
     let service = unsafe { OpenServiceW(manager.0, wide_name.as_ptr(), access) };
     if !service.is_null() {
@@ -137,7 +183,14 @@ fn open(name: &str, access: u32) -> Result<Option<Handle>> {
     }
 }
 
-fn manager(access: u32) -> Result<Handle> {
+/// The manager, to find services and to make them. It is reached once, and kept.
+fn manager() -> Result<&'static Handle> {
+    static MANAGER: OnceLock<Handle> = OnceLock::new();
+    if let Some(manager) = MANAGER.get() {
+        return Ok(manager);
+    }
+    let access = SC_MANAGER_CONNECT | SC_MANAGER_CREATE_SERVICE;
+    count();
     // SAFETY: null names mean this machine and its active services.
     let manager = unsafe { OpenSCManagerW(std::ptr::null(), std::ptr::null(), access) };
     if manager.is_null() {
@@ -146,25 +199,24 @@ fn manager(access: u32) -> Result<Handle> {
             source: io::Error::last_os_error().into(),
         });
     }
-    Ok(Handle(manager))
+    Ok(MANAGER.get_or_init(|| Handle(manager)))
 }
 
-/// The manager, to make services.
-fn maker() -> Result<Handle> {
-    manager(SC_MANAGER_CONNECT | SC_MANAGER_CREATE_SERVICE)
+/// What the manager was asked so far.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+fn count() {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How often this program has called the service manager so far.
+pub(super) fn calls() -> u64 {
+    CALLS.load(Ordering::Relaxed)
 }
 
 /// What a service says it depends on.
 fn dependencies(name: &str) -> Result<Vec<String>> {
-    let key = Key::read(&format!(r"{KEY}\{name}"))?;
-    let value = match key {
-        Some(key) => key.value("DependOnService")?,
-        None => None,
-    };
-    Ok(match value {
-        Some(Value::List(names)) => names,
-        _ => Vec::new(),
-    })
+    Ok(config::read(name)?.map_or_else(Vec::new, |found| found.dependencies))
 }
 
 /// Whether a service is deleted, and only there because somebody holds it open.

@@ -29,26 +29,6 @@ pub(super) fn narrow(units: &[u16]) -> String {
     String::from_utf16_lossy(&units[..end.unwrap_or(units.len())])
 }
 
-/// The text at `start`.
-///
-/// # Safety
-///
-/// `start` is null, or points to units that end with a zero and stay as they are during the call.
-pub(super) unsafe fn narrow_at(start: *const u16) -> String {
-    if start.is_null() {
-        return String::new();
-    }
-    let mut length = 0;
-    // SAFETY: no unit behind the zero that the caller promises is read.
-    let units = unsafe {
-        while *start.add(length) != 0 {
-            length += 1;
-        }
-        std::slice::from_raw_parts(start, length)
-    };
-    String::from_utf16_lossy(units)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

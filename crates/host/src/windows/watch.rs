@@ -113,7 +113,8 @@ impl Watcher {
     fn find(&mut self) {
         for (name, process) in &mut self.processes {
             if process.is_none() {
-                *process = process_of(name);
+                let started = self.services.take_started(name);
+                *process = started.or_else(|| process_of(name));
             }
         }
         for folder in &mut self.folders {

@@ -195,3 +195,44 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
     assert_eq!(machine.activity("ek-noticed"), Activity::Running);
     host.disk().put(VARIABLE, &Entry::Absent).unwrap();
 }
+
+/// A machine that is as it should be costs its manager next to nothing.
+#[test]
+fn a_full_check_with_nothing_to_do_asks_the_manager_less_than_twenty_times() {
+    let names = ["ek-a", "ek-b", "ek-c", "ek-d", "ek-e", "ek-f"];
+    let machine = Machine::without(&names);
+    let host = &machine.host;
+    let targets: Targets = names
+        .iter()
+        .map(|name| {
+            let target = Target {
+                resource: Resource::Service((*name).to_owned()),
+                part: Part::Service(0),
+                entry: Entry::Service(machine.make(name, "")),
+            };
+            (format!("service:{name}"), target)
+        })
+        .collect();
+    let state = State::at("c:/k/noticed/state").storing_at("c:/k/noticed/store");
+    let mut watcher = host.watch(targets.keys().map(String::as_str)).unwrap();
+    let mut monitor = Monitor::healing(host, &state, targets);
+    let mut rest = |monitor: &mut Monitor<'_, _>| {
+        while {
+            let mut none = |event: Event| panic!("{event:?}");
+            let pause = Duration::from_millis(100);
+            monitor.turn(&mut watcher, pause, &mut none).unwrap();
+            !monitor.is_at_rest()
+        } {}
+    };
+    rest(&mut monitor);
+    rest(&mut monitor);
+    let before = host.manager_calls();
+    monitor.check_everything();
+    rest(&mut monitor);
+    let calls = host.manager_calls() - before;
+    println!(
+        "proof: a full check of {} services took {calls} calls",
+        names.len()
+    );
+    assert!(calls < 20, "{calls}");
+}

@@ -246,8 +246,9 @@ impl Route<'_> {
     /// Remembers that `path` is ours. What stood there before we first came is kept.
     fn own(&mut self, path: &str, resource: Resource, part: Part, entry: &Entry, seen: &Entry) {
         let before = match (&part, self.record.owned.get(path)) {
-            // Nobody puts an older payload back.
-            (Part::Payload(_), _) => Entry::Absent,
+            // Nobody puts an older payload back, and a service of ours goes when we go, also one that
+            // we found: it may be what an earlier life of ours left.
+            (Part::Payload(_) | Part::Service(_), _) => Entry::Absent,
             (_, Some(owned)) => owned.before.clone(),
             (_, None) => seen.clone(),
         };

@@ -4,21 +4,19 @@ use std::io;
 
 use evenkeel_api::names::windows::MANAGED_TAG;
 use evenkeel_plan::entry::{ServiceEntry, Start};
-use windows_sys::Win32::Foundation::{
-    ERROR_INSUFFICIENT_BUFFER, ERROR_INVALID_LEVEL, ERROR_SERVICE_MARKED_FOR_DELETE,
-};
+use windows_sys::Win32::Foundation::{ERROR_INVALID_LEVEL, ERROR_SERVICE_MARKED_FOR_DELETE};
 use windows_sys::Win32::System::Services::{
-    ChangeServiceConfig2W, ChangeServiceConfigW, CreateServiceW, QUERY_SERVICE_CONFIGW,
-    QueryServiceConfig2W, QueryServiceConfigW, SC_ACTION, SC_ACTION_RESTART, SERVICE_CHANGE_CONFIG,
-    SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS,
+    ChangeServiceConfig2W, ChangeServiceConfigW, CreateServiceW, SC_ACTION, SC_ACTION_RESTART,
+    SERVICE_CHANGE_CONFIG, SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS,
     SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, SERVICE_DESCRIPTIONW, SERVICE_ERROR_NORMAL,
-    SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW, SERVICE_NO_CHANGE,
-    SERVICE_QUERY_CONFIG, SERVICE_START, SERVICE_WIN32_OWN_PROCESS,
+    SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW, SERVICE_NO_CHANGE, SERVICE_START,
+    SERVICE_WIN32_OWN_PROCESS,
 };
 
-use super::{Handle, failed, is, maker, open};
+use super::{Handle, KEY, count, failed, is, manager, open};
 use crate::Result;
-use crate::windows::text::{narrow_at, wide, wide_list};
+use crate::windows::registry::{Key, Value};
+use crate::windows::text::{wide, wide_list};
 
 const LOCAL_SYSTEM: &str = "LocalSystem";
 /// How long after a crash the manager starts a service of ours again, in milliseconds: the first,
@@ -27,75 +25,48 @@ const RESTART_AFTER: [u32; 3] = [1_000, 5_000, 30_000];
 /// After so many seconds without a crash it begins anew.
 const FORGET_AFTER: u32 = 3_600;
 
-/// What a query wrote, aligned for the structures that it begins with.
-struct Answer(Vec<u64>);
-
-impl Answer {
-    /// Asks until the answer fits: `query` gets a buffer, its length in bytes, and where to say how
-    /// long it must be; it returns whether it could.
-    fn of(
-        name: &str,
-        query: impl Fn(*mut u8, u32, *mut u32) -> windows_sys::core::BOOL,
-    ) -> Result<Self> {
-        let mut room = 1024_u32;
-        loop {
-            let mut buffer = vec![0_u64; (room as usize).div_ceil(8)];
-            let mut needed = 0;
-            if query(buffer.as_mut_ptr().cast(), room, &raw mut needed) != 0 {
-                return Ok(Self(buffer));
-            }
-            let error = io::Error::last_os_error();
-            if !is(&error, ERROR_INSUFFICIENT_BUFFER) || needed <= room {
-                return Err(failed("read the configuration of", name, error));
-            }
-            room = needed;
-        }
-    }
-
-    fn start<T>(&self) -> *const T {
-        self.0.as_ptr().cast()
-    }
-}
-
-/// How the service is configured; its dependencies are elsewhere.
-pub(super) fn read(service: &Handle, name: &str) -> Result<ServiceEntry> {
-    let answer = Answer::of(name, |buffer, room, needed| {
-        // SAFETY: the service is open to query, and the buffer has `room` bytes.
-        unsafe { QueryServiceConfigW(service.0, buffer.cast(), room, needed) }
-    })?;
-    // SAFETY: the answer begins with this structure, whose texts are in the same answer and end with a
-    // zero; it lives until the end of the block.
-    let (command, account, start) = unsafe {
-        let config = &*answer.start::<QUERY_SERVICE_CONFIGW>();
-        (
-            narrow_at(config.lpBinaryPathName),
-            narrow_at(config.lpServiceStartName),
-            config.dwStartType,
-        )
+/// How a service is configured, as the registry has it; nothing if there is no such service, or only
+/// until nobody holds it any more.
+pub(super) fn read(name: &str) -> Result<Option<ServiceEntry>> {
+    let Some(key) = Key::read(&format!(r"{KEY}\{name}"))? else {
+        return Ok(None);
     };
-    let answer = Answer::of(name, |buffer, room, needed| {
-        // SAFETY: as above.
-        unsafe { QueryServiceConfig2W(service.0, SERVICE_CONFIG_DESCRIPTION, buffer, room, needed) }
-    })?;
-    // SAFETY: as above.
-    let description = unsafe { narrow_at((*answer.start::<SERVICE_DESCRIPTIONW>()).lpDescription) };
-    Ok(ServiceEntry {
-        command,
-        account,
-        description,
+    let number = |name| -> Result<Option<u32>> {
+        Ok(match key.value(name)? {
+            Some(Value::Number(number)) => Some(number),
+            _ => None,
+        })
+    };
+    let text = |name| -> Result<String> {
+        Ok(match key.value(name)? {
+            Some(Value::Text(text) | Value::Expands(text)) => text,
+            _ => String::new(),
+        })
+    };
+    let (Some(start), None) = (number("Start")?, key.value("DeleteFlag")?) else {
+        return Ok(None);
+    };
+    Ok(Some(ServiceEntry {
+        command: text("ImagePath")?,
+        dependencies: match key.value("DependOnService")? {
+            Some(Value::List(names)) => names,
+            _ => Vec::new(),
+        },
         start: match start {
             2 => Start::Automatic,
             3 => Start::Manual,
             4 => Start::Disabled,
             other => Start::Driver(other),
         },
+        description: text("Description")?,
+        account: text("ObjectName")?,
         ..ServiceEntry::default()
-    })
+    }))
 }
 
 /// Makes the service if it is not there, and configures it.
 pub(super) fn write(name: &str, entry: &ServiceEntry) -> Result<()> {
-    let access = SERVICE_QUERY_CONFIG | SERVICE_CHANGE_CONFIG | SERVICE_START;
+    let access = SERVICE_CHANGE_CONFIG | SERVICE_START;
     let start = match entry.start {
         Start::Automatic => 2,
         Start::Manual => 3,
@@ -126,8 +97,9 @@ fn create(
     command: &[u16],
     dependencies: &[u16],
 ) -> Result<Handle> {
-    let manager = maker()?;
+    let manager = manager()?;
     let (wide_name, account) = (wide(name), account(entry));
+    count();
     // SAFETY: every text ends with a zero and the list with two; null stands for no group, no tag and
     // no password, and as the account for the system's own.
     let service = unsafe {
@@ -166,12 +138,13 @@ fn change(
     command: &[u16],
     dependencies: &[u16],
 ) -> Result<()> {
-    let now = read(service, name)?;
+    let now = read(name)?.unwrap_or_default();
     // Naming the account wants a password, so it is named only if it is another one.
     let account = (!now.account.eq_ignore_ascii_case(&entry.account))
         .then(|| account(entry).unwrap_or_else(|| wide(LOCAL_SYSTEM)));
     let password = account.as_ref().map(|_| wide(""));
     let or_null = |text: &Option<Vec<u16>>| text.as_ref().map_or(std::ptr::null(), Vec::as_ptr);
+    count();
     // SAFETY: every text ends with a zero and the list with two; null leaves a part as it is.
     let done = unsafe {
         ChangeServiceConfigW(
@@ -202,6 +175,7 @@ fn describe(service: &Handle, name: &str, description: &str) -> Result<()> {
     let info = SERVICE_DESCRIPTIONW {
         lpDescription: text.as_mut_ptr(),
     };
+    count();
     // SAFETY: the structure is the one that this level wants; its text ends with a zero.
     let done = unsafe {
         ChangeServiceConfig2W(
@@ -226,6 +200,7 @@ fn restart_on_failure(service: &Handle, name: &str) -> Result<()> {
         cActions: u32::try_from(actions.len()).unwrap_or_default(),
         lpsaActions: actions.as_mut_ptr(),
     };
+    count();
     // SAFETY: the structure is the one that this level wants, and its actions outlive the call.
     let done = unsafe {
         ChangeServiceConfig2W(
@@ -238,6 +213,7 @@ fn restart_on_failure(service: &Handle, name: &str) -> Result<()> {
     let flag = SERVICE_FAILURE_ACTIONS_FLAG {
         fFailureActionsOnNonCrashFailures: 1,
     };
+    count();
     // SAFETY: as above.
     let done = unsafe {
         ChangeServiceConfig2W(

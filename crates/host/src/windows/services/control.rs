@@ -14,12 +14,12 @@ use windows_sys::Win32::Foundation::{
 use windows_sys::Win32::Storage::FileSystem::DELETE;
 use windows_sys::Win32::System::Services::{
     ControlService, DeleteService, QueryServiceStatusEx, SC_STATUS_PROCESS_INFO,
-    SERVICE_CONTROL_STOP, SERVICE_QUERY_CONFIG, SERVICE_QUERY_STATUS, SERVICE_START,
-    SERVICE_START_PENDING, SERVICE_STATUS, SERVICE_STATUS_PROCESS, SERVICE_STOP,
-    SERVICE_STOP_PENDING, SERVICE_STOPPED, StartServiceW,
+    SERVICE_CONTROL_STOP, SERVICE_QUERY_STATUS, SERVICE_START, SERVICE_START_PENDING,
+    SERVICE_STATUS, SERVICE_STATUS_PROCESS, SERVICE_STOP, SERVICE_STOP_PENDING, SERVICE_STOPPED,
+    StartServiceW,
 };
 
-use super::{Handle, KEY, Services, dependencies, failed, is, open, process};
+use super::{Handle, KEY, Services, count, dependencies, failed, is, open, process};
 use crate::windows::registry::Key;
 use crate::windows::services::Process;
 use crate::{Error, Result};
@@ -28,8 +28,9 @@ use crate::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long after the end of its process the manager may still say that a service runs.
 const HEARD: Duration = Duration::from_millis(500);
-/// How long what a service needs may take to serve.
-const SERVES: Duration = Duration::from_mins(1);
+/// How long what a service needs may take to serve before the start is given up and tried again later:
+/// whoever starts it has other services to look after.
+const SERVES: Duration = Duration::from_secs(5);
 /// How long a service that was deleted may stay.
 const GONE: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
@@ -47,6 +48,7 @@ pub(super) fn status(service: &Handle, name: &str) -> Result<Status> {
     let mut status = SERVICE_STATUS_PROCESS::default();
     let length = u32::try_from(size_of::<SERVICE_STATUS_PROCESS>()).unwrap_or_default();
     let mut needed = 0;
+    count();
     // SAFETY: the service is open to query, and the structure is `length` bytes long.
     let done = unsafe {
         QueryServiceStatusEx(
@@ -113,13 +115,14 @@ impl Services {
         for pipe in pipes(&config.command, &config.dependencies) {
             until_served(name, &pipe)?;
         }
-        let access = SERVICE_START | SERVICE_QUERY_STATUS | SERVICE_QUERY_CONFIG;
+        let access = SERVICE_START | SERVICE_QUERY_STATUS;
         let Some(service) = open(name, access)? else {
             return Ok(());
         };
         until(name, "stop", || {
             Ok(status(&service, name)?.state != SERVICE_STOP_PENDING)
         })?;
+        count();
         // SAFETY: the service is open to start, with no arguments.
         if unsafe { StartServiceW(service.0, 0, std::ptr::null()) } == 0 {
             let error = io::Error::last_os_error();
@@ -127,8 +130,14 @@ impl Services {
                 return Err(failed("start", name, error));
             }
         }
+        let mut is_held = false;
         until(name, "start", || {
-            Ok(status(&service, name)?.state != SERVICE_START_PENDING)
+            let now = status(&service, name)?;
+            if !is_held && let Some(process) = Process::open(now.process) {
+                self.hold(name, process);
+                is_held = true;
+            }
+            Ok(now.state != SERVICE_START_PENDING)
         })?;
         let now = status(&service, name)?;
         match self.activity(name, &now) {
@@ -193,6 +202,7 @@ impl Services {
         let Some(service) = open(name, DELETE)? else {
             return Ok(());
         };
+        count();
         // SAFETY: the service is open to be deleted.
         if unsafe { DeleteService(service.0) } == 0 {
             let error = io::Error::last_os_error();
@@ -223,6 +233,7 @@ pub(in crate::windows) fn process(name: &str) -> Option<Process> {
 /// Whether it was told: one that is just starting cannot be.
 fn tell_to_stop(service: &Handle, name: &str) -> Result<bool> {
     let mut status = SERVICE_STATUS::default();
+    count();
     // SAFETY: the service is open to be stopped; the structure is written by the call.
     if unsafe { ControlService(service.0, SERVICE_CONTROL_STOP, &raw mut status) } != 0 {
         return Ok(true);
