@@ -2,6 +2,8 @@
 //! login a test asks for.
 
 use std::net::IpAddr;
+use std::ops::Range;
+use std::time::SystemTime;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -57,8 +59,13 @@ impl Authority {
         self.sign(params, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A login as `user` in `groups`.
-    pub(super) fn client(&self, user: &str, groups: &[&str]) -> Result<Pair> {
+    /// A login as `user` in `groups`, which `holds` for some time or for as long as anybody cares.
+    pub(super) fn client(
+        &self,
+        user: &str,
+        groups: &[&str],
+        holds: Option<Range<SystemTime>>,
+    ) -> Result<Pair> {
         // The library keeps one value for each kind of name part. The same part by its number is
         // another kind to it, which makes two groups; nobody needed a third.
         let kinds = [
@@ -76,6 +83,10 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, user);
         for (kind, &group) in kinds.into_iter().zip(groups) {
             params.distinguished_name.push(kind, group);
+        }
+        if let Some(holds) = holds {
+            params.not_before = holds.start.into();
+            params.not_after = holds.end.into();
         }
         self.sign(params, ExtendedKeyUsagePurpose::ClientAuth)
     }

@@ -11,10 +11,11 @@ mod programs;
 mod servers;
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -88,7 +89,7 @@ impl ControlPlane {
                 other => break other?,
             }
         };
-        let admin = servers.login(port, "admin", &["system:masters"])?;
+        let admin = servers.login(port, "admin", &["system:masters"], None)?;
         admin.write(&servers.file(ADMIN))?;
         let control_plane = Self {
             scheduler: Mutex::new(servers.scheduler(port)?),
@@ -127,7 +128,17 @@ impl ControlPlane {
 
     /// A login as `user` in `groups` (two at most), by a client certificate.
     pub fn kubeconfig_for_user(&self, user: &str, groups: &[&str]) -> Result<Kubeconfig> {
-        self.servers.login(self.port, user, groups)
+        self.servers.login(self.port, user, groups, None)
+    }
+
+    /// The same, where the certificate holds for some time only.
+    pub fn kubeconfig_that_holds(
+        &self,
+        user: &str,
+        groups: &[&str],
+        holds: Range<SystemTime>,
+    ) -> Result<Kubeconfig> {
+        self.servers.login(self.port, user, groups, Some(holds))
     }
 
     /// A login as the kubelet of node `name`, without the detour of a signing request.
@@ -324,7 +335,7 @@ fn start_core(servers: &Servers) -> Result<(u16, u16, Running, Running)> {
     let (etcd_port, port) = (servers::free_port()?, servers::free_port()?);
     let mut etcd = servers.etcd(etcd_port)?;
     let mut api_server = servers.api_server(port, etcd_port)?;
-    let admin = servers.login(port, "admin", &["system:masters"])?;
+    let admin = servers.login(port, "admin", &["system:masters"], None)?;
     wait_for_api_server(&admin, &mut api_server, &mut etcd)?;
     Ok((etcd_port, port, etcd, api_server))
 }

@@ -2,7 +2,9 @@
 //! What a test does with them is in [`super::ControlPlane`].
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use super::audit;
 use super::authority::{self, Authority};
@@ -55,8 +57,14 @@ impl Servers {
     }
 
     /// A login by certificate at the API server on `port`.
-    pub(super) fn login(&self, port: u16, user: &str, groups: &[&str]) -> Result<Kubeconfig> {
-        let pair = self.authority.client(user, groups)?;
+    pub(super) fn login(
+        &self,
+        port: u16,
+        user: &str,
+        groups: &[&str],
+        holds: Option<Range<SystemTime>>,
+    ) -> Result<Kubeconfig> {
+        let pair = self.authority.client(user, groups, holds)?;
         Kubeconfig::with_certificate(
             &server(port),
             &self.authority.certificate(),
@@ -111,8 +119,13 @@ impl Servers {
     /// thousand nodes take minutes. The node life cycle keeps its own times.
     pub(super) fn controllers(&self, port: u16) -> Result<Running> {
         let login = "controllers.kubeconfig";
-        self.login(port, "system:kube-controller-manager", &["system:masters"])?
-            .write(&self.file(login))?;
+        self.login(
+            port,
+            "system:kube-controller-manager",
+            &["system:masters"],
+            None,
+        )?
+        .write(&self.file(login))?;
         let mut command = self.programs.command("kube-controller-manager");
         command.args([
             self.flag("kubeconfig", login),
@@ -133,7 +146,7 @@ impl Servers {
     /// The scheduler.
     pub(super) fn scheduler(&self, port: u16) -> Result<Running> {
         let login = self.file("scheduler.kubeconfig");
-        self.login(port, "system:kube-scheduler", &[])?
+        self.login(port, "system:kube-scheduler", &[], None)?
             .write(&login)?;
         let config = self.file("scheduler.yaml");
         let text = format!(

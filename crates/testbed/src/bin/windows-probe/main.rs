@@ -2,6 +2,10 @@
 //! bed can prove that they do there what they do on Windows. `windows-probe help` lists what it can.
 
 #[cfg(windows)]
+mod handles;
+#[cfg(windows)]
+mod meddle;
+#[cfg(windows)]
 mod registry;
 #[cfg(windows)]
 mod service;
@@ -19,6 +23,11 @@ trust FILE                    adds a certificate (DER) to them
 pipe NAME                     connects and says what comes
 connect HOST:PORT             connects and says to whom
 sha256 FILE
+handles SERVICE               how many handles its process has
+meddle WHAT ON                does it, and says after how many ms it was as before
+                              stop|kill|delete|command|dependencies|start|description SERVICE,
+                              set|unset VARIABLE, tamper|remove FILE
+meddle many SEED COUNT MS ON… so many by chance, with a pause between two
 reboot                        through ExitWindowsEx";
 
 #[cfg(windows)]
@@ -34,6 +43,9 @@ fn main() -> std::process::ExitCode {
         ["pipe", name] => pipe(name),
         ["connect", address] => connect(address),
         ["sha256", file] => sha256(file),
+        ["handles", service] => handles::of(service),
+        ["meddle", "many", seed, count, pause, on @ ..] => meddle::many(seed, count, pause, on),
+        ["meddle", what, on] => meddle::once(what, on),
         ["reboot"] => reboot(),
         _ => Err(evenkeel_testbed::Error::failed(HELP)),
     };

@@ -7,7 +7,8 @@ use evenkeel_testbed::{Error, Result};
 use windows_sys::Win32::Foundation::{CloseHandle, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Registry::{
     HKEY, HKEY_LOCAL_MACHINE, KEY_NOTIFY, KEY_SET_VALUE, REG_NOTIFY_CHANGE_LAST_SET, REG_SZ,
-    RegCloseKey, RegCreateKeyExW, RegNotifyChangeKeyValue, RegSetValueExW,
+    RRF_NOEXPAND, RRF_RT_ANY, RegCloseKey, RegCreateKeyExW, RegDeleteValueW, RegGetValueW,
+    RegNotifyChangeKeyValue, RegSetValueExW,
 };
 use windows_sys::Win32::System::Threading::{CreateEventW, WaitForSingleObject};
 
@@ -66,6 +67,36 @@ pub(crate) fn set(path: &str, name: &str, value: &str) -> Result<String> {
     };
     check("cannot write", path, done)?;
     Ok(before)
+}
+
+/// The bytes of a value; nothing if there is no such key or value.
+pub(crate) fn value(path: &str, name: &str) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; 4096];
+    let mut length = u32::try_from(bytes.len()).unwrap_or_default();
+    let (path, name) = (wide(path), wide(name));
+    // SAFETY: both texts end with a zero, and there is room for `length` bytes.
+    let done = unsafe {
+        RegGetValueW(
+            HKEY_LOCAL_MACHINE,
+            path.as_ptr(),
+            name.as_ptr(),
+            RRF_RT_ANY | RRF_NOEXPAND,
+            std::ptr::null_mut(),
+            bytes.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    bytes.truncate(length as usize);
+    (done == 0).then_some(bytes)
+}
+
+/// Removes a value.
+pub(crate) fn unset(path: &str, name: &str) -> Result<()> {
+    let key = open(path, KEY_SET_VALUE)?;
+    let name = wide(name);
+    // SAFETY: the key is open and the name ends with a zero.
+    let done = unsafe { RegDeleteValueW(key.0, name.as_ptr()) };
+    check("cannot remove a value of", path, done)
 }
 
 fn open(path: &str, access: u32) -> Result<Key> {
