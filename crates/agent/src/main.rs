@@ -7,6 +7,7 @@
 mod arguments;
 #[cfg(target_os = "linux")]
 mod linux;
+mod queue;
 #[cfg(windows)]
 mod windows;
 

@@ -11,20 +11,18 @@ mod search;
 mod tidings;
 mod worker;
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use clap::Parser;
-use evenkeel_daemon::{Daemon, Error, Heartbeat, Program, Result};
-use futures::future::{Either, select};
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use evenkeel_daemon::{Daemon, Error, Program, Result};
+use tokio::sync::mpsc;
 
 use self::cluster::Cluster;
 use self::machine::Machine;
 use self::numbers::Numbers;
-use self::worker::{Key, Turn, Worker};
+use self::worker::{Turn, Worker};
 use crate::arguments::{Command, CommandLine, ControllerArguments};
+use crate::queue;
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
@@ -48,9 +46,6 @@ async fn run(line: CommandLine) -> anyhow::Result<()> {
     let ended = daemon.run(async |daemon| control(daemon, controller).await);
     Ok(ended.await?)
 }
-
-/// How often a worker without work says that it is alive; less than the shortest `--stuck-after`.
-const BEAT: Duration = Duration::from_secs(5);
 
 /// Keeps the node until the program is asked to stop.
 pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> Result<()> {
@@ -78,8 +73,8 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
         heart.beat();
         let key = match turn {
             Turn::Again => queue.try_recv().ok(),
-            Turn::Rest => wait(daemon, &mut queue, &heart, None).await,
-            Turn::After(pause) => wait(daemon, &mut queue, &heart, Some(pause)).await,
+            Turn::Rest => queue::next(daemon, &mut queue, &heart, None).await,
+            Turn::After(pause) => queue::next(daemon, &mut queue, &heart, Some(pause)).await,
         };
         if daemon.stop().is_asked() {
             break;
@@ -96,27 +91,4 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     doorman.abort();
     worker.end().await;
     Ok(())
-}
-
-/// The next key, or nothing if there is none within `limit` or the program shall stop. Whoever waits
-/// for something to do is alive.
-async fn wait(
-    daemon: &Daemon,
-    queue: &mut UnboundedReceiver<Key>,
-    heart: &Heartbeat,
-    limit: Option<Duration>,
-) -> Option<Key> {
-    let until = limit.map(|limit| Instant::now() + limit);
-    loop {
-        heart.beat();
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let nap = left.unwrap_or(BEAT).min(BEAT);
-        let next = tokio::time::timeout(nap, queue.recv());
-        match select(pin!(next), pin!(daemon.stop().stopped())).await {
-            Either::Left((Ok(key), _)) => return key,
-            Either::Right(_) => return None,
-            Either::Left((Err(_), _)) if left.is_some_and(|left| left <= nap) => return None,
-            Either::Left((Err(_), _)) => {}
-        }
-    }
 }

@@ -39,6 +39,8 @@ pub(crate) enum Command {
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<String>,
     },
+    /// Bundles the agent's logs, and what this machine is, as a .tar.gz on standard output
+    Logs,
     /// The machine's trusted roots
     #[command(subcommand)]
     Trust(TrustCommand),
@@ -73,6 +75,9 @@ pub(crate) struct PlaceArguments {
 pub(crate) struct ControllerArguments {
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
+    /// How long one thing may take before /healthz says that the agent is stuck: at least 10s
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = stuck_after)]
+    pub(crate) stuck_after: Duration,
     /// Run as a service, under the Service Control Manager
     #[arg(long)]
     pub(crate) windows_service: bool,
@@ -110,6 +115,14 @@ pub(crate) enum ServiceCommand {
     },
     /// Stops and removes the service
     Remove,
+}
+
+fn stuck_after(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_secs(10);
+    match evenkeel_api::duration::parse(text)? {
+        short if short < LEAST => Err(format!("{text} is too short: write at least 10s")),
+        duration => Ok(duration),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -13,7 +13,7 @@ use kube::Client;
 use super::arguments::BootstrapArguments;
 use super::cluster::{self, Cluster};
 use super::machine::{Kept, Machine, Wish};
-use super::values::Scripts;
+use super::values::commands_now;
 use super::worker::blocking;
 use super::{answer, host_error, login};
 
@@ -67,7 +67,7 @@ pub(crate) async fn bootstrap(
 fn bring(machine: &Machine, mut services: Services, kept: &Kept, limit: Duration) -> Result<()> {
     machine.settle().map_err(|error| host_error(&error))?;
     services.services.retain(|service| service.bootstrap);
-    let commands = Scripts::default().commands(&services, None, limit);
+    let commands = commands_now(&services, limit);
     if !commands.missing.is_empty() {
         return Err(Error::work(commands.missing.join("\n")));
     }
@@ -87,7 +87,7 @@ fn bring(machine: &Machine, mut services: Services, kept: &Kept, limit: Duration
         tracing::info!("{} {}: {}", change.action, change.resource, change.why);
     }
     machine
-        .apply(&way, &wish, kept)
+        .apply(&way, &wish, kept, &mut || {})
         .map_err(|error| host_error(&error))?;
     let standing = machine.settle().map_err(|error| host_error(&error))?;
     let deadline = Instant::now() + RUNNING;

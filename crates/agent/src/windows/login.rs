@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
 use evenkeel_daemon::{Daemon, Error, Result};
+use evenkeel_plan::windows_node::renew_at;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestSpec,
@@ -14,6 +16,7 @@ use kube::api::PostParams;
 use kube::config::{AuthInfo, Kubeconfig, NamedAuthInfo};
 use kube::{Api, Client, ResourceExt};
 use rcgen::{CertificateParams, DnType, KeyPair};
+use x509_parser::pem::parse_x509_pem;
 
 use super::machine::Machine;
 use super::worker::blocking;
@@ -22,6 +25,10 @@ const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// How long an approval and the signature may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How often it is looked whether the login should be renewed.
+const LOOK_AGAIN: Duration = Duration::from_mins(10);
+/// How long after a renewal failed it is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 /// Gets a certificate as the agent of `node` with the login of `bootstrap`, and keeps the login it
 /// gives.
@@ -60,6 +67,64 @@ pub(crate) async fn obtain(client: &Client, bootstrap: &Path, node: &str) -> Res
     let kept = blocking(move || Machine::open().keep_login(&text)).await;
     kept.map_err(|reason| failed(reason.text))?
         .map_err(|error| failed(error.with_causes()))
+}
+
+/// Waits until the login that is kept should be renewed, and does that; tries again until it is done.
+pub(crate) async fn renewed(client: &Client, node: &str) {
+    loop {
+        let due = match due(node).await {
+            Ok(due) => due,
+            Err(why) => {
+                tracing::warn!("cannot tell when the login of this agent ends: {why}");
+                None
+            }
+        };
+        let left = due.map_or(LOOK_AGAIN, |due| {
+            Timestamp::now()
+                .duration_until(due)
+                .try_into()
+                .unwrap_or(Duration::ZERO)
+        });
+        if !left.is_zero() {
+            // A machine may sleep, and its clock may be set.
+            tokio::time::sleep(left.min(LOOK_AGAIN)).await;
+            continue;
+        }
+        match obtain(client, &Machine::login_file(), node).await {
+            Ok(()) => {
+                tracing::info!("the login of this agent was renewed");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!("{error}; tried again in {TRY_AGAIN:?}");
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+        }
+    }
+}
+
+/// When the login that is kept should be renewed.
+async fn due(node: &str) -> std::result::Result<Option<Timestamp>, String> {
+    let login = blocking(|| Machine::open().login()).await;
+    let login = login.map_err(|reason| reason.text)?;
+    let login = login.map_err(|error| error.with_causes())?;
+    let Some(login) = login else { return Ok(None) };
+    let login = Kubeconfig::from_yaml(&String::from_utf8_lossy(&login));
+    let login = login.map_err(|error| error.to_string())?;
+    let certificate = login.auth_infos.into_iter().find_map(|named| {
+        let data = named.auth_info?.client_certificate_data?;
+        unbase64(&data)
+    });
+    let certificate = certificate.ok_or("it has no certificate")?;
+    let (_, pem) = parse_x509_pem(&certificate).map_err(|error| error.to_string())?;
+    let read = pem.parse_x509().map_err(|error| error.to_string())?;
+    let instant = |seconds: i64| Timestamp::from_second(seconds).map_err(|error| error.to_string());
+    let validity = read.validity();
+    let (begins, ends) = (
+        instant(validity.not_before.timestamp())?,
+        instant(validity.not_after.timestamp())?,
+    );
+    Ok(Some(renew_at(node, begins, ends)))
 }
 
 /// A client with the login that was kept.
@@ -116,6 +181,11 @@ fn request(
         },
         status: None,
     })
+}
+
+fn unbase64(text: &str) -> Option<Vec<u8>> {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.decode(text).ok()
 }
 
 fn base64(bytes: &[u8]) -> String {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenkeel_host::watch::{Event, Monitor};
+use evenkeel_host::watch::{Event, Monitor, Turn};
 use evenkeel_host::windows::Stopper;
 use evenkeel_host::{Error, Result};
 use evenkeel_plan::targets::Targets;
@@ -22,6 +22,8 @@ const FULL_CHECK: Duration = Duration::from_mins(2);
 pub(crate) enum News {
     /// Something drifted, or is right again.
     Event(Box<Event>),
+    /// Everything was looked at once.
+    Looked,
     /// Nobody watches any more.
     Ended(Error),
 }
@@ -44,12 +46,22 @@ impl Lookout {
         let watch = move || {
             let mut monitor =
                 Monitor::healing(&machine.host, &machine.state, targets).checking_every(FULL_CHECK);
-            let ended = monitor.run(&mut watcher, &mut |event| {
-                // Without a worker there is nobody to tell.
-                _ = keys.send(Key::Machine(News::Event(Box::new(event))));
-            });
-            if let Err(error) = ended {
-                _ = keys.send(Key::Machine(News::Ended(error)));
+            // Without a worker there is nobody to tell.
+            let tell = |news| _ = keys.send(Key::Machine(news));
+            let mut looked = false;
+            loop {
+                let turn = monitor.turn(&mut watcher, Duration::MAX, &mut |event| {
+                    tell(News::Event(Box::new(event)));
+                });
+                match turn {
+                    Ok(Turn::GoOn) => {}
+                    Ok(Turn::Stopped) => return,
+                    Err(error) => return tell(News::Ended(error)),
+                }
+                if !looked && !monitor.is_looking_at_everything() {
+                    looked = true;
+                    tell(News::Looked);
+                }
             }
         };
         let thread = std::thread::Builder::new()

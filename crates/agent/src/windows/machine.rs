@@ -14,9 +14,9 @@ use evenkeel_host::{Result, observe};
 use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::entry::Entry;
 use evenkeel_plan::journal::Direction;
-use evenkeel_plan::machine::{self, Plan};
+use evenkeel_plan::machine::{self, Plan, Seen};
 use evenkeel_plan::place;
-use evenkeel_plan::record::{Owned, Record};
+use evenkeel_plan::record::Owned;
 use evenkeel_plan::resource::Resource;
 use evenkeel_plan::services::{Facts, targets_on};
 use evenkeel_plan::targets::{Part, Targets};
@@ -118,32 +118,34 @@ impl Machine {
             before,
         };
         let mut targets = targets_on(&wish.services, &facts, &record);
-        let missing = self.missing(&targets)?;
-        targets.retain(|place, _| !missing.contains_key(place));
-        let plan = self.plan(&targets, &record, wish.hash.clone())?;
-        Ok(Way {
-            plan,
-            missing: missing.into_values().collect(),
-        })
-    }
-
-    fn plan(&self, targets: &Targets, record: &Record, name: Option<String>) -> Result<Plan> {
         let nothing = Contents::default();
+        let seen = observe::look(self.host.disk(), &targets, &record, &nothing)?;
+        let missing = self.missing(&targets, &seen);
+        targets.retain(|place, _| !missing.contains_key(place));
+        // It is not there before its last file is.
+        let name = wish.hash.clone().filter(|_| missing.is_empty());
         let desired = Desired {
             name: name.or_else(|| record.config.clone()),
             ..Desired::default()
         };
-        let seen = observe::look(self.host.disk(), targets, record, &nothing)?;
-        let plan = machine::plan(&desired, targets, &nothing, &seen, record)?;
-        Ok(plan.carried_out_in(self.host.boot_id()?))
+        let mut plan = machine::plan(&desired, &targets, &nothing, &seen, &record)?;
+        if plan.record == record {
+            // It was brought about. What is not so any more has drifted, and whoever watches it puts it
+            // back at its own pace: a service that ends again and again would be a plan without end.
+            plan = plan.with_nothing_to_do();
+        }
+        Ok(Way {
+            plan: plan.carried_out_in(self.host.boot_id()?),
+            missing: missing.into_values().collect(),
+        })
     }
 
     /// Payload files that are not right and cannot be put right from here, by place.
-    fn missing(&self, targets: &Targets) -> Result<BTreeMap<String, String>> {
+    fn missing(&self, targets: &Targets, seen: &Seen) -> BTreeMap<String, String> {
         let mut missing = BTreeMap::new();
         for (place, target) in targets {
             if let (Part::Payload(_), Some(hash)) = (&target.part, target.entry.hash())
-                && self.host.disk().look(place)? != target.entry
+                && seen.paths.get(place) != Some(&target.entry)
                 && !self.state.has(&self.host, hash)
             {
                 let shown = target.resource.to_string();
@@ -151,22 +153,29 @@ impl Machine {
                 missing.insert(place.clone(), path.to_owned());
             }
         }
-        Ok(missing)
+        missing
     }
 
-    /// Carries `way` out if it is still what leads to `wish`; `false` if the machine has changed. What
-    /// is kept of the ConfigMap is kept before anything else is done.
-    pub(crate) fn apply(&self, way: &Way, wish: &Wish, kept: &Kept) -> Result<bool> {
+    /// Brings the machine to `wish`; `false` if that takes more than `way` says, because the machine has
+    /// changed. What is kept of the ConfigMap is kept before anything else is done.
+    pub(crate) fn apply(
+        &self,
+        way: &Way,
+        wish: &Wish,
+        kept: &Kept,
+        progress: &mut dyn FnMut(),
+    ) -> Result<bool> {
         let claim = Claim::take(&self.host, &self.state)?;
         let now = self.way(wish)?;
-        if now.plan.steps != way.plan.steps {
+        let agreed = |action| way.plan.actions.contains(action);
+        if !now.plan.actions.iter().all(agreed) || now.missing != way.missing {
             return Ok(false);
         }
         if self.kept()?.as_ref() != Some(kept) {
             let text = serde_json::to_vec(kept).unwrap_or_default();
             self.state.keep_note(&self.host, KEPT, &text)?;
         }
-        claim.apply(&way.plan, &Contents::default(), &mut |_| {})?;
+        claim.apply(&now.plan, &Contents::default(), &mut |_| progress())?;
         Ok(true)
     }
 
@@ -239,6 +248,11 @@ impl Machine {
     /// Whether the agent has a login of its own.
     pub(crate) fn has_login(&self) -> Result<bool> {
         Ok(self.state.note(&self.host, LOGIN)?.is_some())
+    }
+
+    /// The agent's own login.
+    pub(crate) fn login(&self) -> Result<Option<Vec<u8>>> {
+        self.state.note(&self.host, LOGIN)
     }
 
     /// Keeps the agent's own login. The folder is private, and so is what is in it.

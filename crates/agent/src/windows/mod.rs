@@ -4,35 +4,29 @@ mod arguments;
 mod bootstrap;
 mod cleanup;
 mod cluster;
+mod controller;
+mod drift;
 mod login;
+mod logs;
 mod lookout;
 mod machine;
+mod numbers;
 mod questions;
+mod search;
 mod service;
 mod tidings;
 mod values;
 mod worker;
 
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
-
 use clap::Parser;
 use evenkeel_daemon::{Daemon, Error, Listen, Program, Result, Stop};
-use futures::future::{Either, select};
-use tokio::sync::mpsc;
 
-use self::arguments::{Command, CommandLine, ControllerArguments};
-use self::cluster::Cluster;
-use self::machine::Machine;
-use self::worker::{Key, Turn, Worker};
+use self::arguments::{Command, CommandLine};
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
     version: env!("CARGO_PKG_VERSION"),
 };
-/// How long the Node may take to be found once the agent runs as a controller.
-const NODE: Duration = Duration::from_mins(10);
 
 /// The whole program.
 pub(crate) fn main() -> anyhow::Result<()> {
@@ -61,6 +55,7 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
     };
     match line.command {
         Command::Inspect => questions::inspect(),
+        Command::Logs => logs::bundle(&mut std::io::stdout().lock()),
         Command::Checksums { paths } => questions::checksums(&paths),
         Command::Trust(command) => questions::trust(&command),
         Command::Service(command) => questions::service(&command),
@@ -81,6 +76,7 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
                 .await
         }
         Command::Controller(arguments) => {
+            let login = line.daemon.kubeconfig.clone();
             let daemon = Daemon::start(PROGRAM, &line.daemon).await?;
             let asked = daemon.stop().clone();
             tokio::spawn(async move {
@@ -88,65 +84,9 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
                 asked.stop();
             });
             daemon
-                .run(async |daemon| control(daemon, arguments).await)
+                .run(async |daemon| controller::control(daemon, login.as_deref(), arguments).await)
                 .await
         }
-    }
-}
-
-/// Keeps the node until the program is asked to stop.
-async fn control(daemon: &Daemon, arguments: ControllerArguments) -> Result<()> {
-    let machine = Arc::new(Machine::open());
-    let known = machine.node_name().map_err(|error| host_error(&error))?;
-    let node = match known {
-        Some(node) => node,
-        None => bootstrap::own_node(&daemon.client(), NODE).await?,
-    };
-    let (keys, mut queue) = mpsc::unbounded_channel();
-    let cluster = Cluster::new(daemon.client(), &arguments.place.namespace, &node);
-    let watch = cluster.watch_node(keys.clone());
-    let ready = daemon.health().check("node");
-    let events = daemon.events().clone();
-    let limit = arguments.place.script_timeout;
-    let mut worker = Worker::new(cluster, machine, events, ready, keys, limit);
-    let mut turn = Turn::Again;
-    while !daemon.stop().is_asked() {
-        let key = match turn {
-            Turn::Again => queue.try_recv().ok(),
-            Turn::Rest => until_stopped(daemon, queue.recv(), None).await,
-            Turn::After(pause) => until_stopped(daemon, queue.recv(), Some(pause)).await,
-        };
-        if daemon.stop().is_asked() {
-            break;
-        }
-        if let Some(key) = key {
-            worker.hear(key);
-        }
-        while let Ok(key) = queue.try_recv() {
-            worker.hear(key);
-        }
-        turn = worker.turn().await;
-    }
-    watch.abort();
-    worker.end().await;
-    Ok(())
-}
-
-/// The next key, or nothing if there is none in time or the program shall stop.
-async fn until_stopped(
-    daemon: &Daemon,
-    next: impl Future<Output = Option<Key>>,
-    limit: Option<Duration>,
-) -> Option<Key> {
-    let limited = async {
-        match limit {
-            Some(limit) => tokio::time::timeout(limit, next).await.ok().flatten(),
-            None => next.await,
-        }
-    };
-    match select(pin!(limited), pin!(daemon.stop().stopped())).await {
-        Either::Left((key, _)) => key,
-        Either::Right(_) => None,
     }
 }
 

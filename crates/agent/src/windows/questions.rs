@@ -15,6 +15,11 @@ use super::machine::Machine;
 use super::{answer, host_error};
 
 pub(crate) fn inspect() -> Result<()> {
+    answer(&this_machine()?)
+}
+
+/// What this machine is, and what of it is ours.
+pub(crate) fn this_machine() -> Result<serde_json::Value> {
     let look = || -> evenkeel_host::Result<serde_json::Value> {
         let machine = Machine::open();
         let (product, build) = about::windows_version()?;
@@ -30,7 +35,7 @@ pub(crate) fn inspect() -> Result<()> {
             "hash": kept.as_ref().map(|it| &it.hash),
         }))
     };
-    answer(&look().map_err(|error| host_error(&error))?)
+    look().map_err(|error| host_error(&error))
 }
 
 pub(crate) fn checksums(paths: &[String]) -> Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::windows::AGENT_SERVICE;
 use evenkeel_daemon::Stop;
+use evenkeel_host::windows::event_log;
 use windows_service::define_windows_service;
 use windows_service::service::{
     ServiceControl, ServiceControlAccept, ServiceExitCode, ServiceState, ServiceStatus, ServiceType,
@@ -62,6 +63,8 @@ fn service_main(_: Vec<OsString>) {
     let ended = super::run(line.clone(), stop.clone());
     if let Err(error) = &ended {
         tracing::error!("{error:#}");
+        // It may be the log that cannot be written.
+        event_log::report_error(AGENT_SERVICE, &format!("{error:#}"));
     }
     report(handle, ServiceState::Stopped, u32::from(ended.is_err()));
 }

@@ -107,6 +107,11 @@ impl Tiding {
         }
     }
 
+    /// The reason of its Event.
+    pub(crate) fn reason(&self) -> &'static str {
+        self.reason
+    }
+
     /// Says it in the log and on `object`.
     pub(crate) fn tell(self, object: ObjectReference, events: &Events) {
         match self.severity {
@@ -123,6 +128,7 @@ impl Tiding {
     }
 }
 
-fn shown(finding: &Finding) -> String {
+/// What is wrong where, in words.
+pub(crate) fn shown(finding: &Finding) -> String {
     format!("{}: {}", finding.resource, finding.why)
 }

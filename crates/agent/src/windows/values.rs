@@ -1,59 +1,156 @@
-//! The values of variables in commands: fields of the Node at once, scripts once for each services
-//! ConfigMap, with a limit.
+//! The values of variables in commands: fields of the Node at once, scripts beside everything else,
+//! once for each services ConfigMap, with a limit.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_api::services::Services;
 use evenkeel_host::windows::script;
 use evenkeel_plan::place;
 use evenkeel_plan::variables::{NoValue, command};
 use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::worker::{Key, blocking};
+
+/// A script that is quick is waited for, so that its service comes with the others.
+const QUICK: Duration = Duration::from_secs(10);
 
 /// Commands by the place of their service, and why some are missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Commands {
     pub(crate) found: BTreeMap<String, String>,
+    /// What has no value, in words; a script that still runs is not among them.
     pub(crate) missing: Vec<String>,
+    /// A script still runs.
+    pub(crate) waits: bool,
 }
 
-/// What scripts have printed, by path. A script that failed is run again when it is asked for next.
-#[derive(Debug, Default)]
+/// What a script came to.
+#[derive(Debug)]
+enum Outcome {
+    Runs(Instant),
+    Printed(String),
+    Failed(String),
+}
+
+/// Scripts of the services with one hash, by their path.
 pub(crate) struct Scripts {
-    printed: BTreeMap<String, String>,
+    hash: String,
+    outcomes: BTreeMap<String, Outcome>,
+    limit: Duration,
+    keys: UnboundedSender<Key>,
 }
 
 impl Scripts {
-    /// The commands of `services`. Waits for scripts that have not run yet, each at most for `limit`.
-    pub(crate) fn commands(
-        &mut self,
-        services: &Services,
-        node: Option<&Value>,
-        limit: Duration,
-    ) -> Commands {
-        let mut commands = Commands::default();
-        for service in services.creation_order() {
-            let filled = command(service, node, |path| self.output(path, limit));
-            match filled {
-                Ok(text) => {
-                    commands.found.insert(place::service(&service.name), text);
-                }
-                Err(missing) => {
-                    let words = missing.iter().map(|it| it.words().to_owned());
-                    commands.missing.extend(words);
-                }
-            }
+    /// Scripts that may take `limit` each.
+    pub(crate) fn new(limit: Duration, keys: UnboundedSender<Key>) -> Self {
+        Self {
+            hash: String::new(),
+            outcomes: BTreeMap::new(),
+            limit,
+            keys,
         }
-        commands
     }
 
-    fn output(&mut self, path: &str, limit: Duration) -> Result<String, NoValue> {
-        if let Some(printed) = self.printed.get(path) {
-            return Ok(printed.clone());
+    /// The commands of `services` with this hash. Scripts that have not run yet are started.
+    pub(crate) fn commands(&mut self, services: &Services, node: &Value, hash: &str) -> Commands {
+        if self.hash != hash {
+            hash.clone_into(&mut self.hash);
+            self.outcomes.clear();
         }
-        let printed =
-            script::output_of(path, limit).map_err(|error| NoValue::NotYet(error.with_causes()))?;
-        self.printed.insert(path.to_owned(), printed.clone());
-        Ok(printed)
+        filled(services, Some(node), |path| self.value(path))
     }
+
+    /// The script at `path` of the services with this hash has ended.
+    pub(crate) fn hear(&mut self, hash: &str, path: String, printed: Result<String, String>) {
+        if self.hash == hash {
+            let outcome = printed.map_or_else(Outcome::Failed, Outcome::Printed);
+            self.outcomes.insert(path, outcome);
+        }
+    }
+
+    /// Runs scripts that failed once more, when they are asked for next.
+    pub(crate) fn try_again(&mut self) {
+        self.outcomes
+            .retain(|_, outcome| !matches!(outcome, Outcome::Failed(_)));
+    }
+
+    /// How long the scripts that run may still be called quick.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let since = self.outcomes.values().filter_map(|outcome| match outcome {
+            Outcome::Runs(since) => Some(since.elapsed()),
+            _ => None,
+        });
+        since
+            .min()
+            .and_then(|oldest| QUICK.checked_sub(oldest))
+            .filter(|left| !left.is_zero())
+    }
+
+    /// What the script printed; `None` while it runs.
+    fn value(&mut self, path: &str) -> Option<Result<String, NoValue>> {
+        match self.outcomes.get(path) {
+            Some(Outcome::Printed(printed)) => Some(Ok(printed.clone())),
+            Some(Outcome::Failed(words)) => Some(Err(NoValue::NotYet(words.clone()))),
+            Some(Outcome::Runs(_)) => None,
+            None => {
+                let (keys, limit) = (self.keys.clone(), self.limit);
+                let (hash, path) = (self.hash.clone(), path.to_owned());
+                let begun = Outcome::Runs(Instant::now());
+                self.outcomes.insert(path.clone(), begun);
+                tokio::spawn(async move {
+                    let of = path.clone();
+                    let ran = blocking(move || script::output_of(&of, limit)).await;
+                    let printed = match ran {
+                        Ok(printed) => printed.map_err(|error| error.with_causes()),
+                        Err(reason) => Err(reason.text),
+                    };
+                    // Without a worker nobody wants to know.
+                    _ = keys.send(Key::Script {
+                        hash,
+                        path,
+                        printed,
+                    });
+                });
+                None
+            }
+        }
+    }
+}
+
+/// The commands of `services`, for whoever can wait: each script is run at most for `limit`.
+pub(crate) fn commands_now(services: &Services, limit: Duration) -> Commands {
+    filled(services, None, |path| {
+        let printed = script::output_of(path, limit);
+        Some(printed.map_err(|error| NoValue::NotYet(error.with_causes())))
+    })
+}
+
+fn filled(
+    services: &Services,
+    node: Option<&Value>,
+    mut script: impl FnMut(&str) -> Option<Result<String, NoValue>>,
+) -> Commands {
+    let mut commands = Commands::default();
+    for service in services.creation_order() {
+        let mut waits = false;
+        let text = command(service, node, |path| {
+            script(path).unwrap_or_else(|| {
+                waits = true;
+                Err(NoValue::NotYet(format!("the script {path} still runs")))
+            })
+        });
+        match text {
+            Ok(text) => {
+                commands.found.insert(place::service(&service.name), text);
+            }
+            Err(_) if waits => commands.waits = true,
+            Err(missing) => {
+                let words = missing.iter().map(|it| it.words().to_owned());
+                commands.missing.extend(words);
+            }
+        }
+    }
+    commands
 }

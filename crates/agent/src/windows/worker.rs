@@ -2,24 +2,28 @@
 //! reports.
 
 mod errands;
+mod outcome;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::annotation;
-use evenkeel_daemon::{Check, Events};
+use evenkeel_daemon::{Check, Events, Heartbeat};
 use evenkeel_host::Error;
 use evenkeel_host::watch::Event;
 use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
 use evenkeel_plan::targets::Part;
-use evenkeel_plan::windows_node::{Told, has_served, report};
+use evenkeel_plan::windows_node::{Progress, Told, has_served};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::JoinHandle;
 
+use self::errands::Wanting;
 use super::cluster::{Cluster, OwnNode};
+use super::drift::Drift;
 use super::lookout::{Lookout, News};
 use super::machine::{Kept, Machine, Standing, Way, Wish};
+use super::numbers::Numbers;
+use super::search::Search;
 use super::tidings::Tiding;
 use super::values::Scripts;
 
@@ -42,6 +46,14 @@ pub(crate) enum Key {
     },
     /// Something on the machine.
     Machine(News),
+    /// A script for the services with this hash has ended.
+    Script {
+        hash: String,
+        path: String,
+        printed: Result<String, String>,
+    },
+    /// There is a new login: this worker ends, and the next one goes on.
+    Renewed,
 }
 
 /// When the worker works again.
@@ -75,51 +87,50 @@ struct Failure {
     again_at: Instant,
 }
 
-/// The ConfigMap of the version that the node is told, as it is watched.
-struct Search {
-    name: String,
-    watch: JoinHandle<()>,
-    heard: Heard,
-}
-
-/// What the watch of a ConfigMap has said.
-#[derive(Debug, Clone)]
-enum Heard {
-    /// Nothing yet.
-    NotYet,
-    /// There is none.
-    Missing,
-    /// Its data.
-    Data(BTreeMap<String, String>),
-}
-
-impl Drop for Search {
-    fn drop(&mut self) {
-        self.watch.abort();
-    }
-}
-
 /// What was planned from what, so that nothing is looked at twice for the same.
 struct Planned {
     wish: Wish,
     kept: Kept,
     way: Way,
-    missing: Vec<String>,
+    /// What has no value, in words.
+    unknown: Vec<String>,
+    /// A script still runs; what it prints comes later.
+    waits: bool,
+}
+
+impl Planned {
+    /// All that is lacking, in words.
+    fn lacking(&self) -> Vec<String> {
+        let lost = self.way.missing.iter().map(|path| {
+            format!("file {path}: its contents are neither there nor in the store: the operator brings them")
+        });
+        self.unknown.iter().cloned().chain(lost).collect()
+    }
+}
+
+/// How a worker shows from outside how it is. Clones show the same.
+#[derive(Clone)]
+pub(crate) struct Signs {
+    pub(crate) numbers: Numbers,
+    pub(crate) ready: Check,
+    pub(crate) heart: Arc<Heartbeat>,
 }
 
 pub(crate) struct Worker {
     cluster: Cluster,
     machine: Arc<Machine>,
     events: Events,
+    numbers: Numbers,
     ready: Check,
+    heart: Arc<Heartbeat>,
     keys: UnboundedSender<Key>,
-    script_limit: Duration,
-    scripts: Arc<Mutex<(String, Scripts)>>,
+    scripts: Scripts,
     node: Option<OwnNode>,
     standing: Option<Standing>,
     lookout: Option<Lookout>,
     search: Option<Search>,
     planned: Option<Planned>,
+    drift: Drift,
     going_down: Option<Instant>,
     failure: Option<Failure>,
     failures: u32,
@@ -132,7 +143,7 @@ impl Worker {
         cluster: Cluster,
         machine: Arc<Machine>,
         events: Events,
-        ready: Check,
+        signs: Signs,
         keys: UnboundedSender<Key>,
         script_limit: Duration,
     ) -> Self {
@@ -140,15 +151,17 @@ impl Worker {
             cluster,
             machine,
             events,
-            ready,
+            numbers: signs.numbers,
+            ready: signs.ready,
+            heart: signs.heart,
+            scripts: Scripts::new(script_limit, keys.clone()),
             keys,
-            script_limit,
-            scripts: Arc::default(),
             node: None,
             standing: None,
             lookout: None,
             search: None,
             planned: None,
+            drift: Drift::default(),
             going_down: None,
             failure: None,
             failures: 0,
@@ -162,19 +175,29 @@ impl Worker {
         match key {
             Key::Node(node) => {
                 let told = |node: &Option<OwnNode>| Told::by(&node.as_ref()?.annotations);
-                if told(&node) != told(&self.node) {
-                    // What failed on the way to another one says nothing about this one.
+                let fields = |node: &Option<OwnNode>| Some(node.as_ref()?.object.clone());
+                if told(&node) != told(&self.node)
+                    || self.lacks_values() && fields(&node) != fields(&self.node)
+                {
+                    // What failed on the way to another one says nothing about this one; and what had
+                    // no value may have one now.
                     self.failure = None;
                 }
                 self.node = node;
             }
             Key::Services { name, data } => {
-                let search = self.search.as_mut().filter(|search| search.name == name);
+                let search = self.search.as_mut().filter(|search| search.is_for(&name));
                 if let Some(search) = search {
                     self.failure = None;
-                    search.heard = data.map_or(Heard::Missing, Heard::Data);
+                    search.hear(data);
                 }
             }
+            Key::Script {
+                hash,
+                path,
+                printed,
+            } => self.scripts.hear(&hash, path, printed),
+            Key::Renewed => {}
             Key::Machine(News::Event(event)) => {
                 if let Event::HealFailed { finding, .. } | Event::Recovered { finding } = &*event
                     && matches!(finding.part, Part::Payload(_))
@@ -183,10 +206,14 @@ impl Worker {
                     self.planned = None;
                     self.failure = None;
                 }
+                self.numbers.hear(&event);
+                self.drift.hear(&event);
+                self.look_anew();
                 if let Some(tiding) = Tiding::drift(&event) {
                     self.tell(tiding);
                 }
             }
+            Key::Machine(News::Looked) => self.drift.was_looked_for(),
             Key::Machine(News::Ended(error)) => {
                 self.lookout = None;
                 self.standing = None;
@@ -230,6 +257,7 @@ impl Worker {
         {
             self.failure = None;
             self.planned = None;
+            self.scripts.try_again();
         }
         // Without the cluster, too: what was accepted last is kept.
         if self.failure.is_none() {
@@ -243,10 +271,10 @@ impl Worker {
         if self.failure.is_none()
             && let Some(told) = &told
         {
-            match self.wish(&node, told).await? {
-                Ok(Some((wish, kept, missing))) => self.plan(wish, kept, missing).await?,
-                Ok(None) => return Ok(self.rest()),
-                Err(reason) => unfit = Some(reason),
+            match self.want(&node, told).await? {
+                Wanting::Planned => {}
+                Wanting::NotYet => return Ok(self.rest()),
+                Wanting::Unfit(reason) => unfit = Some(reason),
             }
         }
         let (current, awaits_boot) = match &self.standing {
@@ -254,27 +282,40 @@ impl Worker {
             None => (None, false),
         };
         let said = |name: &str| node.annotations.get(name).map(String::as_str);
-        let served = has_served(&node.annotations);
-        let way = self
-            .planned
-            .as_ref()
-            .map(|planned| planned.way.plan.clone());
-        let way = way.map(|plan| if served { plan } else { plan.without_drain() });
-        let done = |plan: &evenkeel_plan::machine::Plan| {
-            plan.steps.is_empty() && plan.record.config == current
+        let planned = self.planned.as_ref().map(|planned| {
+            let plan = planned.way.plan.clone();
+            let plan = if has_served(&node.annotations) {
+                plan
+            } else {
+                plan.without_drain()
+            };
+            (planned.kept.hash.clone(), plan, planned.lacking())
+        });
+        let has_said = |hash: &str| said(annotation::CURRENT_SERVICES) == Some(hash);
+        let drifted = self.drift.words();
+        let wanted = match (unfit, &planned) {
+            (Some(reason), _) => Wanted::Unfit(reason),
+            (None, Some((hash, plan, lacking))) => {
+                let progress = Progress {
+                    hash,
+                    plan,
+                    current: current.as_deref(),
+                    lacking,
+                    drifted: &drifted,
+                    said: has_said(hash),
+                };
+                progress.wanted()
+            }
+            (None, None) => Wanted::AsItIs,
         };
-        let wanted = match (&unfit, &way, &self.planned) {
-            (Some(reason), _, _) => Wanted::Unfit(reason.clone()),
-            (None, Some(plan), Some(planned)) if !done(plan) => Wanted::Planned {
-                name: planned.kept.hash.as_str(),
-                plan,
-            },
-            (None, _, Some(planned)) if !planned.missing.is_empty() => Wanted::Unfit(Reason::new(
-                "ServicesIncomplete",
-                planned.missing.join("; "),
-            )),
-            _ => Wanted::AsItIs,
-        };
+        if let (Wanted::AsItIs, Some((hash, ..))) = (&wanted, &planned) {
+            if self.planned.as_ref().is_some_and(|it| it.waits) {
+                return Ok(self.rest());
+            }
+            if let Some(patience) = self.drift.patience().filter(|_| !has_said(hash)) {
+                return Ok(Turn::After(patience));
+            }
+        }
         let sight = Sight {
             current: current.as_deref(),
             settled: self.standing.is_some(),
@@ -297,106 +338,6 @@ impl Worker {
         let gives_up = sight.gives_up_its_leave();
         self.report(&node, &phase, told.as_ref(), gives_up).await?;
         self.carry_out(phase).await
-    }
-
-    /// Says what is not said yet, in one request.
-    async fn report(
-        &mut self,
-        node: &OwnNode,
-        phase: &Phase,
-        told: Option<&Told>,
-        gives_up: bool,
-    ) -> Result<(), Trouble> {
-        let missing = self.planned.as_ref().map(|it| it.way.missing.clone());
-        let missing = missing.unwrap_or_default();
-        let change = report(&node.annotations, phase, told, &missing, gives_up);
-        if !change.is_empty() {
-            self.cluster
-                .change(&change)
-                .await
-                .map_err(Trouble::Cluster)?;
-            if let Some(node) = &mut self.node {
-                for (name, value) in change.annotations {
-                    match value {
-                        Some(value) => _ = node.annotations.insert(name.to_owned(), value),
-                        None => _ = node.annotations.remove(name),
-                    }
-                }
-            }
-        }
-        if self.said.as_ref() != Some(phase) {
-            if let Some(tiding) = Tiding::of(phase) {
-                self.tell(tiding);
-            }
-            self.said = Some(phase.clone());
-        }
-        Ok(())
-    }
-
-    async fn carry_out(&mut self, phase: Phase) -> Result<Turn, Trouble> {
-        match phase {
-            Phase::Unmanaged | Phase::AwaitDrain { .. } | Phase::Heal { .. } => Ok(self.rest()),
-            Phase::Done { .. } => {
-                self.failures = 0;
-                Ok(self.rest())
-            }
-            Phase::Degraded(reason) => {
-                if self.failure.is_none() {
-                    // Nobody may tell us when it is better: a script, a file.
-                    self.fail(reason);
-                }
-                Ok(self.rest())
-            }
-            Phase::Apply { .. } => {
-                if let Some(planned) = self.planned.take() {
-                    self.stop_watching().await;
-                    // Wherever this ends, that is found out anew.
-                    self.standing = None;
-                    let Planned {
-                        wish, kept, way, ..
-                    } = planned;
-                    let applied = self
-                        .on_machine(move |machine| machine.apply(&way, &wish, &kept))
-                        .await?;
-                    if !applied {
-                        tracing::info!(
-                            "the machine has changed since it was looked at; looking again"
-                        );
-                    }
-                }
-                Ok(Turn::Again)
-            }
-            Phase::Reboot => {
-                let since = self.going_down.map(|told| told.elapsed());
-                if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
-                    return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
-                }
-                self.on_machine(Machine::reboot).await?;
-                self.going_down = Some(Instant::now());
-                Ok(Turn::After(REBOOT_AGAIN))
-            }
-        }
-    }
-
-    /// Until something changes, or a failure is tried again.
-    fn rest(&self) -> Turn {
-        self.failure.as_ref().map_or(Turn::Rest, |failure| {
-            Turn::After(failure.again_at.saturating_duration_since(Instant::now()))
-        })
-    }
-
-    fn fail(&mut self, reason: Reason) {
-        let pause = pause(RETRY, self.failures);
-        self.failures = self.failures.saturating_add(1);
-        self.failure = Some(Failure {
-            reason,
-            again_at: Instant::now() + pause,
-        });
-    }
-
-    fn tell(&self, tiding: Tiding) {
-        let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
-        tiding.tell(self.cluster.reference(uid), &self.events);
     }
 }
 

@@ -1,19 +1,28 @@
 //! The worker's half that waits for the machine: where it stands, what it shall be brought to, what
 //! leads there.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use evenkeel_api::Problems;
-use evenkeel_api::services::Services;
 use evenkeel_api::version::Version;
 use evenkeel_plan::phase::Reason;
 use evenkeel_plan::windows_node::Told;
 
-use super::{Heard, Planned, Search, Trouble, Worker, blocking, reason, refused};
+use super::{Planned, Trouble, Worker, blocking, reason};
 use crate::windows::cluster::OwnNode;
+use crate::windows::drift::Drift;
 use crate::windows::lookout::Lookout;
-use crate::windows::machine::{Kept, Machine, Wish};
-use crate::windows::values::{Commands, Scripts};
+use crate::windows::machine::{Machine, Wish};
+use crate::windows::search::Search;
+
+/// What a node shall be brought to.
+pub(super) enum Wanting {
+    /// The cluster has not said yet, or something is about to be known that it needs.
+    NotYet,
+    /// What it says will not do.
+    Unfit(Reason),
+    /// It is planned.
+    Planned,
+}
 
 impl Worker {
     pub(super) async fn stop_watching(&mut self) {
@@ -22,6 +31,8 @@ impl Worker {
         {
             tracing::error!("{}", reason.text);
         }
+        self.numbers.nothing_drifts();
+        self.drift = Drift::default();
     }
 
     /// Finds out where the machine stands if that is not known, and watches it.
@@ -41,127 +52,55 @@ impl Worker {
         Ok(())
     }
 
-    /// What the node shall be brought to: its services with their commands. Nothing while the cluster
-    /// has not said, a reason if what it says will not do.
-    pub(super) async fn wish(
-        &mut self,
-        node: &OwnNode,
-        told: &Told,
-    ) -> Result<Result<Option<(Wish, Kept, Vec<String>)>, Reason>, Trouble> {
+    /// Finds out what the node shall be brought to, and plans that.
+    pub(super) async fn want(&mut self, node: &OwnNode, told: &Told) -> Result<Wanting, Trouble> {
         let version: Version = match told.version.parse() {
             Ok(version) => version,
-            Err(error) => return Ok(Err(refused(&error))),
+            Err(error) => return Ok(Wanting::Unfit(super::refused(&error))),
         };
         let name = version.config_map_name();
-        if self
-            .search
-            .as_ref()
-            .is_none_or(|search| search.name != name)
-        {
-            self.search = Some(Search {
-                watch: self.cluster.watch_services(&name, self.keys.clone()),
-                name: name.clone(),
-                heard: Heard::NotYet,
-            });
-        }
-        let heard = self.search.as_ref().map(|search| search.heard.clone());
         let kept = self.on_machine(Machine::kept).await?;
-        let data = match (heard, kept) {
-            // The cluster may have the next contents already; this node was not told of them yet.
-            (_, Some(kept)) if kept.hash == told.hash => kept.data,
-            (Some(Heard::Data(data)), _) => data,
-            (Some(Heard::Missing), _) => {
-                let text = format!(
-                    "ConfigMap {name} does not exist: the operator makes it; this node keeps what it has"
-                );
-                return Ok(Err(Reason::new("ServicesMissing", text)));
-            }
-            _ => return Ok(Ok(None)),
+        let search = match self.search.take() {
+            Some(search) if search.is_for(&name) => search,
+            _ => Search::start(&self.cluster, &name, self.keys.clone()),
         };
-        let services = match Services::from_data(&format!("ConfigMap {name}"), &data) {
-            Ok((services, _)) => services,
-            Err(problems) => {
-                return Ok(Err(Reason::new(Problems::CATEGORY, problems.to_string())));
-            }
+        let found = self.search.insert(search).found(told, kept);
+        let (services, kept) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(Wanting::NotYet),
+            Err(reason) => return Ok(Wanting::Unfit(reason)),
         };
-        if services.hash() != told.hash {
-            let text = format!(
-                "ConfigMap {name} has other contents than this node was told ({}): it waits for the right ones",
-                told.hash
-            );
-            return Ok(Err(Reason::new("ServicesUnexpected", text)));
+        let commands = self.scripts.commands(&services, &node.object, &told.hash);
+        if commands.waits && self.scripts.patience().is_some() {
+            return Ok(Wanting::NotYet);
         }
-        let Commands { found, missing } = self.commands(&services, node, &told.hash).await?;
-        let kept = Kept {
-            version: told.version.clone(),
-            hash: told.hash.clone(),
-            data,
-        };
+        let is_whole = commands.missing.is_empty() && !commands.waits;
         let wish = Wish {
             services,
-            commands: found,
-            hash: missing.is_empty().then(|| told.hash.clone()),
+            commands: commands.found,
+            hash: is_whole.then(|| told.hash.clone()),
         };
-        Ok(Ok(Some((wish, kept, missing))))
-    }
-
-    async fn commands(
-        &self,
-        services: &Services,
-        node: &OwnNode,
-        hash: &str,
-    ) -> Result<Commands, Trouble> {
-        let (scripts, services) = (Arc::clone(&self.scripts), services.clone());
-        let (object, hash) = (node.object.clone(), hash.to_owned());
-        let limit = self.script_limit;
-        let commands = blocking(move || {
-            let mut scripts = scripts.lock().unwrap_or_else(PoisonError::into_inner);
-            if scripts.0 != hash {
-                *scripts = (hash, Scripts::default());
-            }
-            scripts.1.commands(&services, Some(&object), limit)
+        let planned = self.planned.take();
+        let planned = planned.filter(|it| {
+            it.wish == wish && it.unknown == commands.missing && it.waits == commands.waits
         });
-        Ok(commands.await?)
-    }
-
-    /// Plans, unless that was done for the same wish.
-    pub(super) async fn plan(
-        &mut self,
-        wish: Wish,
-        kept: Kept,
-        missing: Vec<String>,
-    ) -> Result<(), Trouble> {
-        if self
-            .planned
-            .as_ref()
-            .is_some_and(|it| it.wish == wish && it.missing.starts_with(&missing))
-        {
-            return Ok(());
-        }
-        let wanted = wish.clone();
-        let way = self.on_machine(move |machine| machine.way(&wanted)).await?;
-        let mut wish = wish;
-        let mut missing = missing;
-        let lost = way.missing.iter().map(|path| {
-            format!("file {path}: its contents are neither there nor in the store: the operator brings them")
-        });
-        missing.extend(lost);
-        if !missing.is_empty() {
-            wish.hash = None;
-        }
-        let way = if missing.is_empty() || way.missing.is_empty() {
-            way
+        let planned = if let Some(planned) = planned {
+            planned
         } else {
-            let wanted = wish.clone();
-            self.on_machine(move |machine| machine.way(&wanted)).await?
+            let way = self.on_machine({
+                let wish = wish.clone();
+                move |machine| machine.way(&wish)
+            });
+            Planned {
+                way: way.await?,
+                wish,
+                kept,
+                unknown: commands.missing,
+                waits: commands.waits,
+            }
         };
-        self.planned = Some(Planned {
-            wish,
-            kept,
-            way,
-            missing,
-        });
-        Ok(())
+        self.planned = Some(planned);
+        Ok(Wanting::Planned)
     }
 
     pub(super) async fn on_machine<T: Send + 'static>(

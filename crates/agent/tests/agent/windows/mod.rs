@@ -1,7 +1,11 @@
 //! What a Windows node's agent promises, tried on a real control plane and an instance with a real
 //! Service Control Manager, registry and trust store, with the privileges that we ship.
 
+mod drift;
+mod goodbye;
+mod kills;
 mod scene;
+mod trouble;
 
 use std::time::SystemTime;
 

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_api::services::Services;
+use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::wait::{Look, until};
@@ -20,6 +21,7 @@ pub(crate) const AGENT: &str = r"C:\k\evenkeel-agent.exe";
 pub(crate) const ENVIRONMENT: &str =
     r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
 const NAMESPACE: &str = "evenkeel";
+const LOGIN: &str = r"C:\k\state\kubeconfig";
 /// How long what takes no boot may take on a busy machine, where no test measures it.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// How long the runtime takes from its start until it serves.
@@ -31,6 +33,8 @@ pub(crate) struct Scene {
     pub(crate) instance: WindowsInstance,
     pub(crate) name: String,
     pub(crate) version: String,
+    /// Between the agent and the API server.
+    pub(crate) proxy: ApiProxy,
     cluster: &'static ControlPlane,
 }
 
@@ -55,9 +59,10 @@ impl Scene {
             .kubeconfig_for_node(name)?
             .at(&at)
             .write(&instance.path(r"C:\k\kubelet.kubeconfig")?)?;
+        let proxy = ApiProxy::before(cluster)?;
         cluster
             .kubeconfig_for_service_account(NAMESPACE, "evenkeel-agent")?
-            .at(&at)
+            .at(&format!("{at}:{}", proxy.address().port()))
             .write(&instance.path(r"C:\k\login")?)?;
         // A version of its own for each test, so that their ConfigMaps do not meet.
         let mut commit = format!("{:x}", Sha256::digest(name));
@@ -66,15 +71,26 @@ impl Scene {
             version: format!("1.2.3-{commit}"),
             name: name.to_owned(),
             instance,
+            proxy,
             cluster,
         }))
     }
 
     /// The data of a services ConfigMap with a runtime, a kubelet and one more service.
     pub(crate) fn data(&self, extra: &str, variables: &Value) -> Result<BTreeMap<String, String>> {
+        self.data_with(extra, variables, &json!([]))
+    }
+
+    /// The same, with `more` services.
+    pub(crate) fn data_with(
+        &self,
+        extra: &str,
+        variables: &Value,
+        more: &Value,
+    ) -> Result<BTreeMap<String, String>> {
         let address = self.instance.address();
         let name = &self.name;
-        let services = json!([
+        let mut services = json!([
             {
                 "name": "containerd", "bootstrap": true, "priority": 0,
                 "command": format!(
@@ -97,6 +113,9 @@ impl Scene {
                 ],
             },
         ]);
+        if let (Some(services), Some(more)) = (services.as_array_mut(), more.as_array()) {
+            services.extend(more.iter().cloned());
+        }
         let program = self.instance.path(r"C:\k\service-double.exe")?;
         let bytes = std::fs::read(program).doing(|| "cannot read the payload")?;
         let checksum = format!("{:x}", Sha256::digest(bytes));
@@ -116,6 +135,12 @@ impl Scene {
 
     /// Makes the services ConfigMap of this scene's version anew, and says its hash.
     pub(crate) fn publish(&self, data: &BTreeMap<String, String>) -> Result<String> {
+        self.put_configmap(data)?;
+        hash_of(data)
+    }
+
+    /// Makes the services ConfigMap of this scene's version anew, whatever is in it.
+    pub(crate) fn put_configmap(&self, data: &BTreeMap<String, String>) -> Result<()> {
         let name = format!("services-{}", self.version.replace('.', "-"));
         let object = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "immutable": true, "data": data,
@@ -131,8 +156,8 @@ impl Scene {
             NAMESPACE,
             "--ignore-not-found",
         ])?;
-        self.kubectl(&["create", "-f", &file.display().to_string()])?;
-        hash_of(data)
+        self.kubectl(&["create", "-f", &file.display().to_string()])
+            .map(|_| ())
     }
 
     /// Tells the node what to run, as the operator does.
@@ -230,13 +255,34 @@ impl Scene {
         }
     }
 
-    /// As the operator will: the agent's account asks for the login of an agent.
-    fn approve(&self) -> Result<()> {
+    /// Gives the agent a login that ends soon, at the same address.
+    pub(crate) fn log_in_until(&self, holds: std::ops::Range<SystemTime>) -> Result<()> {
+        let user = format!("evenkeel:agent:{}", self.name);
+        let at = format!("{GATEWAY}:{}", self.proxy.address().port());
+        self.cluster
+            .kubeconfig_that_holds(&user, &["evenkeel:agents"], holds)?
+            .at(&at)
+            .write(&self.instance.path(LOGIN)?)
+    }
+
+    /// The agent's own login, as it is kept.
+    pub(crate) fn login(&self) -> Result<String> {
+        let path = self.instance.path(LOGIN)?;
+        std::fs::read_to_string(path).doing(|| "the agent has no login")
+    }
+
+    /// As the operator will: an agent asks for its own login, or its account does for the first one.
+    pub(crate) fn approve(&self) -> Result<()> {
         let text = self.kubectl(&["get", "csr", "-o", "json"])?;
         let list: Value = serde_json::from_str(&text).doing(|| "no requests")?;
         for request in list["items"].as_array().into_iter().flatten() {
-            let is_ours = request["spec"]["username"]
-                == "system:serviceaccount:evenkeel:evenkeel-agent"
+            let own = format!("evenkeel:agent:{}", self.name);
+            let by = request["spec"]["username"].as_str().unwrap_or_default();
+            let is_ours = [
+                own.as_str(),
+                "system:serviceaccount:evenkeel:evenkeel-agent",
+            ]
+            .contains(&by)
                 && request["spec"]["signerName"] == "kubernetes.io/kube-apiserver-client"
                 && request["status"]["conditions"].is_null();
             if let (true, Some(name)) = (is_ours, request["metadata"]["name"].as_str()) {
@@ -273,38 +319,117 @@ impl Scene {
         Ok(value.map(|it| it.trim().to_owned()))
     }
 
+    /// The Events of the Node: reason, note, and how often.
+    pub(crate) fn told(&self) -> Result<Vec<(String, String, u64)>> {
+        let field = format!("regarding.name={}", self.name);
+        let text = self.kubectl(&[
+            "get",
+            "events.v1.events.k8s.io",
+            "-A",
+            "--field-selector",
+            &field,
+            "-o",
+            "json",
+        ])?;
+        let list: Value = serde_json::from_str(&text).doing(|| "no events")?;
+        let items = list["items"].as_array().into_iter().flatten();
+        let events = items.map(|it| {
+            let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
+            let times = it["series"]["count"].as_u64().unwrap_or(1);
+            (text("reason"), text("note"), times)
+        });
+        Ok(events.collect())
+    }
+
     /// Waits until an Event of the Node has this reason and these words.
     pub(crate) fn until_told(&self, reason: &str, words: &str) -> Result<String> {
-        let field = format!("regarding.name={}", self.name);
         let what = format!("an Event {reason} with {words:?}");
-        until(&what, SOON, || {
-            let text = self.kubectl(&[
-                "get",
-                "events.v1.events.k8s.io",
-                "-A",
-                "--field-selector",
-                &field,
-                "-o",
-                "json",
-            ])?;
-            let list: Value = serde_json::from_str(&text).doing(|| "no events")?;
-            let notes: Vec<(String, String)> = list["items"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|it| {
-                    let text = |key: &str| it[key].as_str().unwrap_or_default().to_owned();
-                    (text("reason"), text("note"))
-                })
-                .collect();
-            let found = notes
+        let found = until(&what, SOON, || {
+            let told = self.told()?;
+            let found = told
                 .iter()
-                .find(|(of, note)| of == reason && note.contains(words));
+                .find(|(of, note, _)| of == reason && note.contains(words));
             Ok(match found {
-                Some((_, note)) => Look::Found(note.clone()),
-                None => Look::NotYet(format!("{notes:#?}")),
+                Some((_, note, _)) => Look::Found(note.clone()),
+                None => Look::NotYet(format!("{told:#?}")),
             })
-        })
+        });
+        found.map_err(|error| Error::failed(format!("{error}\n{}", self.log())))
+    }
+
+    /// Makes it a node that is done with the services of `data`; says their hash.
+    pub(crate) fn at_rest(&self, data: &BTreeMap<String, String>) -> Result<String> {
+        let hash = self.publish(data)?;
+        self.bootstrap()?;
+        self.instance.ask(&[AGENT, "service", "install"])?;
+        self.tell(&hash)?;
+        self.until_annotation("evenkeel.dev/current-services", &hash, SOON)?;
+        Ok(hash)
+    }
+
+    /// Meddles with something, and says how many milliseconds later it was as before.
+    pub(crate) fn meddle(&self, what: &str, on: &str) -> Result<u64> {
+        let said = self.instance.ask(&["windows-probe", "meddle", what, on]);
+        let said = said.map_err(|error| Error::failed(format!("{error}\n{}", self.log())))?;
+        said.parse().doing(|| format!("{said:?} is no number"))
+    }
+
+    /// The agent's process, as this machine numbers it.
+    pub(crate) fn agent_process(&self) -> Result<Option<u32>> {
+        self.process_of("controller")
+    }
+
+    /// The process that runs this command of the agent, as this machine numbers it.
+    pub(crate) fn process_of(&self, command: &str) -> Result<Option<u32>> {
+        let of = |process: u32| std::fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+        let instance = of(self.instance.process()?);
+        let all = std::fs::read_dir("/proc").doing(|| "there is no /proc")?;
+        let mut numbers = all.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+        Ok(numbers.find(|process: &u32| {
+            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_start_matches('"');
+            line.starts_with(AGENT) && line.contains(command) && of(*process) == instance
+        }))
+    }
+
+    /// Waits until a file is there, as closely as it goes; says since when.
+    pub(crate) fn until_written(&self, file: &std::path::Path) -> Result<Instant> {
+        let start = Instant::now();
+        while !file.exists() {
+            if start.elapsed() > SOON {
+                let log = self.log();
+                let said = format!("{} was not written: {log}", file.display());
+                return Err(Error::failed(said));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(Instant::now())
+    }
+
+    /// Kills the agent as a crash does.
+    pub(crate) fn kill_agent(&self) -> Result<()> {
+        kill(self.agent_process()?)
+    }
+
+    /// Starts the agent's service after it was killed.
+    pub(crate) fn start_agent(&self) -> Result<()> {
+        self.instance
+            .ask(&["windows-probe", "service", "start", "evenkeel-agent"])
+            .map(|_| ())
+    }
+
+    /// Runs `cleanup` as the operator does; with the agent's service stopped before.
+    pub(crate) fn cleanup(&self, more: &[&str]) -> Result<String> {
+        let words = [AGENT, "cleanup", "--kubeconfig", r"C:\k\login"];
+        self.instance.ask(&[&words[..], more].concat())
+    }
+
+    /// What the API server was asked by this agent with its own login.
+    pub(crate) fn requests(&self) -> Result<Vec<String>> {
+        let user = format!("evenkeel:agent:{}", self.name);
+        let asked = self.cluster.requests_of(&user)?;
+        Ok(asked.iter().map(ToString::to_string).collect())
     }
 
     pub(crate) fn log(&self) -> String {
@@ -312,6 +437,27 @@ impl Scene {
         let text = path.map(|path| std::fs::read_to_string(path).unwrap_or_default());
         text.unwrap_or_default()
     }
+}
+
+/// Kills a program of ours, whose process is known, as a crash does.
+pub(crate) fn kill(agent: Option<u32>) -> Result<()> {
+    let agent = agent.ok_or_else(|| Error::failed("it does not run"))?;
+    let done = std::process::Command::new("kill")
+        .args(["-9", &agent.to_string()])
+        .status()
+        .doing(|| "cannot kill")?;
+    if !done.success() {
+        return Err(Error::failed(format!("cannot kill {agent}: {done}")));
+    }
+    until("a process to be gone", SOON, || {
+        Ok(
+            if std::path::Path::new(&format!("/proc/{agent}")).exists() {
+                Look::NotYet("it is still there".to_owned())
+            } else {
+                Look::Found(())
+            },
+        )
+    })
 }
 
 /// What a node is told of these contents.

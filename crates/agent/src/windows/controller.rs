@@ -1,0 +1,121 @@
+//! Keeps a node: one queue of what may have changed, one worker that looks after it, and a login that
+//! is renewed before it ends.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_daemon::{Daemon, Events, EventsOptions, Result};
+use kube::Client;
+use tokio::sync::mpsc;
+
+use super::arguments::ControllerArguments;
+use super::cluster::Cluster;
+use super::machine::Machine;
+use super::numbers::Numbers;
+use super::worker::{Key, Signs, Turn, Worker};
+use super::{bootstrap, host_error, login};
+use crate::queue;
+
+/// How long the Node may take to be found.
+const NODE: Duration = Duration::from_mins(10);
+
+/// Why nobody looks after the node any more.
+enum End {
+    /// The program is asked to stop.
+    Stopped,
+    /// There is a new login.
+    Renewed,
+}
+
+/// Keeps the node until the program is asked to stop.
+pub(crate) async fn control(
+    daemon: &Daemon,
+    given: Option<&Path>,
+    arguments: ControllerArguments,
+) -> Result<()> {
+    let machine = Arc::new(Machine::open());
+    let known = machine.node_name().map_err(|error| host_error(&error))?;
+    let node = match known {
+        Some(node) => node,
+        None => bootstrap::own_node(&daemon.client(), NODE).await?,
+    };
+    let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
+    let signs = Signs {
+        numbers: Numbers::shown_in(daemon.metrics()),
+        ready: daemon.health().check("node"),
+        heart: Arc::new(heart),
+    };
+    // A login that somebody else gave us is theirs to renew.
+    let is_ours = given == Some(Machine::login_file().as_path());
+    let (mut client, mut events) = (daemon.client(), daemon.events().clone());
+    loop {
+        let cluster = Cluster::new(client.clone(), &arguments.place.namespace, &node);
+        let (keys, queue) = mpsc::unbounded_channel();
+        let limit = arguments.place.script_timeout;
+        let machine = Arc::clone(&machine);
+        let worker = Worker::new(
+            cluster.clone(),
+            machine,
+            events.clone(),
+            signs.clone(),
+            keys.clone(),
+            limit,
+        );
+        let watch = cluster.watch_node(keys.clone());
+        let renewal = is_ours.then(|| tokio::spawn(renew(client.clone(), node.clone(), keys)));
+        let end = look_after(daemon, worker, queue, &signs).await;
+        watch.abort();
+        if let Some(renewal) = renewal {
+            renewal.abort();
+        }
+        if let End::Stopped = end {
+            return Ok(());
+        }
+        client = login::client(daemon).await?;
+        let (program, metrics) = (daemon.program(), daemon.metrics().clone());
+        events = Events::start(client.clone(), program, metrics, EventsOptions::default());
+    }
+}
+
+/// Renews the login when its time has come, and says so.
+async fn renew(client: Client, node: String, keys: mpsc::UnboundedSender<Key>) {
+    login::renewed(&client, &node).await;
+    // Without a worker nobody wants to know.
+    _ = keys.send(Key::Renewed);
+}
+
+/// Turn after turn, until the program is asked to stop or there is a new login.
+async fn look_after(
+    daemon: &Daemon,
+    mut worker: Worker,
+    mut queue: mpsc::UnboundedReceiver<Key>,
+    signs: &Signs,
+) -> End {
+    let mut turn = Turn::Again;
+    let mut end = None;
+    while end.is_none() {
+        signs.heart.beat();
+        let heart = &signs.heart;
+        let mut key = match turn {
+            Turn::Again => queue.try_recv().ok(),
+            Turn::Rest => queue::next(daemon, &mut queue, heart, None).await,
+            Turn::After(pause) => queue::next(daemon, &mut queue, heart, Some(pause)).await,
+        };
+        while let Some(heard) = key {
+            if let Key::Renewed = heard {
+                end = Some(End::Renewed);
+            }
+            worker.hear(heard);
+            key = queue.try_recv().ok();
+        }
+        if daemon.stop().is_asked() {
+            end = Some(End::Stopped);
+        }
+        if end.is_none() {
+            turn = worker.turn().await;
+        }
+    }
+    worker.end().await;
+    end.unwrap_or(End::Stopped)
+}

@@ -1,0 +1,57 @@
+//! What is not as it was brought about, as whoever watches it tells.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::watch::Event;
+
+use super::tidings::shown;
+
+/// A node on which nothing drifted for this long runs: a service that ends at once is up for a moment
+/// each time.
+const STEADY: Duration = Duration::from_secs(5);
+/// How long the first look at everything may take before somebody asks again.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// What has drifted since somebody watches.
+#[derive(Debug, Default)]
+pub(crate) struct Drift {
+    looked: bool,
+    now: BTreeMap<String, String>,
+    last: Option<Instant>,
+}
+
+impl Drift {
+    /// Everything was looked at once.
+    pub(crate) fn was_looked_for(&mut self) {
+        self.looked = true;
+    }
+
+    /// Takes note of what became of a place.
+    pub(crate) fn hear(&mut self, event: &Event) {
+        self.last = Some(Instant::now());
+        match event {
+            Event::Drifted { finding, .. } => {
+                self.now.insert(finding.path.clone(), shown(finding));
+            }
+            Event::Healed { finding, .. } | Event::Recovered { finding } => {
+                self.now.remove(&finding.path);
+            }
+            Event::HealFailed { .. } | Event::Fought { .. } => {}
+        }
+    }
+
+    /// What is not right, in words.
+    pub(crate) fn words(&self) -> Vec<String> {
+        self.now.values().cloned().collect()
+    }
+
+    /// How long until it can be said that nothing drifts, if nothing does.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        if !self.looked {
+            return Some(LOOK);
+        }
+        let left = STEADY.checked_sub(self.last?.elapsed())?;
+        (!left.is_zero()).then_some(left)
+    }
+}

@@ -1,0 +1,100 @@
+//! The services ConfigMap that a node is told of: watched by its name, and believed only if its
+//! contents are those that the node was told.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::Problems;
+use evenkeel_api::services::Services;
+use evenkeel_plan::phase::Reason;
+use evenkeel_plan::windows_node::Told;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinHandle;
+
+use super::cluster::Cluster;
+use super::machine::Kept;
+use super::worker::Key;
+
+/// A ConfigMap, as it is watched.
+pub(crate) struct Search {
+    name: String,
+    watch: JoinHandle<()>,
+    heard: Heard,
+}
+
+/// What the watch has said.
+#[derive(Debug)]
+enum Heard {
+    /// Nothing yet.
+    NotYet,
+    /// There is none.
+    Missing,
+    /// Its data.
+    Data(BTreeMap<String, String>),
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+impl Search {
+    /// Watches the ConfigMap `name`.
+    pub(crate) fn start(cluster: &Cluster, name: &str, keys: UnboundedSender<Key>) -> Self {
+        Self {
+            watch: cluster.watch_services(name, keys),
+            name: name.to_owned(),
+            heard: Heard::NotYet,
+        }
+    }
+
+    pub(crate) fn is_for(&self, name: &str) -> bool {
+        self.name == name
+    }
+
+    /// Takes note of what the cluster has.
+    pub(crate) fn hear(&mut self, data: Option<BTreeMap<String, String>>) {
+        self.heard = data.map_or(Heard::Missing, Heard::Data);
+    }
+
+    /// The services that the node is `told`, as they were `kept` or as the cluster has them. Nothing
+    /// while the cluster has not said, a reason if what it says will not do.
+    pub(crate) fn found(
+        &self,
+        told: &Told,
+        kept: Option<Kept>,
+    ) -> Result<Option<(Services, Kept)>, Reason> {
+        let name = &self.name;
+        let data = match (&self.heard, kept) {
+            // The cluster may have the next contents already; this node was not told of them yet.
+            (_, Some(kept)) if kept.hash == told.hash => kept.data,
+            (Heard::Data(data), _) => data.clone(),
+            (Heard::Missing, _) => {
+                return Err(Reason::new(
+                    "ServicesMissing",
+                    format!(
+                        "ConfigMap {name} does not exist: the operator makes it; this node keeps what it has"
+                    ),
+                ));
+            }
+            (Heard::NotYet, _) => return Ok(None),
+        };
+        let (services, _) = Services::from_data(&format!("ConfigMap {name}"), &data)
+            .map_err(|problems| Reason::new(Problems::CATEGORY, problems.to_string()))?;
+        if services.hash() != told.hash {
+            return Err(Reason::new(
+                "ServicesUnexpected",
+                format!(
+                    "ConfigMap {name} has other contents than this node was told ({}): it waits for the right ones",
+                    told.hash
+                ),
+            ));
+        }
+        let kept = Kept {
+            version: told.version.clone(),
+            hash: told.hash.clone(),
+            data,
+        };
+        Ok(Some((services, kept)))
+    }
+}

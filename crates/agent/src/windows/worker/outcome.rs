@@ -1,0 +1,135 @@
+//! The worker's half that acts on a phase: says it, carries it out, and knows when to look again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use evenkeel_plan::phase::{Phase, Reason};
+use evenkeel_plan::windows_node::{Told, report};
+
+use super::{Failure, Planned, REBOOT_AGAIN, RETRY, Trouble, Turn, Worker, pause};
+use crate::windows::cluster::OwnNode;
+use crate::windows::machine::Machine;
+use crate::windows::tidings::Tiding;
+
+impl Worker {
+    /// Says what is not said yet, in one request.
+    pub(super) async fn report(
+        &mut self,
+        node: &OwnNode,
+        phase: &Phase,
+        told: Option<&Told>,
+        gives_up: bool,
+    ) -> Result<(), Trouble> {
+        let missing = self.planned.as_ref().map(|it| it.way.missing.clone());
+        let missing = missing.unwrap_or_default();
+        let change = report(&node.annotations, phase, told, &missing, gives_up);
+        if !change.is_empty() {
+            self.cluster
+                .change(&change)
+                .await
+                .map_err(Trouble::Cluster)?;
+            if let Some(node) = &mut self.node {
+                for (name, value) in change.annotations {
+                    match value {
+                        Some(value) => _ = node.annotations.insert(name.to_owned(), value),
+                        None => _ = node.annotations.remove(name),
+                    }
+                }
+            }
+        }
+        self.numbers.is_in(phase);
+        if self.said.as_ref() != Some(phase) {
+            if let Some(tiding) = Tiding::of(phase) {
+                self.tell(tiding);
+            }
+            self.said = Some(phase.clone());
+        }
+        Ok(())
+    }
+
+    pub(super) async fn carry_out(&mut self, phase: Phase) -> Result<Turn, Trouble> {
+        match phase {
+            Phase::Unmanaged | Phase::AwaitDrain { .. } | Phase::Heal { .. } => Ok(self.rest()),
+            Phase::Done { .. } => {
+                self.failures = 0;
+                Ok(self.rest())
+            }
+            Phase::Degraded(reason) => {
+                if self.failure.is_none() {
+                    // Nobody may tell us when it is better: a script, a file.
+                    self.fail(reason);
+                }
+                Ok(self.rest())
+            }
+            Phase::Apply { .. } => {
+                if let Some(planned) = self.planned.take() {
+                    self.stop_watching().await;
+                    // Wherever this ends, that is found out anew.
+                    self.standing = None;
+                    let Planned {
+                        wish, kept, way, ..
+                    } = planned;
+                    let heart = Arc::clone(&self.heart);
+                    let applied = self
+                        .on_machine(move |machine| {
+                            machine.apply(&way, &wish, &kept, &mut || heart.beat())
+                        })
+                        .await?;
+                    if !applied {
+                        tracing::info!(
+                            "the machine has changed since it was looked at; looking again"
+                        );
+                    }
+                }
+                Ok(Turn::Again)
+            }
+            Phase::Reboot => {
+                let since = self.going_down.map(|told| told.elapsed());
+                if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
+                    return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
+                }
+                self.on_machine(Machine::reboot).await?;
+                self.going_down = Some(Instant::now());
+                Ok(Turn::After(REBOOT_AGAIN))
+            }
+        }
+    }
+
+    /// Until something changes, a failure is tried again, or a script is not quick any more.
+    pub(super) fn rest(&self) -> Turn {
+        let retry = self.failure.as_ref().map(|failure| {
+            let left = failure.again_at.saturating_duration_since(Instant::now());
+            Turn::After(left)
+        });
+        let script = self.scripts.patience().map(Turn::After);
+        retry.or(script).unwrap_or(Turn::Rest)
+    }
+
+    /// What failed because of drift may succeed now.
+    pub(super) fn look_anew(&mut self) {
+        let failed = self.failure.as_ref();
+        if failed.is_some_and(|it| it.reason.category == Reason::NOT_UP) {
+            self.failure = None;
+        }
+    }
+
+    pub(super) fn lacks_values(&self) -> bool {
+        let planned = self.planned.as_ref();
+        planned.is_some_and(|planned| !planned.unknown.is_empty())
+    }
+
+    pub(super) fn fail(&mut self, reason: Reason) {
+        let pause = pause(RETRY, self.failures);
+        self.failures = self.failures.saturating_add(1);
+        self.failure = Some(Failure {
+            reason,
+            again_at: Instant::now() + pause,
+        });
+    }
+
+    pub(super) fn tell(&self, tiding: Tiding) {
+        self.numbers.told(tiding.reason());
+        let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
+        tiding.tell(self.cluster.reference(uid), &self.events);
+    }
+}

@@ -1,0 +1,187 @@
+//! Cleanup takes away exactly what is ours, wherever it is interrupted, and the Node last.
+
+use evenkeel_testbed::chance::{Chance, is_soak, seed};
+use evenkeel_testbed::wait::{Look, until};
+use evenkeel_testbed::{Doing, Result};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+use super::scene::{AGENT, ENVIRONMENT, SOON, Scene, kill};
+
+/// Services of somebody else, one of which looks like ours at first sight.
+const STRANGERS: [&str; 2] = ["stranger", "kubelet-helper"];
+
+fn strangers(scene: &Scene) -> Result<()> {
+    for name in STRANGERS {
+        let program = r"C:\k\service-double.exe";
+        scene
+            .instance
+            .ask(&["windows-probe", "service", "create", name, "auto", program])?;
+        scene
+            .instance
+            .ask(&["windows-probe", "service", "start", name])?;
+    }
+    Ok(())
+}
+
+fn stop_agent(scene: &Scene) -> Result<()> {
+    scene
+        .instance
+        .ask(&[AGENT, "service", "remove"])
+        .map(|_| ())
+}
+
+fn ours_are_gone(scene: &Scene) -> Result<()> {
+    for name in ["network", "kubelet", "containerd"] {
+        let state = scene.state(name);
+        assert!(
+            state.contains("1060") || state.contains("does not exist") || state.contains("cannot"),
+            "{name}: {state}"
+        );
+        assert_eq!(
+            scene.value(&format!(r"{}\{name}", super::SERVICES), "ImagePath")?,
+            None
+        );
+    }
+    for name in STRANGERS {
+        assert_eq!(scene.state(name), "Running", "{name}");
+    }
+    Ok(())
+}
+
+/// Covers H34, H35, P06.
+#[test]
+fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_is_gone()
+-> Result<()> {
+    let Some(scene) = Scene::start("win-goodbye")? else {
+        return Ok(());
+    };
+    scene.instance.ask(&[
+        "reg.exe",
+        "add",
+        ENVIRONMENT,
+        "/v",
+        "EK_WATCHED",
+        "/d",
+        "theirs",
+        "/f",
+    ])?;
+    strangers(&scene)?;
+    let before = scene.instance.snapshot()?;
+    let data = scene.data("", &json!([]))?;
+    scene.at_rest(&data)?;
+    certificate(&scene)?;
+
+    // What the operator asks before.
+    let said = scene.instance.ask(&[AGENT, "inspect"])?;
+    let said: Value = serde_json::from_str(&said).doing(|| said.clone())?;
+    assert_eq!(said["node"], json!(scene.name));
+    assert_eq!(said["version"], json!(scene.version));
+    let owned = said["services"].as_array().map(Vec::len);
+    assert_eq!(owned, Some(4), "three and the agent itself: {said}");
+
+    stop_agent(&scene)?;
+    // An upgrade keeps the Node, and all that the next version decides.
+    let said = scene.cleanup(&["--upgrade"])?;
+    assert!(said.contains("service network"), "{said}");
+    ours_are_gone(&scene)?;
+    assert_ne!(scene.node()?, Value::Null);
+    scene.bootstrap()?;
+    assert_eq!(scene.state("kubelet"), "Running");
+
+    // Killed at some instant in the middle, with the ConfigMap gone.
+    let mut chance = Chance(seed());
+    for left in (0..if is_soak() { 20 } else { 2 }).rev() {
+        let name = format!("services-{}", scene.version.replace('.', "-"));
+        scene.kubectl(&["delete", "configmap", &name, "-n", "evenkeel"])?;
+        interrupted(&scene, &mut chance)?;
+        if left > 0 {
+            scene.put_configmap(&data)?;
+            scene.cleanup(&["--upgrade"])?;
+            ours_are_gone(&scene)?;
+            scene.bootstrap()?;
+        }
+    }
+    scene.cleanup(&[])?;
+    ours_are_gone(&scene)?;
+    until("the Node to be gone", SOON, || {
+        Ok(match scene.node()? {
+            Value::Null => Look::Found(()),
+            node => Look::NotYet(node["metadata"].to_string()),
+        })
+    })?;
+    // Once more is nothing more.
+    scene.cleanup(&[])?;
+    let after = scene.instance.snapshot()?;
+    let left: Vec<String> = before
+        .diff(&after)
+        .into_iter()
+        .filter(|line| !is_operators_or_wines(line))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+    assert_eq!(
+        scene.value(ENVIRONMENT, "EK_WATCHED")?.as_deref(),
+        Some("theirs")
+    );
+    Ok(())
+}
+
+/// What the operator takes away (the payload, our folders) and what Wine writes by itself.
+fn is_operators_or_wines(line: &str) -> bool {
+    let line = line.to_lowercase();
+    line.contains(r"c:\k")
+        || line.contains(r"c:\var")
+        || line.contains(r"c:\windows")
+        || line.contains(r"c:\users")
+}
+
+/// Runs `cleanup`, and ends it some time after it has begun to change something.
+fn interrupted(scene: &Scene, chance: &mut Chance) -> Result<()> {
+    let journal = scene.instance.path(r"C:\k\state\journal")?;
+    let words = [AGENT, "cleanup", "--kubeconfig", r"C:\k\login"];
+    let mut command = scene.instance.command(&words)?;
+    let log = scene.instance.folder().join("cleanup.log");
+    let log = std::fs::File::create(log).doing(|| "no log")?;
+    let errors = log.try_clone().doing(|| "no log")?;
+    let child = command.stdout(log).stderr(errors).spawn();
+    let mut child = child.doing(|| "cannot run the agent")?;
+    scene.until_written(&journal)?;
+    let process = scene.process_of("cleanup")?;
+    let pause = u64::try_from(chance.below(100)).unwrap_or(0);
+    std::thread::sleep(Duration::from_millis(pause));
+    kill(process)?;
+    child.wait().doing(|| "no such program")?;
+    let there: Vec<&str> = ["containerd", "kubelet", "network"]
+        .into_iter()
+        .filter(|name| scene.state(name) == "Running")
+        .collect();
+    let middle = journal.exists();
+    println!(
+        "proof: cleanup was killed {pause} ms after its journal (in the middle: {middle}); still running: {there:?}"
+    );
+    Ok(())
+}
+
+/// A root of ours comes with `trust sync`, and goes with cleanup.
+fn certificate(scene: &Scene) -> Result<()> {
+    let key = rcgen::KeyPair::generate().doing(|| "no key")?;
+    let parameters =
+        rcgen::CertificateParams::new(vec!["root.example".to_owned()]).doing(|| "no name")?;
+    let pem = parameters
+        .self_signed(&key)
+        .doing(|| "no certificate")?
+        .pem();
+    std::fs::write(scene.instance.path(r"C:\k\bundle.pem")?, pem).doing(|| "cannot write")?;
+    let sync = || {
+        scene
+            .instance
+            .ask(&[AGENT, "trust", "sync", r"C:\k\bundle.pem"])
+    };
+    let said: Value = serde_json::from_str(&sync()?).doing(|| "no JSON")?;
+    assert_eq!(said["added"].as_array().map(Vec::len), Some(1), "{said}");
+    let said: Value = serde_json::from_str(&sync()?).doing(|| "no JSON")?;
+    assert_eq!(said["added"], json!([]));
+    let listed = scene.instance.ask(&[AGENT, "trust", "list"])?;
+    assert!(listed.contains(r#""ours":true"#), "{listed}");
+    Ok(())
+}
