@@ -68,6 +68,8 @@ pub(crate) struct Fleet {
     pub(crate) nodes: Vec<Node>,
     /// Cordoned by hand.
     pub(crate) cordoned: BTreeSet<String>,
+    /// Machines that boot, with what was written on them before.
+    booting: BTreeMap<String, String>,
     pool: Pool,
     zones: usize,
     made: usize,
@@ -78,6 +80,7 @@ impl Fleet {
         let mut fleet = Self {
             nodes: Vec::new(),
             cordoned: BTreeSet::new(),
+            booting: BTreeMap::new(),
             pool: Pool {
                 name: "worker".to_owned(),
                 target: Some("rendered-1".to_owned()),
@@ -142,7 +145,7 @@ impl Fleet {
             Deed::Leave { .. } => {}
             Deed::Agent { at, fails } => {
                 let at = at % self.nodes.len();
-                agent(&mut self.nodes[at], fails);
+                agent(&mut self.nodes[at], &mut self.booting, fails);
             }
             Deed::GivesUp { at } => {
                 let at = at % self.nodes.len();
@@ -266,16 +269,21 @@ fn moment(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap_or_default()
 }
 
-/// One step of an agent, in the order of `plan::phase`. It drains for every configuration.
-fn agent(node: &mut Node, fails: bool) {
-    let Some(desired) = node.desired_config.clone() else {
-        return;
-    };
-    let drain = format!("drain-{desired}");
+/// One step of an agent, in the order of `plan::phase`. It drains for every configuration, and a machine
+/// that boots comes up with what was written, whatever it was told meanwhile.
+fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
     let say = |node: &mut Node, state: &str, reason: &str| {
         node.state = Some(state.to_owned());
         node.reason = Some(reason.to_owned());
     };
+    if let Some(written) = booting.remove(&node.name) {
+        node.ready = true;
+        node.current_config = Some(written);
+    }
+    let Some(desired) = node.desired_config.clone() else {
+        return;
+    };
+    let drain = format!("drain-{desired}");
     if desired == "by-hand" {
         say(node, "Degraded", "MachineConfig by-hand does not exist");
     } else if node.current_config.as_ref() == Some(&desired) {
@@ -294,15 +302,11 @@ fn agent(node: &mut Node, fails: bool) {
         node.desired_drain = Some(drain);
     } else if fails {
         say(node, "Degraded", "the disk is full");
-    } else if node.ready {
+    } else {
         // It writes, and boots.
         assert!(is_ours(node), "{} goes down without leave", node.name);
         say(node, "Working", "the machine boots");
         node.ready = false;
-    } else {
-        say(node, "Done", "");
-        node.ready = true;
-        node.current_config = Some(desired.clone());
-        node.desired_drain = Some(format!("uncordon-{desired}"));
+        booting.insert(node.name.clone(), desired);
     }
 }
