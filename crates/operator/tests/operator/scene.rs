@@ -123,20 +123,20 @@ impl Scene {
         )
     }
 
-    fn leases(&self) -> Api<Lease> {
+    fn own_leases(&self) -> Api<Lease> {
         Api::namespaced(self.client.clone(), &self.name)
     }
 
     /// Who leads, as the Lease says.
     pub(crate) async fn leader(&self) -> Result<String> {
-        let lease = self.leases().get(program::OPERATOR).await;
+        let lease = self.own_leases().get(program::OPERATOR).await;
         let spec = lease.doing(|| "nobody leads")?.spec;
         Ok(spec.and_then(|it| it.holder_identity).unwrap_or_default())
     }
 
     /// Takes the Lease away: a successor would wait for one whose holder may still live.
     pub(crate) async fn nobody_leads(&self) -> Result<()> {
-        let leases = self.leases();
+        let leases = self.own_leases();
         match leases
             .delete(program::OPERATOR, &DeleteParams::default())
             .await
