@@ -3,6 +3,8 @@
 //! Whatever happens in between, the next [`Claim::take`] finds the journal and goes on: forward to
 //! the new configuration, or back to the old one if a step had failed.
 
+mod payload;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 

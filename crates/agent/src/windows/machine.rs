@@ -98,6 +98,7 @@ impl Machine {
         let boot = self.host.boot_id()?;
         claim.take_note_of_boot()?;
         let record = claim.record()?;
+        claim.keep_payload(&record.targets())?;
         Ok(Standing {
             awaits_boot: record.awaits_boot(&boot),
             targets: record.targets(),

@@ -86,7 +86,7 @@ impl Tiding {
                 "Heal",
                 format!(
                     "cannot be put back, tried again in {} s: {}: {}",
-                    again_in.as_secs(),
+                    again_in.as_secs_f32(),
                     shown(finding),
                     error.with_causes()
                 ),

@@ -202,9 +202,13 @@ impl Worker {
                 if let Event::HealFailed { finding, .. } | Event::Recovered { finding } = &*event
                     && matches!(finding.part, Part::Payload(_))
                 {
-                    // What the store lacks is listed on the Node, until somebody has brought it.
+                    // What the store lacks is listed on the Node, until somebody has brought it; then
+                    // the store gets its copy.
                     self.planned = None;
                     self.failure = None;
+                    if let Event::Recovered { .. } = &*event {
+                        self.standing = None;
+                    }
                 }
                 self.numbers.hear(&event);
                 self.drift.hear(&event);

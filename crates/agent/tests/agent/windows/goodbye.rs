@@ -81,7 +81,12 @@ fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_
     assert_eq!(owned, Some(4), "three and the agent itself: {said}");
 
     stop_agent(&scene)?;
-    // An upgrade keeps the Node, and all that the next version decides.
+    // An upgrade keeps the Node, and all that the next version decides. What we remember is lost: the
+    // newest ConfigMap and the tag say what is ours.
+    for note in ["record", "services"] {
+        let note = scene.instance.path(&format!(r"C:\k\state\{note}"))?;
+        std::fs::remove_file(note).doing(|| "there is no such note")?;
+    }
     let said = scene.cleanup(&["--upgrade"])?;
     assert!(said.contains("service network"), "{said}");
     ours_are_gone(&scene)?;
@@ -91,7 +96,7 @@ fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_
 
     // Killed at some instant in the middle, with the ConfigMap gone.
     let mut chance = Chance(seed());
-    for left in (0..if is_soak() { 20 } else { 2 }).rev() {
+    for left in (0..if is_soak() { 20 } else { 1 }).rev() {
         let name = format!("services-{}", scene.version.replace('.', "-"));
         scene.kubectl(&["delete", "configmap", &name, "-n", "evenkeel"])?;
         interrupted(&scene, &mut chance)?;

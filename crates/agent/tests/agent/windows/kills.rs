@@ -54,7 +54,7 @@ fn an_agent_that_is_killed_at_any_step_leaves_the_old_services_or_the_new_ones()
     scene.at_rest(&data(0)?)?;
     let mut chance = Chance(seed());
     let journal = scene.instance.path(JOURNAL)?;
-    let rounds = if is_soak() { 80 } else { 5 };
+    let rounds = if is_soak() { 80 } else { 3 };
     let (mut hit, mut early) = (BTreeSet::new(), 0);
     for round in 1..=rounds {
         let before = commands(&scene)?;

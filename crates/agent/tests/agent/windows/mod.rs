@@ -20,7 +20,7 @@ const ASKED: &str = "machineconfiguration.openshift.io/desiredDrain";
 const ANSWERED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
 const SERVICES: &str = r"HKLM\SYSTEM\CurrentControlSet\Services";
 
-/// Covers H21, H22, H27.
+/// Covers H21, H22, H26, H27.
 #[test]
 fn a_machine_becomes_a_node_runs_what_it_was_told_and_keeps_it_running() -> Result<()> {
     let Some(scene) = Scene::start("win-life")? else {
@@ -64,6 +64,25 @@ fn a_machine_becomes_a_node_runs_what_it_was_told_and_keeps_it_running() -> Resu
         serde_json::Value::Null
     );
     scene.until_runs("network", SOON)?;
+    for (name, start, depends) in [
+        ("kubelet", "0x2", "containerd"),
+        ("network", "0x2", "kubelet"),
+    ] {
+        let key = format!(r"{SERVICES}\{name}");
+        let all = instance.ask(&["reg.exe", "query", &key])?;
+        let has = |value: &str, text: &str| {
+            let line = all.lines().find(|line| line.trim().starts_with(value));
+            line.is_some_and(|line| line.trim().ends_with(text))
+        };
+        assert!(
+            has("Description", &format!("OpenShift managed {name}")),
+            "{all}"
+        );
+        assert!(
+            has("Start", start) && has("DependOnService", depends),
+            "{all}"
+        );
+    }
     let command = scene.value(&format!(r"{SERVICES}\network"), "ImagePath")?;
     let filled = format!("--node {} --ip {}", scene.name, instance.address());
     assert!(command.is_some_and(|it| it.contains(&filled)));

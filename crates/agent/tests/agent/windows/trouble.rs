@@ -229,6 +229,45 @@ fn logs(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+/// Two Nodes with this machine's address: nobody guesses.
+fn twins(scene: &Scene) -> Result<()> {
+    let twin = format!("{}-twin", scene.name);
+    let file = scene.instance.folder().join("twin.json");
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": twin}});
+    std::fs::write(&file, node.to_string()).doing(|| "cannot write")?;
+    scene.kubectl(&["create", "-f", &file.display().to_string()])?;
+    let address = scene.instance.address();
+    let status = json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+    let patch = [
+        "patch",
+        "node",
+        &twin,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+    ];
+    scene.kubectl(&[&patch[..], &[&status.to_string()]].concat())?;
+    let words = [
+        AGENT,
+        "bootstrap",
+        "--desired-version",
+        &scene.version,
+        "--kubeconfig",
+        r"C:\k\login",
+    ];
+    let output = scene.instance.run(&words)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = format!(
+        "the Nodes {}, {twin} all have an internal address of this machine",
+        scene.name
+    );
+    assert!(
+        !output.status.success() && said.contains(&expected),
+        "{said}"
+    );
+    scene.kubectl(&["delete", "node", &twin]).map(|_| ())
+}
+
 /// Covers H24.
 #[test]
 fn an_agent_that_is_told_to_stop_does_and_one_that_cannot_start_says_why() -> Result<()> {
@@ -257,7 +296,7 @@ fn an_agent_that_is_told_to_stop_does_and_one_that_cannot_start_says_why() -> Re
 
     // A login is renewed before it ends, and the agent goes on with the new one.
     let now = SystemTime::now();
-    let ends = now + Duration::from_secs(40);
+    let ends = now + Duration::from_secs(25);
     scene.log_in_until(now - Duration::from_mins(5)..ends)?;
     let old = scene.login()?;
     scene.start_agent()?;
@@ -279,6 +318,8 @@ fn an_agent_that_is_told_to_stop_does_and_one_that_cannot_start_says_why() -> Re
     scene.tell(&hash)?;
     scene.until_annotation(super::CURRENT, &hash, SOON)?;
     scene.until_told("ServicesDone", &hash)?;
+
+    twins(&scene)?;
 
     // One that cannot even start says so where a machine's troubles are looked for.
     scene
