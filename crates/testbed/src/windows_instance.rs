@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-pub use programs::{TARGET, windows_program, windows_programs, windows_test};
+pub use programs::{TARGET, windows_program, windows_programs, windows_test, windows_unit_tests};
 pub use snapshot::Snapshot;
 
 use crate::need::Need;

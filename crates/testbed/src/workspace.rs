@@ -53,6 +53,15 @@ pub(crate) fn test(package: &str, test: &str, options: &[&str]) -> Result<PathBu
         .ok_or_else(|| Error::failed(format!("{package} has no test {test}")))
 }
 
+/// The program that runs the unit tests of a package: of its library (`--lib`), or of a program.
+pub(crate) fn unit_tests(package: &str, of: &[&str], options: &[&str]) -> Result<PathBuf> {
+    let built = run(&["test", "--no-run"], package, &[], &[options, of].concat())?;
+    let found = built.into_iter().next();
+    found
+        .map(|(_, path)| path)
+        .ok_or_else(|| Error::failed(format!("{package} has no unit tests")))
+}
+
 /// The profile that the running test was built with: the name of the folder it is in.
 fn profile() -> Result<String> {
     let test = std::env::current_exe().doing(|| "cannot find the running test")?;
@@ -64,9 +73,19 @@ fn profile() -> Result<String> {
 }
 
 fn build(package: &str, bins: &[&&str], options: &[&str]) -> Result<Vec<(String, PathBuf)>> {
+    run(&["build"], package, bins, options)
+}
+
+fn run(
+    verb: &[&str],
+    package: &str,
+    bins: &[&&str],
+    options: &[&str],
+) -> Result<Vec<(String, PathBuf)>> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
-        .args(["build", "--message-format=json-render-diagnostics"])
+        .args(verb)
+        .arg("--message-format=json-render-diagnostics")
         .args(options)
         .args(["-p", package])
         .args(bins.iter().flat_map(|bin| ["--bin", bin]))

@@ -63,11 +63,13 @@ pub(crate) async fn bootstrap(
     answer(&serde_json::json!({ "node": node, "version": arguments.desired_version.to_string() }))
 }
 
-/// Sets the variables, and starts exactly the bootstrap services.
-fn bring(machine: &Machine, mut services: Services, kept: &Kept, limit: Duration) -> Result<()> {
+/// Sets the variables, and starts exactly the bootstrap services. Others that are there already, because
+/// this is not the first time, stay as they are.
+fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) -> Result<()> {
     machine.settle().map_err(|error| host_error(&error))?;
-    services.services.retain(|service| service.bootstrap);
-    let commands = commands_now(&services, limit);
+    let mut first = services.clone();
+    first.services.retain(|service| service.bootstrap);
+    let commands = commands_now(&first, limit);
     if !commands.missing.is_empty() {
         return Err(Error::work(commands.missing.join("\n")));
     }
@@ -97,12 +99,15 @@ fn bring(machine: &Machine, mut services: Services, kept: &Kept, limit: Duration
             return Ok(());
         };
         let again = evenkeel_host::watch::put_back(&machine.host, &machine.state, first);
-        if let (Err(error), true) = (again, Instant::now() >= deadline) {
+        if Instant::now() >= deadline {
+            let why = again
+                .err()
+                .map(|error| format!(": {}", error.with_causes()));
             return Err(Error::work(format!(
-                "{}: {}: {}",
+                "{} does not stay as declared: {}{}",
                 first.resource,
                 first.why,
-                error.with_causes()
+                why.unwrap_or_default()
             )));
         }
         std::thread::sleep(ASK_AGAIN);

@@ -84,7 +84,7 @@ impl Scripts {
         });
         since
             .min()
-            .and_then(|oldest| QUICK.checked_sub(oldest))
+            .and_then(|latest| QUICK.checked_sub(latest))
             .filter(|left| !left.is_zero())
     }
 

@@ -36,3 +36,12 @@ pub fn windows_test(package: &str, test: &str) -> Result<PathBuf> {
     }
     workspace::test(package, test, &["--target", TARGET])
 }
+
+/// The program that runs the unit tests of the workspace's `package` on Windows: of its library
+/// (`--lib`), or of a program (`--bin NAME`).
+pub fn windows_unit_tests(package: &str, of: &[&str]) -> Result<PathBuf> {
+    for need in NEEDS {
+        need.check()?;
+    }
+    workspace::unit_tests(package, of, &["--target", TARGET])
+}

@@ -49,7 +49,7 @@ fn ours_are_gone(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Covers H34, H35, P06.
+/// Covers H34, H35.
 #[test]
 fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_is_gone()
 -> Result<()> {

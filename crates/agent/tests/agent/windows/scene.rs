@@ -425,11 +425,15 @@ impl Scene {
         self.instance.ask(&[&words[..], more].concat())
     }
 
-    /// What the API server was asked by this agent with its own login.
+    /// What the API server was asked by this agent with its own login; a watch ends by itself after some
+    /// minutes and is begun anew, which does not count.
     pub(crate) fn requests(&self) -> Result<Vec<String>> {
         let user = format!("evenkeel:agent:{}", self.name);
         let asked = self.cluster.requests_of(&user)?;
-        Ok(asked.iter().map(ToString::to_string).collect())
+        let asked = asked
+            .iter()
+            .filter(|it| !["watch", "list"].contains(&it.verb.as_str()));
+        Ok(asked.map(ToString::to_string).collect())
     }
 
     pub(crate) fn log(&self) -> String {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_testbed::wait::{Look, until};
+use evenkeel_testbed::windows_instance::windows_unit_tests;
 use evenkeel_testbed::{Doing, Error, Result};
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ fn service(name: &str, command: &str, priority: u32) -> Value {
     json!({"name": name, "command": command, "bootstrap": false, "priority": priority})
 }
 
-/// Covers H25, H27, H28, H36.
+/// Covers H25, H28.
 #[test]
 fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
     let Some(scene) = Scene::start("win-trouble")? else {
@@ -265,6 +266,8 @@ fn twins(scene: &Scene) -> Result<()> {
         !output.status.success() && said.contains(&expected),
         "{said}"
     );
+    // What is there already stays as it is.
+    assert_eq!(scene.state("network"), "Running");
     scene.kubectl(&["delete", "node", &twin]).map(|_| ())
 }
 
@@ -274,6 +277,13 @@ fn an_agent_that_is_told_to_stop_does_and_one_that_cannot_start_says_why() -> Re
     let Some(scene) = Scene::start("win-service")? else {
         return Ok(());
     };
+    let units = windows_unit_tests("evenkeel-agent", &["--bin", "evenkeel-agent"])?;
+    scene.instance.install(&units, r"C:\k\units.exe")?;
+    let said = scene.instance.ask(&[r"C:\k\units.exe", "windows::"])?;
+    assert!(
+        said.contains("test result: ok") && !said.contains("running 0"),
+        "{said}"
+    );
     let data = scene.data("", &json!([]))?;
     scene.at_rest(&data)?;
     let start = Instant::now();
