@@ -1,6 +1,8 @@
 //! The kinds that we bring, as the cluster wants them described. `deploy/crds` holds what this says,
 //! and a test holds it to that.
 
+mod readiness;
+
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -28,11 +30,22 @@ pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// All of them, with the file that holds each.
-pub fn all() -> [(&'static str, Value); 2] {
+pub fn all() -> [(&'static str, Value); 3] {
     [
         ("machineconfigs.yaml", machine_configs()),
         ("machineconfigpools.yaml", machine_config_pools()),
+        ("nodereadinessrules.yaml", readiness::rules()),
     ]
+}
+
+/// What a kind is called.
+struct Naming<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
+    plural: &'a str,
+    short: &'a str,
+    has_status: bool,
 }
 
 fn machine_configs() -> Value {
@@ -69,14 +82,15 @@ fn machine_configs() -> Value {
             },
         } },
     });
-    definition(
-        "MachineConfig",
-        "machineconfigs",
-        "mc",
-        &columns,
-        &schema,
-        false,
-    )
+    let naming = Naming {
+        group: group::MACHINE_CONFIGURATION,
+        version: "v1",
+        kind: "MachineConfig",
+        plural: "machineconfigs",
+        short: "mc",
+        has_status: false,
+    };
+    definition(&naming, &columns, &schema)
 }
 
 fn machine_config_pools() -> Value {
@@ -111,46 +125,53 @@ fn machine_config_pools() -> Value {
             "message": "the name of a pool is part of the names of its rendered configurations: at most 200 letters",
         }],
     });
-    definition(pool::KIND, pool::PLURAL, "mcp", &columns, &schema, true)
+    let naming = Naming {
+        group: group::MACHINE_CONFIGURATION,
+        version: "v1",
+        kind: pool::KIND,
+        plural: pool::PLURAL,
+        short: "mcp",
+        has_status: true,
+    };
+    definition(&naming, &columns, &schema)
 }
 
 /// When it was made.
 const AGE: (&str, &str, &str) = ("Age", "date", ".metadata.creationTimestamp");
 
-fn definition(
-    kind: &str,
-    plural: &str,
-    short: &str,
-    columns: &[(&str, &str, &str)],
-    schema: &Value,
-    has_status: bool,
-) -> Value {
+fn definition(names: &Naming<'_>, columns: &[(&str, &str, &str)], schema: &Value) -> Value {
+    let Naming {
+        group,
+        kind,
+        plural,
+        ..
+    } = names;
     let columns: Vec<_> = columns
         .iter()
         .map(|(name, kind, path)| json!({ "name": name, "type": kind, "jsonPath": path }))
         .collect();
     let mut version = json!({
-        "name": "v1",
+        "name": names.version,
         "served": true,
         "storage": true,
         "additionalPrinterColumns": columns,
         "schema": { "openAPIV3Schema": schema },
     });
-    if has_status {
+    if names.has_status {
         version["subresources"] = json!({ "status": {} });
     }
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{}", group::MACHINE_CONFIGURATION) },
+        "metadata": { "name": format!("{plural}.{group}") },
         "spec": {
-            "group": group::MACHINE_CONFIGURATION,
+            "group": group,
             "names": {
                 "kind": kind,
                 "listKind": format!("{kind}List"),
                 "plural": plural,
                 "singular": kind.to_lowercase(),
-                "shortNames": [short],
+                "shortNames": [names.short],
             },
             "scope": "Cluster",
             "versions": [version],

@@ -1,17 +1,41 @@
 //! `NodeReadinessRule`: which extensions a node must have before pods come to it, and what tells
 //! that each is well. The node's own list of extensions has elements of the same shape.
 
+mod keys;
 mod read;
+mod report;
+mod status;
 
 use std::time::Duration;
 
-pub use read::extensions_from_json;
-pub(crate) use read::{RULE, read_rule};
+pub(crate) use keys::{RULE, SPEC};
+pub(crate) use read::read_rule;
+pub use read::{extensions_from_json, rule_from_json};
+pub use report::{ProbeReport, Report};
+pub use status::{NodeCounts, RuleStatus, Worst, condition};
 
 pub use crate::selector::{Operator, Requirement, Selector};
 
+/// The kind of the object.
+pub const KIND: &str = "NodeReadinessRule";
+/// Its name in requests.
+pub const PLURAL: &str = "nodereadinessrules";
+/// The version of its group.
+pub const VERSION: &str = "v1alpha1";
+/// The name of the extension that an agent itself is, and the end of the name of its Lease.
+pub const AGENT_EXTENSION: &str = "evenkeel-agent";
+/// How long an agent's Lease lasts; it is renewed three times in this time.
+pub const AGENT_EXPIRY: Duration = Duration::from_secs(30);
+/// The shortest expiry of a Lease: nobody renews more often than once a second, and three renewals
+/// must fit.
+pub const LEAST_EXPIRY: Duration = Duration::from_secs(3);
+/// What stands for the node's name in the names of objects.
+pub const NODE: &str = "{node}";
+/// A node that is not ready for this long loses its pods, unless its rule says otherwise.
+pub const EVICT_AFTER: Duration = Duration::from_mins(5);
+
 /// A rule about nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadinessRule {
     /// The object's name.
     pub name: String,

@@ -82,6 +82,10 @@ pub(crate) const fn required(name: &'static str, shape: &'static Shape) -> Field
 }
 
 impl Field {
+    pub(crate) const fn is_required(&self) -> bool {
+        self.required
+    }
+
     pub(crate) const fn since(self, since: u8) -> Self {
         Self { since, ..self }
     }

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use evenkeel_api::crds;
 
-const HEAD: &str = "# Made from crates/api by `EVENKEEL_BLESS=1 cargo test -p evenkeel-api --test crds`.\n\
-    # As OpenShift has it: skip this file on a cluster that has the kind already.\n";
+const HEAD: &str =
+    "# Made from crates/api by `EVENKEEL_BLESS=1 cargo test -p evenkeel-api --test crds`.\n";
+const THEIRS: &str =
+    "# As OpenShift has it: skip this file on a cluster that has the kind already.\n";
 
 #[test]
 fn the_definitions_in_deploy_are_those_of_the_types() {
@@ -13,7 +15,9 @@ fn the_definitions_in_deploy_are_those_of_the_types() {
     for (file, definition) in crds::all() {
         let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
         let text = serde_saphyr::to_string_with_options(&definition, options).unwrap();
-        let text = format!("{HEAD}{text}");
+        let is_ours = definition["spec"]["group"] == "evenkeel.dev";
+        let theirs = if is_ours { "" } else { THEIRS };
+        let text = format!("{HEAD}{theirs}{text}");
         let path = folder.join(file);
         if std::env::var_os("EVENKEEL_BLESS").is_some() {
             std::fs::write(&path, &text).unwrap();

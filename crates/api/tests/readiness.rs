@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::readiness::{Check, ReadinessRule, Source, extensions_from_json};
+use evenkeel_api::readiness::{Check, ReadinessRule, Source, extensions_from_json, rule_from_json};
 
 fn rule(spec: &str) -> String {
     format!(
@@ -103,6 +103,30 @@ fn what_is_no_rule_is_refused_with_the_extension() {
             "line 5: spec.extensions[0] a: port 70000 is no port: give 1 to 65535",
         ),
         (
+            extension("lease: {expiry: 2s}"),
+            "line 5: spec.extensions[0] a: expiry 2s is too short, three renewals must fit: give at least 3s",
+        ),
+        (
+            extension("lease: {name: shared}"),
+            "line 5: spec.extensions[0] a: name \"shared\" is the same for all nodes: write {node} where the node's name belongs",
+        ),
+        (
+            extension("status: {apiVersion: a/v1, kind: B, lease: status.lease}"),
+            "line 5: spec.extensions[0] a: lease is no path: write for example .status.lease, or leave it out for the Lease of the same name",
+        ),
+        (
+            extension("probe: {tcpSocket: {port: 1}, timeout: 6s}"),
+            "line 5: spec.extensions[0] a: timeout 6s is longer than period 5s: the next question would come before the answer; shorten it",
+        ),
+        (
+            "  extensions: [{name: A_b, lease: {}}]".to_owned(),
+            "line 5: spec.extensions[0] A_b: name \"A_b\" is not possible: give one of at most 63 lower-case letters, digits, dashes and dots",
+        ),
+        (
+            "  taint: {key: example.com/mine}\n  extensions: [{name: a, lease: {}}]".to_owned(),
+            "line 5: spec.taint: unknown key \"taint\": remove it",
+        ),
+        (
             extension("lease: {}}, {name: a, lease: {}"),
             "line 5: spec.extensions[1] a: the extension a is there twice: keep one",
         ),
@@ -117,6 +141,32 @@ fn what_is_no_rule_is_refused_with_the_extension() {
     ] {
         let problems = document::read("rule.yaml", rule(&spec).as_bytes()).unwrap_err();
         assert_eq!(problems.to_string(), format!("rule.yaml: {message}"));
+    }
+}
+
+#[test]
+fn a_rule_for_every_node_is_warned_of_and_the_same_is_read_from_the_api_server() {
+    let text = rule("  extensions: [{name: a, lease: {}}]");
+    let (documents, warnings) = document::read("rule.yaml", text.as_bytes()).unwrap();
+    assert!(
+        warnings[0].to_string().contains("selects every node"),
+        "{warnings:?}"
+    );
+    let object = r#"{"apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeReadinessRule", "metadata": {"name": "gpu", "generation": 2},
+        "spec": {"extensions": [{"name": "a", "lease": {"expiry": "10s"}}]}, "status": {"nodes": {"total": 1}}}"#;
+    let (rule, _) = rule_from_json(object).unwrap();
+    assert_eq!(documents, [Document::ReadinessRule(rule)]);
+    for (object, message) in [
+        (
+            r#"{"apiVersion": "a", "kind": "b", "metadata": {"name": "gpu"}}"#,
+            "NodeReadinessRule: spec is missing",
+        ),
+        (
+            r#"{"apiVersion": "a", "kind": "b", "metadata": {"name": "gpu"}, "spec": {"extensions": [{"name": "a", "lease": {"expiry": "1s"}}]}}"#,
+            "NodeReadinessRule: spec.extensions[0] a: expiry 1s is too short, three renewals must fit: give at least 3s",
+        ),
+    ] {
+        assert_eq!(rule_from_json(object).unwrap_err().to_string(), message);
     }
 }
 

@@ -3,131 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Check, Extension, Operator, ReadinessRule, Requirement, Selector, Source};
+use super::keys::{EXTENSION, RULE};
+use super::{
+    AGENT_EXPIRY, AGENT_EXTENSION, Check, EVICT_AFTER, Extension, LEAST_EXPIRY, NODE, Operator,
+    ReadinessRule, Requirement, Selector, Source,
+};
 use crate::duration;
 use crate::located::Node;
 use crate::names::object::EXTENSIONS_NAMESPACE;
 use crate::problem::{At, Findings, Problems, Warning};
-use crate::shape::Shape::{Anything, Flag, Integer, List, Text, Texts};
-use crate::shape::{self, Shape, TEXTS, object, optional, required};
-
-/// The whole object.
-pub(crate) const RULE: Shape = object(
-    "",
-    &[
-        required("apiVersion", &Text),
-        required("kind", &Text),
-        required("metadata", &Anything),
-        required("spec", &SPEC),
-        optional("status", &Anything),
-    ],
-);
-
-/// A node that is not ready for this long loses its pods, unless its rule says otherwise.
-const EVICT_AFTER: Duration = Duration::from_mins(5);
-
-const SPEC: Shape = object(
-    "",
-    &[
-        optional("nodeSelector", &SELECTOR),
-        optional("evictAfter", &Text),
-        optional("dryRun", &Flag),
-        optional("publishConditions", &Flag),
-        optional("autoscalerStartupTaint", &Flag),
-        required("extensions", &List(&EXTENSION)),
-    ],
-);
-
-const SELECTOR: Shape = object(
-    "",
-    &[
-        optional("matchLabels", &Texts),
-        optional("matchExpressions", &List(&REQUIREMENT)),
-    ],
-);
-
-const REQUIREMENT: Shape = object(
-    "key",
-    &[
-        required("key", &Text),
-        required("operator", &Text),
-        optional("values", &TEXTS),
-    ],
-);
-
-const EXTENSION: Shape = object(
-    "name",
-    &[
-        required("name", &Text),
-        optional("affectsReadiness", &Flag),
-        optional("lease", &LEASE),
-        optional("status", &STATUS),
-        optional("pods", &PODS),
-        optional("condition", &CONDITION),
-        optional("probe", &PROBE),
-    ],
-);
-
-const LEASE: Shape = object(
-    "",
-    &[
-        optional("namespace", &Text),
-        optional("name", &Text),
-        optional("expiry", &Text),
-    ],
-);
-
-const STATUS: Shape = object(
-    "",
-    &[
-        required("apiVersion", &Text),
-        required("kind", &Text),
-        optional("namespace", &Text),
-        optional("name", &Text),
-        optional("lease", &Text),
-    ],
-);
-
-const PODS: Shape = object(
-    "",
-    &[
-        required("namespace", &Text),
-        required("selector", &SELECTOR),
-        optional("debounce", &Text),
-    ],
-);
-
-const CONDITION: Shape = object(
-    "",
-    &[
-        required("type", &Text),
-        optional("status", &Text),
-        optional("freshness", &Text),
-    ],
-);
-
-const PROBE: Shape = object(
-    "",
-    &[
-        optional("httpGet", &HTTP_GET),
-        optional("tcpSocket", &TCP_SOCKET),
-        optional("grpc", &GRPC),
-        optional("unixSocket", &UNIX_SOCKET),
-        optional("service", &SERVICE),
-        optional("period", &Text),
-        optional("timeout", &Text),
-        optional("failureThreshold", &Integer),
-    ],
-);
-
-const HTTP_GET: Shape = object("", &[required("port", &Integer), optional("path", &Text)]);
-const TCP_SOCKET: Shape = object("", &[required("port", &Integer)]);
-const GRPC: Shape = object(
-    "",
-    &[required("port", &Integer), optional("service", &Text)],
-);
-const UNIX_SOCKET: Shape = object("", &[required("path", &Text)]);
-const SERVICE: Shape = object("", &[required("name", &Text)]);
+use crate::shape;
+use crate::shape::Shape::List;
 
 const SOURCES: [&str; 5] = ["lease", "status", "pods", "condition", "probe"];
 const CHECKS: [&str; 5] = ["httpGet", "tcpSocket", "grpc", "unixSocket", "service"];
@@ -149,6 +35,26 @@ pub fn extensions_from_json(
         }
     }
     findings.finish(extensions)
+}
+
+/// Reads a rule as the API server has it.
+pub fn rule_from_json(text: &str) -> Result<(ReadinessRule, Vec<Warning>), Problems> {
+    let mut findings = Findings::of("NodeReadinessRule");
+    let top = At::top(None);
+    let mut rule = None;
+    match Node::parse_json(text, |_| 0) {
+        Err(malformed) => findings.problem(&top, malformed.message),
+        Ok(node) => {
+            shape::check(&node, &RULE, 0, &top, &mut findings);
+            rule = read_rule(&node, &top, &mut findings);
+            if rule.is_none() && findings.count() == 0 {
+                findings.problem(&top, "spec is missing");
+            }
+        }
+    }
+    let (rule, warnings) = findings.finish(rule)?;
+    // Without a rule there was a problem, and the line above has returned.
+    Ok((rule.unwrap_or_default(), warnings))
 }
 
 /// Reads a rule whose shape was checked against [`RULE`].
@@ -180,9 +86,16 @@ pub(crate) fn read_rule(
         "nodeSelector",
         spec.get("nodeSelector").map_or(0, |node| node.line),
     );
+    let node_selector = read_selector(spec.get("nodeSelector"), &selector, findings);
+    if node_selector == Selector::default() {
+        findings.warning(
+            &here,
+            "nodeSelector selects every node, those of the control plane, too: name the labels of those that are meant",
+        );
+    }
     Some(ReadinessRule {
         name: name.to_owned(),
-        node_selector: read_selector(spec.get("nodeSelector"), &selector, findings),
+        node_selector,
         evict_after: read_duration(spec, "evictAfter", EVICT_AFTER, &here, findings),
         dry_run: spec.flag("dryRun").unwrap_or_default(),
         publish_conditions: spec.flag("publishConditions").unwrap_or_default(),
@@ -199,8 +112,11 @@ fn read_extensions(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> 
             continue;
         };
         let here = at.index(index, item.line).called(name);
-        if name.is_empty() {
-            findings.problem(&here, "name is empty: give one");
+        if !is_name(name) {
+            findings.problem(
+                &here,
+                format!("name {name:?} is not possible: give one of at most 63 lower-case letters, digits, dashes and dots"),
+            );
         } else if !seen.insert(name) {
             findings.problem(
                 &here,
@@ -221,6 +137,15 @@ fn read_extensions(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> 
         }));
     }
     extensions
+}
+
+/// Whether it can be part of the name of a Lease and of a condition.
+fn is_name(name: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    (1..=63).contains(&name.len())
+        && name.starts_with(is_inner)
+        && name.ends_with(is_inner)
+        && name.chars().all(|c| is_inner(c) || c == '-' || c == '.')
 }
 
 /// The one key of these that is there.
@@ -264,18 +189,45 @@ fn read_source(
         read_duration(node, key, Duration::from_secs(default), &here, findings)
     };
     Some(match kind {
-        "lease" => Source::Lease {
-            namespace: text("namespace", EXTENSIONS_NAMESPACE),
-            name: text("name", &format!("{{node}}.{extension}")),
-            expiry: time("expiry", 10),
-        },
-        "status" => Source::Status {
-            api_version: text("apiVersion", ""),
-            kind: text("kind", ""),
-            namespace: text("namespace", EXTENSIONS_NAMESPACE),
-            name: text("name", "{node}"),
-            lease: node.text("lease").map(str::to_owned),
-        },
+        "lease" => {
+            let expiry = time("expiry", 10);
+            let least = if extension == AGENT_EXTENSION {
+                AGENT_EXPIRY
+            } else {
+                LEAST_EXPIRY
+            };
+            if expiry < least {
+                findings.problem(
+                    &here,
+                    format!("expiry {expiry:?} is too short, three renewals must fit: give at least {least:?}"),
+                );
+            }
+            let name = text("name", &format!("{NODE}.{extension}"));
+            has_node(&name, &here, findings);
+            Source::Lease {
+                namespace: text("namespace", EXTENSIONS_NAMESPACE),
+                name,
+                expiry,
+            }
+        }
+        "status" => {
+            let name = text("name", NODE);
+            has_node(&name, &here, findings);
+            let lease = node.text("lease").filter(|it| !it.is_empty());
+            if lease.is_some_and(|it| !is_path(it)) {
+                findings.problem(
+                    &here,
+                    "lease is no path: write for example .status.lease, or leave it out for the Lease of the same name",
+                );
+            }
+            Source::Status {
+                api_version: text("apiVersion", ""),
+                kind: text("kind", ""),
+                namespace: text("namespace", EXTENSIONS_NAMESPACE),
+                name,
+                lease: lease.map(str::to_owned),
+            }
+        }
         "pods" => Source::Pods {
             debounce: time("debounce", 0),
             namespace: text("namespace", ""),
@@ -290,6 +242,11 @@ fn read_source(
             let (period, timeout) = (time("period", 5), time("timeout", 1));
             if period.is_zero() || timeout.is_zero() {
                 findings.problem(&here, "probe needs a period and a timeout above 0s");
+            } else if timeout > period {
+                findings.problem(
+                    &here,
+                    format!("timeout {timeout:?} is longer than period {period:?}: the next question would come before the answer; shorten it"),
+                );
             }
             let threshold = node.integer("failureThreshold").unwrap_or(3);
             let failure_threshold = u32::try_from(threshold).unwrap_or_default();
@@ -307,6 +264,24 @@ fn read_source(
             }
         }
     })
+}
+
+/// What all nodes share tells of none.
+fn has_node(name: &str, at: &At<'_>, findings: &mut Findings) {
+    if !name.contains(NODE) {
+        findings.problem(
+            at,
+            format!("name {name:?} is the same for all nodes: write {NODE} where the node's name belongs"),
+        );
+    }
+}
+
+/// Whether it leads to a place in an object: `.status.lease`.
+fn is_path(text: &str) -> bool {
+    let is_key =
+        |key: &str| !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    text.strip_prefix('.')
+        .is_some_and(|rest| rest.split('.').all(is_key))
 }
 
 fn read_check(probe: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Option<Check> {

@@ -1,0 +1,335 @@
+//! `NodeReadinessRule` for the cluster: the keys are those of the reader's own table, so that what
+//! `evenkeel check` takes and what the API server takes are one shape. Here stand the sentences,
+//! the defaults and the rules that the API server can check by itself.
+
+use serde_json::{Map, Value, json};
+
+use super::{AGE, Naming, definition, structural};
+use crate::names::{group, object};
+use crate::readiness::{self, AGENT_EXPIRY, KIND, LEAST_EXPIRY, PLURAL, RuleStatus, SPEC};
+use crate::shape::Shape;
+
+/// How many extensions a rule may have.
+const EXTENSIONS: u32 = 32;
+/// How long a duration may be, in letters.
+const DURATION: &str = "^([0-9]+(ms|s|m|h))+$";
+
+pub(super) fn rules() -> Value {
+    let columns = [
+        ("Nodes", "integer", ".status.nodes.total"),
+        ("Ready", "integer", ".status.nodes.ready"),
+        ("NotReady", "integer", ".status.nodes.notReady"),
+        ("Evicting", "integer", ".status.nodes.evicting"),
+        ("DryRun", "boolean", ".spec.dryRun"),
+        (
+            "Valid",
+            "string",
+            ".status.conditions[?(@.type==\"Valid\")].status",
+        ),
+        AGE,
+    ];
+    let mut spec = schema(&SPEC);
+    for (path, facts) in facts() {
+        decorate(&mut spec, path, facts);
+    }
+    let schema = json!({
+        "description": "Which extensions a set of nodes must have before pods come to them, and what tells that each is well.",
+        "type": "object",
+        "required": ["spec"],
+        "properties": { "spec": spec, "status": structural::<RuleStatus>() },
+    });
+    let naming = Naming {
+        group: group::EVENKEEL,
+        version: readiness::VERSION,
+        kind: KIND,
+        plural: PLURAL,
+        short: "nrr",
+        has_status: true,
+    };
+    definition(&naming, &columns, &schema)
+}
+
+/// The keys of a table.
+fn schema(shape: &Shape) -> Value {
+    match shape {
+        Shape::Text => json!({ "type": "string", "maxLength": 253 }),
+        Shape::Flag => json!({ "type": "boolean" }),
+        Shape::Integer => json!({ "type": "integer" }),
+        Shape::Anything => {
+            json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+        }
+        Shape::Texts => json!({
+            "type": "object",
+            "maxProperties": 32,
+            "additionalProperties": { "type": "string", "maxLength": 63 },
+        }),
+        Shape::List(element) | Shape::OneOrMany(element) => {
+            json!({ "type": "array", "maxItems": EXTENSIONS, "items": schema(element) })
+        }
+        Shape::Object(object) => {
+            let properties: Map<String, Value> = object
+                .fields
+                .iter()
+                .map(|field| (field.name.to_owned(), schema(field.shape)))
+                .collect();
+            let required: Vec<_> = object
+                .fields
+                .iter()
+                .filter(|field| field.is_required())
+                .map(|field| field.name)
+                .collect();
+            let mut object = json!({ "type": "object", "properties": properties });
+            if !required.is_empty() {
+                object["required"] = json!(required);
+            }
+            object
+        }
+    }
+}
+
+/// Adds facts to the schema at a path of keys; `[]` is the elements of a list.
+fn decorate(schema: &mut Value, path: &str, facts: Value) {
+    let place = path
+        .split('.')
+        .filter(|it| !it.is_empty())
+        .fold(schema, |at, key| match key {
+            "[]" => &mut at["items"],
+            key => &mut at["properties"][key],
+        });
+    if let (Some(place), Value::Object(facts)) = (place.as_object_mut(), facts) {
+        place.extend(facts);
+    }
+}
+
+fn text(description: &str) -> Value {
+    json!({ "description": description })
+}
+
+/// A duration with what it is by default.
+fn duration(description: &str, default: &str) -> Value {
+    json!({ "description": description, "default": default, "maxLength": 20, "pattern": DURATION })
+}
+
+fn rule(rule: &str, message: &str) -> Value {
+    json!({ "rule": rule, "message": message })
+}
+
+/// That exactly one of some keys is there.
+fn only_one(keys: &[&str]) -> Value {
+    let count: Vec<_> = keys
+        .iter()
+        .map(|key| format!("(has(self.{key}) ? 1 : 0)"))
+        .collect();
+    rule(
+        &format!("{} == 1", count.join(" + ")),
+        &format!("give exactly one of {}", keys.join(", ")),
+    )
+}
+
+fn port() -> Value {
+    json!({ "description": "The port, on the node itself.", "minimum": 1, "maximum": 65535 })
+}
+
+fn selector_rule() -> Value {
+    json!([rule(
+        "!has(self.matchExpressions) || self.matchExpressions.all(it, it.operator in ['In', 'NotIn'] ? has(it.values) && size(it.values) > 0 : !has(it.values) || size(it.values) == 0)",
+        "In and NotIn need values, Exists and DoesNotExist take none",
+    )])
+}
+
+fn facts() -> Vec<(&'static str, Value)> {
+    let name = "must have {node} in it: what all nodes share tells of none";
+    let has_node = |key: &str| {
+        rule(
+            &format!("!has(self.{key}) || self.{key}.contains('{{node}}')"),
+            &format!("{key} {name}"),
+        )
+    };
+    let least = LEAST_EXPIRY.as_secs();
+    let agent = AGENT_EXPIRY.as_secs();
+    let operators = json!({ "enum": ["In", "NotIn", "Exists", "DoesNotExist"] });
+    vec![
+        (
+            "nodeSelector",
+            json!({
+                "description": "The nodes that it is about; without it, or empty, all of them.",
+                "x-kubernetes-validations": selector_rule(),
+            }),
+        ),
+        (
+            "nodeSelector.matchExpressions.[].operator",
+            operators.clone(),
+        ),
+        (
+            "evictAfter",
+            duration(
+                "How long a node may be unready before pods are evicted from it; 0s is never.",
+                "5m",
+            ),
+        ),
+        (
+            "dryRun",
+            json!({ "description": "Whether it only says what it would do, and writes no Node.", "default": false }),
+        ),
+        (
+            "publishConditions",
+            json!({ "description": "Whether every extension becomes a condition evenkeel.dev/NAME of its Node.", "default": false }),
+        ),
+        (
+            "autoscalerStartupTaint",
+            json!({ "description": "Whether a node that is not ready also has the taint that the Cluster Autoscaler takes for starting up.", "default": false }),
+        ),
+        (
+            "extensions",
+            json!({
+                "description": "What a node must have.",
+                "minItems": 1,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            }),
+        ),
+        (
+            "extensions.[]",
+            json!({ "x-kubernetes-validations": [
+                only_one(&["lease", "status", "pods", "condition", "probe"]),
+                rule(
+                    &format!("!has(self.lease) || duration(self.lease.expiry) >= duration(self.name == 'evenkeel-agent' ? '{agent}s' : '{least}s')"),
+                    &format!("lease.expiry is too short, three renewals must fit: give at least {least}s, and {agent}s for evenkeel-agent"),
+                ),
+            ] }),
+        ),
+        (
+            "extensions.[].name",
+            json!({ "description": "Its name.", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" }),
+        ),
+        (
+            "extensions.[].affectsReadiness",
+            json!({ "description": "Whether the node is unready without it; if not, it is only reported.", "default": true }),
+        ),
+        (
+            "extensions.[].lease",
+            json!({ "description": "A Lease that the extension renews.", "x-kubernetes-validations": [has_node("name")] }),
+        ),
+        (
+            "extensions.[].lease.namespace",
+            json!({ "description": "Its namespace.", "default": object::EXTENSIONS_NAMESPACE }),
+        ),
+        (
+            "extensions.[].lease.name",
+            text("Its name; {node} stands for the node's. {node}.EXTENSION by default."),
+        ),
+        (
+            "extensions.[].lease.expiry",
+            duration("How long ago the last renewal may be.", "10s"),
+        ),
+        (
+            "extensions.[].status",
+            json!({ "description": "An object with a Lease inside, or with a Lease of the same name.", "x-kubernetes-validations": [has_node("name")] }),
+        ),
+        (
+            "extensions.[].status.apiVersion",
+            text("Its group and version."),
+        ),
+        ("extensions.[].status.kind", text("Its kind.")),
+        (
+            "extensions.[].status.namespace",
+            json!({ "description": "Its namespace.", "default": object::EXTENSIONS_NAMESPACE }),
+        ),
+        (
+            "extensions.[].status.name",
+            json!({ "description": "Its name; {node} stands for the node's.", "default": "{node}" }),
+        ),
+        (
+            "extensions.[].status.lease",
+            json!({ "description": "Where in it the Lease is, for example .status.lease; without it, the Lease of the same name.", "pattern": "^(\\.[A-Za-z_][A-Za-z0-9_]*)+$" }),
+        ),
+        (
+            "extensions.[].pods",
+            text("Pods that must all be ready on the node; none is not ready."),
+        ),
+        ("extensions.[].pods.namespace", text("Their namespace.")),
+        (
+            "extensions.[].pods.selector",
+            json!({ "description": "Which ones.", "x-kubernetes-validations": selector_rule() }),
+        ),
+        (
+            "extensions.[].pods.selector.matchExpressions.[].operator",
+            operators,
+        ),
+        (
+            "extensions.[].pods.debounce",
+            duration("How long they must stay unready to count.", "0s"),
+        ),
+        ("extensions.[].condition", text("A condition of the Node.")),
+        ("extensions.[].condition.type", text("Its type.")),
+        (
+            "extensions.[].condition.status",
+            json!({ "description": "The status that is well.", "default": "True", "enum": ["True", "False", "Unknown"] }),
+        ),
+        (
+            "extensions.[].condition.freshness",
+            duration("How old its heartbeat may be; 0s is any.", "0s"),
+        ),
+        (
+            "extensions.[].probe",
+            json!({
+                "description": "A question that the node's agent asks on the node itself.",
+                "x-kubernetes-validations": [
+                    only_one(&["httpGet", "tcpSocket", "grpc", "unixSocket", "service"]),
+                    rule(
+                        "duration(self.period) > duration('0s') && duration(self.timeout) > duration('0s') && duration(self.timeout) <= duration(self.period)",
+                        "period and timeout are above 0s, and timeout is not longer than period",
+                    ),
+                ],
+            }),
+        ),
+        (
+            "extensions.[].probe.httpGet",
+            text("An answer of 200 to 399 is well."),
+        ),
+        ("extensions.[].probe.httpGet.port", port()),
+        (
+            "extensions.[].probe.httpGet.path",
+            json!({ "description": "The path.", "default": "/", "pattern": "^/" }),
+        ),
+        (
+            "extensions.[].probe.tcpSocket",
+            text("A connection that is taken is well."),
+        ),
+        ("extensions.[].probe.tcpSocket.port", port()),
+        (
+            "extensions.[].probe.grpc",
+            text("gRPC's own health service; SERVING is well."),
+        ),
+        ("extensions.[].probe.grpc.port", port()),
+        (
+            "extensions.[].probe.grpc.service",
+            text("Which service to ask for; empty is the whole server."),
+        ),
+        (
+            "extensions.[].probe.unixSocket",
+            text("A connection to a socket file that is taken is well."),
+        ),
+        ("extensions.[].probe.unixSocket.path", text("The file.")),
+        (
+            "extensions.[].probe.service",
+            text("A service of the system that runs is well."),
+        ),
+        (
+            "extensions.[].probe.service.name",
+            text("Its name, for example crio.service."),
+        ),
+        (
+            "extensions.[].probe.period",
+            duration("How often it is asked.", "5s"),
+        ),
+        (
+            "extensions.[].probe.timeout",
+            duration("How long the answer may take.", "1s"),
+        ),
+        (
+            "extensions.[].probe.failureThreshold",
+            json!({ "description": "How many failures in a row count.", "default": 3, "minimum": 1 }),
+        ),
+    ]
+}

@@ -1,0 +1,61 @@
+//! What an agent says of its node: one JSON text on its Lease, rewritten only when something has
+//! changed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// The annotation `evenkeel.dev/report` of an agent's Lease.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Report {
+    /// Which boot of the machine this is.
+    pub boot_id: String,
+    /// Which start of the kubelet this is. Nobody reads a time in it: another text is another start.
+    pub kubelet_start: String,
+    /// What the agent makes of the node's configuration: Done, Working or Degraded; empty if nothing.
+    pub state: String,
+    /// What its questions were answered, by the extension's name.
+    pub probes: BTreeMap<String, ProbeReport>,
+}
+
+/// What a question was answered.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProbeReport {
+    /// Whether that is well.
+    pub healthy: bool,
+    /// Since when, by the node's own clock; for people.
+    pub since: String,
+    /// Why it is not, for people.
+    pub message: String,
+}
+
+impl Report {
+    /// Reads what an agent wrote.
+    pub fn from_json(text: &str) -> Result<Self, String> {
+        serde_json::from_str(text)
+            .map_err(|error| format!("the report of an agent cannot be read: {error}"))
+    }
+
+    /// The text for the annotation.
+    pub fn to_json(&self) -> String {
+        serde_json::json!(self).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_written_as_others_read_it() {
+        let text = r#"{"bootId":"b","kubeletStart":"k","state":"Done","probes":{"cni":{"healthy":true,"since":"2026-01-01T00:00:00Z","message":""}}}"#;
+        let report = Report::from_json(text).unwrap();
+        assert!(report.probes["cni"].healthy);
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&report.to_json()), value(text));
+        assert_eq!(Report::from_json("{}"), Ok(Report::default()));
+        assert!(Report::from_json("[").is_err());
+    }
+}
