@@ -2,10 +2,11 @@
 //! and a map of them would be three times as large.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// Labels, by name.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Labels(Box<str>);
+pub struct Labels(Arc<str>);
 
 impl Labels {
     /// The value of the label `name`.
@@ -36,7 +37,7 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
             text.push_str(value.as_ref());
             text.push('\n');
         }
-        Self(text.into_boxed_str())
+        Self(text.into())
     }
 }
 

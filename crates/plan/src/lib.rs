@@ -19,6 +19,7 @@ pub mod phase;
 pub mod place;
 pub mod pool;
 pub mod problem;
+pub mod readiness;
 pub mod record;
 pub mod render;
 pub mod resource;

@@ -1,0 +1,255 @@
+//! What is seen goes in here: Nodes, evidence, answers to our own questions, and whether our sight is
+//! to be trusted. Nothing is decided yet; who has to be looked at again is marked.
+
+use evenkeel_api::readiness::AGENT_EXTENSION;
+
+use super::gate::{Gate, Need, OWN_LIST, Phase, Silence};
+use super::guard::Class;
+use super::sight::{Feed, LeaseSight, NodeSight, PodSight, Sign};
+use super::time::Moment;
+use super::verdict::{Verdict, is_of};
+use super::{Readiness, WRITES_AGAIN, forget};
+
+impl Readiness {
+    /// A Node as it is.
+    pub fn see_node(&mut self, sight: NodeSight, now: Moment) {
+        let name = sight.name.clone();
+        let same = self
+            .gates
+            .get(&name)
+            .is_some_and(|it| it.sight.uid == sight.uid);
+        if !same {
+            self.forget_node(&name, now);
+        }
+        let needs_differ = if let Some(gate) = self.gates.get_mut(&name) {
+            let before = gate.sight.zone().to_owned();
+            let differ = gate.see(sight, now);
+            if before != gate.sight.zone() {
+                let class = std::mem::take(&mut gate.class);
+                self.guard.count(&before, class, Class::default(), now);
+                forget(&mut self.silent, &before, &name);
+                forget(&mut self.overdue, &before, &name);
+            }
+            differ
+        } else {
+            let gate = Gate::new(sight, self.has_begun, now);
+            self.gates.insert(name.clone(), gate);
+            true
+        };
+        if let Some(gate) = self.gates.get_mut(&name)
+            && needs_differ
+            && self.has_begun
+        {
+            let had_own = gate.needs.iter().any(|it| it.rule.name == OWN_LIST);
+            gate.follow(&self.rules, now);
+            let has_own = gate.needs.iter().any(|it| it.rule.name == OWN_LIST);
+            if had_own || has_own {
+                self.find_names();
+            }
+        }
+        self.dirty.insert(name);
+    }
+
+    /// A Node is gone.
+    pub fn forget_node(&mut self, name: &str, now: Moment) {
+        let Some(gate) = self.gates.remove(name) else {
+            return;
+        };
+        let zone = gate.sight.zone();
+        self.guard.count(zone, gate.class, Class::default(), now);
+        forget(&mut self.silent, zone, name);
+        forget(&mut self.overdue, zone, name);
+        if let Some(wake) = gate.wake {
+            self.wakes.remove(&(wake, name.to_owned()));
+        }
+        if matches!(gate.phase, Phase::Evicting { .. }) {
+            self.spare.insert(name.to_owned());
+        }
+        self.dirty.remove(name);
+        for (feed, names) in &self.names {
+            if let Some(evidence) = self.evidence.get_mut(feed) {
+                for (before, after) in names {
+                    let name = format!("{before}{name}{after}");
+                    if evidence.signs.get(name.as_str()).is_some_and(Sign::is_gone) {
+                        evidence.signs.remove(name.as_str());
+                    }
+                }
+            }
+        }
+    }
+
+    /// A listing of a feed begins.
+    pub fn relisting(&mut self, feed: &Feed) {
+        if let Some(evidence) = self.evidence.get_mut(feed) {
+            evidence.relist();
+        }
+    }
+
+    /// A listing of a feed is over.
+    pub fn listed(&mut self, feed: &Feed, now: Moment) {
+        let Some(evidence) = self.evidence.get_mut(feed) else {
+            return;
+        };
+        evidence.listed();
+        // What was not seen for a while counts as just seen.
+        self.sight_since = self.sight_since.max(now);
+        self.dirty.extend(self.gates.keys().cloned());
+    }
+
+    /// The nodes that something in a feed is about.
+    fn nodes_of(&self, feed: &Feed, name: &str) -> Vec<String> {
+        let Some(names) = self.names.get(feed) else {
+            return Vec::new();
+        };
+        let nodes = names.iter().filter_map(|(before, after)| {
+            let node = name
+                .strip_prefix(before.as_str())?
+                .strip_suffix(after.as_str())?;
+            self.gates.contains_key(node).then(|| node.to_owned())
+        });
+        nodes.collect()
+    }
+
+    /// Something that is renewed, as it is.
+    pub fn see_lease(&mut self, feed: &Feed, name: &str, sight: LeaseSight, now: Moment) {
+        let nodes = self.nodes_of(feed, name);
+        let holder = sight.holder.clone();
+        let Some(evidence) = self.evidence.get_mut(feed) else {
+            return;
+        };
+        let (is_renewed, news) = evidence.see_lease(name, sight, now);
+        let (is_kubelet, is_agent) = (*feed == Feed::kubelets(), *feed == Feed::agents());
+        for node in nodes {
+            let Some(gate) = self.gates.get_mut(&node) else {
+                continue;
+            };
+            let mut matters = gate.class.held || gate.class.quiet || gate.class.held_back;
+            if is_kubelet {
+                let is_back = is_renewed && gate.restarted.is_some() && gate.kubelet_back.is_none();
+                if is_back {
+                    gate.kubelet_back = Some(now);
+                }
+                if is_renewed && gate.class.quiet {
+                    gate.outlived.get_or_insert(now);
+                }
+                matters = is_back || gate.class.held_back;
+            }
+            if let Some(report) = &news
+                && is_agent
+                && is_of(&holder, &node)
+                && name == format!("{node}.{AGENT_EXTENSION}")
+            {
+                // What was said at our first look is where we begin.
+                gate.hear(report, now);
+                matters = true;
+            }
+            let is_well = |it: &Need| it.verdict == Verdict::Well;
+            if matters || !gate.needs.iter().all(is_well) {
+                self.dirty.insert(node);
+            }
+        }
+    }
+
+    /// Something that was renewed is gone.
+    pub fn lose_lease(&mut self, feed: &Feed, name: &str) {
+        let nodes = self.nodes_of(feed, name);
+        if let Some(evidence) = self.evidence.get_mut(feed) {
+            if nodes.is_empty() {
+                evidence.signs.remove(name);
+            } else {
+                evidence.lose_lease(name);
+            }
+        }
+        self.dirty.extend(nodes);
+    }
+
+    /// A pod as it is.
+    pub fn see_pod(&mut self, feed: &Feed, sight: PodSight, now: Moment) {
+        if let Some(evidence) = self.evidence.get_mut(feed) {
+            self.dirty.insert(sight.node.clone());
+            evidence.see_pod(sight, now);
+        }
+    }
+
+    /// A pod is gone.
+    pub fn lose_pod(&mut self, feed: &Feed, node: &str, name: &str) {
+        if let Some(evidence) = self.evidence.get_mut(feed) {
+            evidence.lose_pod(node, name);
+            self.dirty.insert(node.to_owned());
+        }
+    }
+
+    /// The API server did not answer, or late.
+    pub fn lose_sight(&mut self) {
+        self.is_away = true;
+    }
+
+    /// The API server answers again, in time: everything counts as just seen.
+    pub fn regain_sight(&mut self, now: Moment) {
+        if self.is_away {
+            self.is_away = false;
+            self.sight_since = now;
+            self.dirty.extend(self.gates.keys().cloned());
+        }
+    }
+
+    /// Whether silence means nothing at the moment.
+    pub fn is_blind(&self) -> bool {
+        self.is_away || self.evidence.values().any(|it| !it.is_listed)
+    }
+
+    /// What was written on a node is there, or could not be written.
+    pub fn written(&mut self, node: &str, is_done: bool, now: Moment) {
+        if let Some(gate) = self.gates.get_mut(node) {
+            gate.busy = false;
+            if is_done {
+                self.dirty.insert(node.to_owned());
+            } else {
+                self.wake(node, now + WRITES_AGAIN);
+            }
+        }
+    }
+
+    /// What a node was silent about was read fresh: what is there now, nothing if it is gone.
+    pub fn confirmed(
+        &mut self,
+        node: &str,
+        found: &[(Feed, String, Option<LeaseSight>)],
+        now: Moment,
+    ) {
+        let mut is_stale = false;
+        for (feed, name, fresh) in found {
+            let sign = self
+                .evidence
+                .get(feed)
+                .and_then(|it| it.signs.get(name.as_str()));
+            let agrees = sign.map_or(fresh.is_none(), |it| it.is_as(fresh.as_ref()));
+            if !agrees {
+                is_stale = true;
+                self.relisting(feed);
+                self.relist.insert(feed.clone());
+            }
+        }
+        if let Some(gate) = self.gates.get_mut(node) {
+            let is_quiet = self.guard.is_quiet(gate.sight.zone(), now);
+            let is_enough = !is_quiet || gate.is_outlived(now).is_ok();
+            gate.silence = if is_enough && !is_stale && !self.is_away {
+                Silence::Confirmed
+            } else {
+                Silence::Unasked
+            };
+            self.dirty.insert(node.to_owned());
+        }
+        if is_stale {
+            self.sight_since = now;
+        }
+    }
+
+    /// It could not be read.
+    pub fn not_confirmed(&mut self, node: &str) {
+        if let Some(gate) = self.gates.get_mut(node) {
+            gate.silence = Silence::Unasked;
+            self.dirty.insert(node.to_owned());
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What is written on a Node: our taints and who holds them, in one JSON Patch that is refused when
+//! the list is another by now. Taints of others go back exactly as they stood there.
+
+use std::collections::BTreeSet;
+
+use evenkeel_api::names::{annotation, taint};
+use serde_json::{Value, json};
+
+use super::sight::{EFFECT, NodeSight};
+
+/// What is to be on a Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Want {
+    /// The taint, held by these rules; never none.
+    Held {
+        /// The names of the rules.
+        owners: BTreeSet<String>,
+        /// Whether the Cluster Autoscaler's taint is there, too.
+        startup: bool,
+    },
+    /// No taint of ours.
+    Free,
+}
+
+impl Want {
+    /// What has to be written for it; nothing if it is so already.
+    pub fn patch(&self, node: &NodeSight) -> Option<Vec<Value>> {
+        let (owners, startup) = match self {
+            Self::Held { owners, startup } => (owners.iter().cloned().collect(), *startup),
+            Self::Free => (Vec::new(), false),
+        };
+        let held = !owners.is_empty();
+        let mut taints = node.taints.clone();
+        put(&mut taints, taint::META_READINESS, held);
+        put(&mut taints, taint::AUTOSCALER_STARTUP, held && startup);
+        let owners = held.then(|| owners.join(","));
+        let mut steps = Vec::new();
+        if taints != node.taints {
+            let before = (!node.taints.is_empty()).then_some(&node.taints);
+            steps.push(json!({ "op": "test", "path": "/spec/taints", "value": before }));
+            steps.push(match (before, taints.is_empty()) {
+                (_, true) => json!({ "op": "remove", "path": "/spec/taints" }),
+                (Some(_), false) => {
+                    json!({ "op": "replace", "path": "/spec/taints", "value": taints })
+                }
+                (None, false) => json!({ "op": "add", "path": "/spec/taints", "value": taints }),
+            });
+        }
+        if owners != node.owners {
+            let name = annotation::READINESS_OWNERS.replace('/', "~1");
+            let path = format!("/metadata/annotations/{name}");
+            match owners {
+                None => steps.push(json!({ "op": "remove", "path": path })),
+                Some(owners) if node.has_annotations => {
+                    steps.push(json!({ "op": "add", "path": path, "value": owners }));
+                }
+                Some(owners) => {
+                    let path = "/metadata/annotations";
+                    let all = json!({ annotation::READINESS_OWNERS: owners });
+                    steps.push(json!({ "op": "test", "path": path, "value": null }));
+                    steps.push(json!({ "op": "add", "path": path, "value": all }));
+                }
+            }
+        }
+        if steps.is_empty() {
+            return None;
+        }
+        // Never another Node of the same name.
+        steps.insert(
+            0,
+            json!({ "op": "test", "path": "/metadata/uid", "value": node.uid }),
+        );
+        Some(steps)
+    }
+}
+
+/// Puts a taint of ours into the list, or takes it out.
+fn put(taints: &mut Vec<Value>, key: &str, wanted: bool) {
+    let is_it = |it: &Value| it["key"] == key && it["effect"] == EFFECT;
+    if !wanted {
+        taints.retain(|it| !is_it(it));
+    } else if !taints.iter().any(is_it) {
+        taints.push(json!({ "key": key, "effect": EFFECT }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(taints: Value, owners: Option<&str>) -> NodeSight {
+        NodeSight {
+            name: "n1".to_owned(),
+            uid: "u".to_owned(),
+            taints: serde_json::from_value(taints).unwrap(),
+            owners: owners.map(str::to_owned),
+            has_annotations: true,
+            ..NodeSight::default()
+        }
+    }
+
+    fn held(owners: &[&str], startup: bool) -> Want {
+        Want::Held {
+            owners: owners.iter().map(ToString::to_string).collect(),
+            startup,
+        }
+    }
+
+    #[test]
+    fn one_patch_has_the_taint_and_who_holds_it_and_is_refused_on_another_list() {
+        let theirs = json!({ "key": "a", "effect": "NoExecute", "timeAdded": "t" });
+        let ours = json!({ "key": taint::META_READINESS, "effect": "NoSchedule" });
+        let startup = json!({ "key": taint::AUTOSCALER_STARTUP, "effect": "NoSchedule" });
+        let owners = "/metadata/annotations/evenkeel.dev~1readiness-owners";
+        let uid = json!({ "op": "test", "path": "/metadata/uid", "value": "u" });
+        assert_eq!(
+            held(&["gpu"], false).patch(&node(json!([]), None)),
+            Some(vec![
+                uid.clone(),
+                json!({ "op": "test", "path": "/spec/taints", "value": null }),
+                json!({ "op": "add", "path": "/spec/taints", "value": [ours] }),
+                json!({ "op": "add", "path": owners, "value": "gpu" }),
+            ])
+        );
+        assert_eq!(
+            held(&["gpu", "cni"], true).patch(&node(json!([theirs, ours]), Some("gpu"))),
+            Some(vec![
+                uid.clone(),
+                json!({ "op": "test", "path": "/spec/taints", "value": [theirs, ours] }),
+                json!({ "op": "replace", "path": "/spec/taints", "value": [theirs, ours, startup] }),
+                json!({ "op": "add", "path": owners, "value": "cni,gpu" }),
+            ])
+        );
+        assert_eq!(
+            Want::Free.patch(&node(json!([startup, ours]), Some("gpu"))),
+            Some(vec![
+                uid.clone(),
+                json!({ "op": "test", "path": "/spec/taints", "value": [startup, ours] }),
+                json!({ "op": "remove", "path": "/spec/taints" }),
+                json!({ "op": "remove", "path": owners }),
+            ])
+        );
+        // The same key with another effect is somebody else's.
+        let evicting = json!({ "key": taint::META_READINESS, "effect": "NoExecute" });
+        assert_eq!(Want::Free.patch(&node(json!([evicting]), None)), None);
+        let bare = NodeSight {
+            has_annotations: false,
+            ..node(json!([ours]), None)
+        };
+        assert_eq!(
+            held(&["gpu"], false).patch(&bare),
+            Some(vec![
+                uid,
+                json!({ "op": "test", "path": "/metadata/annotations", "value": null }),
+                json!({ "op": "add", "path": "/metadata/annotations", "value": { annotation::READINESS_OWNERS: "gpu" } }),
+            ])
+        );
+        assert_eq!(
+            held(&["gpu"], false).patch(&node(json!([ours]), Some("gpu"))),
+            None
+        );
+    }
+}

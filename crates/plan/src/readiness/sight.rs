@@ -1,0 +1,291 @@
+//! What was seen: Nodes, what extensions renew, and their pods, as narrow as decisions need them.
+//! Nothing here decides.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_api::names::{label, object, taint};
+use evenkeel_api::readiness::Report;
+use serde_json::Value;
+
+use super::time::Moment;
+use crate::labels::Labels;
+
+/// The namespace of the kubelets' own Leases.
+const KUBELET_LEASES: &str = "kube-node-lease";
+
+/// What our taints do.
+pub(super) const EFFECT: &str = "NoSchedule";
+
+/// What is seen of a Node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeSight {
+    /// Its name.
+    pub name: String,
+    /// Which of all Nodes that ever had this name it is.
+    pub uid: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Which boot of its machine this is, as its kubelet says.
+    pub boot_id: String,
+    /// Its taints, as they stand there.
+    pub taints: Vec<Value>,
+    /// The rules that hold our taint, as written on it.
+    pub owners: Option<String>,
+    /// Extensions of its own, as written on it.
+    pub extensions: Option<String>,
+    /// Whether it has any annotations.
+    pub has_annotations: bool,
+    /// Whether it has leave of ours to be down.
+    pub has_leave: bool,
+    /// Its conditions.
+    pub conditions: Vec<ConditionSight>,
+}
+
+/// What is seen of a condition.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ConditionSight {
+    /// Its type.
+    pub kind: Box<str>,
+    /// True, False or Unknown.
+    pub status: Box<str>,
+    /// Its last heartbeat, by somebody else's clock: another text is another heartbeat.
+    pub heartbeat: Box<str>,
+}
+
+impl NodeSight {
+    /// The zone it is in; empty if it does not say.
+    pub fn zone(&self) -> &str {
+        self.labels.get(label::ZONE).unwrap_or_default()
+    }
+
+    /// Whether the readiness taint is on it, whoever put it there.
+    pub fn is_tainted(&self) -> bool {
+        self.taints.iter().any(is_ours)
+    }
+}
+
+/// Whether a taint is the one that keeps pods away. One of that key with another effect is not ours.
+pub(super) fn is_ours(it: &Value) -> bool {
+    it["key"] == taint::META_READINESS && it["effect"] == EFFECT
+}
+
+/// Where evidence comes from: one watch.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feed {
+    /// Leases of a namespace.
+    Leases {
+        /// The namespace.
+        namespace: String,
+    },
+    /// Objects with a Lease inside.
+    Objects {
+        /// Their group and version.
+        api_version: String,
+        /// Their kind.
+        kind: String,
+        /// Their namespace.
+        namespace: String,
+        /// Where in them the Lease is.
+        lease: String,
+    },
+    /// Pods that a selector selects.
+    Pods {
+        /// Their namespace.
+        namespace: String,
+        /// The selector, as a request says it.
+        selector: String,
+    },
+}
+
+impl Feed {
+    /// The kubelets' own Leases.
+    pub fn kubelets() -> Self {
+        Self::Leases {
+            namespace: KUBELET_LEASES.to_owned(),
+        }
+    }
+
+    /// The agents' Leases.
+    pub fn agents() -> Self {
+        Self::Leases {
+            namespace: object::EXTENSIONS_NAMESPACE.to_owned(),
+        }
+    }
+}
+
+/// What is seen of something that is renewed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeaseSight {
+    /// When it was renewed, by somebody else's clock: another text is another renewal.
+    pub renewed: String,
+    /// Who renews it.
+    pub holder: String,
+    /// How long it lasts, if it says so.
+    pub lasts: Option<Duration>,
+    /// What an agent says on it.
+    pub report: Option<String>,
+}
+
+/// What is seen of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodSight {
+    /// Its name.
+    pub name: String,
+    /// The node it is bound to.
+    pub node: String,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// Whether it is on its way out, or has ended.
+    pub ending: bool,
+    /// Something that differs whenever its containers were started anew or its readiness changed.
+    pub mark: String,
+}
+
+/// Something that is renewed, as it is remembered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Sign {
+    /// What a renewal changes. Empty: it is gone.
+    mark: Box<str>,
+    pub(super) holder: Box<str>,
+    pub(super) lasts: Option<Duration>,
+    pub(super) report: Option<Rc<Report>>,
+    /// When it was seen first.
+    pub(super) first: Moment,
+    /// When it was last seen to have changed since we look.
+    pub(super) renewed: Option<Moment>,
+}
+
+impl Sign {
+    /// The last sign of life; what was only found counts as just seen.
+    pub(super) fn last(&self) -> Moment {
+        self.renewed.unwrap_or(self.first)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.mark.is_empty()
+    }
+
+    /// Whether it is as it was seen fresh.
+    pub(super) fn is_as(&self, fresh: Option<&LeaseSight>) -> bool {
+        *self.mark == *fresh.map_or("", |it| it.renewed.as_str())
+    }
+}
+
+/// A pod, as it is remembered.
+#[derive(Debug, Clone)]
+pub(super) struct PodSign {
+    pub(super) sight: PodSight,
+    /// When it last changed since we look.
+    pub(super) changed: Option<Moment>,
+}
+
+/// All evidence of one feed.
+#[derive(Debug, Default)]
+pub(super) struct Evidence {
+    /// Whether all is known that there was at some time.
+    pub(super) is_listed: bool,
+    /// Whether it ever was: then what comes new is new.
+    was_listed: bool,
+    pub(super) signs: HashMap<Box<str>, Sign>,
+    /// By node, by name.
+    pub(super) pods: HashMap<Box<str>, BTreeMap<Box<str>, PodSign>>,
+    /// Names that a listing has shown so far.
+    shown: BTreeSet<Box<str>>,
+}
+
+impl Evidence {
+    /// A listing begins.
+    pub(super) fn relist(&mut self) {
+        self.is_listed = false;
+        self.shown.clear();
+    }
+
+    /// A listing is over: whatever it has not shown is gone. Says whose evidence has changed by that.
+    pub(super) fn listed(&mut self) -> Vec<Box<str>> {
+        let shown = std::mem::take(&mut self.shown);
+        for (name, sign) in &mut self.signs {
+            if !shown.contains(name) {
+                sign.mark = "".into();
+            }
+        }
+        let mut bereft = Vec::new();
+        for (node, pods) in &mut self.pods {
+            let before = pods.len();
+            pods.retain(|name, _| shown.contains(name));
+            if pods.len() < before {
+                bereft.push(node.clone());
+            }
+        }
+        (self.is_listed, self.was_listed) = (true, true);
+        bereft
+    }
+
+    /// Takes note of something that is renewed. Says whether it was, and what an agent said on it if
+    /// that is news.
+    pub(super) fn see_lease(
+        &mut self,
+        name: &str,
+        sight: LeaseSight,
+        now: Moment,
+    ) -> (bool, Option<Rc<Report>>) {
+        if !self.is_listed {
+            self.shown.insert(name.into());
+        }
+        let is_new = !self.signs.contains_key(name);
+        let sign = self.signs.entry(name.into()).or_insert_with(|| Sign {
+            first: now,
+            ..Sign::default()
+        });
+        // What was there at our first look may be old; whatever differs later is new.
+        let is_renewed = if is_new {
+            self.was_listed
+        } else {
+            *sign.mark != *sight.renewed
+        };
+        sign.mark = sight.renewed.into();
+        sign.holder = sight.holder.into();
+        sign.lasts = sight.lasts;
+        if is_renewed {
+            sign.renewed = Some(now);
+        }
+        let said = sight.report.and_then(|text| Report::from_json(&text).ok());
+        let mut news = None;
+        if said.as_ref() != sign.report.as_deref() {
+            sign.report = said.map(Rc::new);
+            news.clone_from(&sign.report);
+        }
+        (is_renewed, news)
+    }
+
+    /// It is gone; when it was seen last stays known.
+    pub(super) fn lose_lease(&mut self, name: &str) {
+        if let Some(sign) = self.signs.get_mut(name) {
+            sign.mark = "".into();
+        }
+    }
+
+    pub(super) fn see_pod(&mut self, sight: PodSight, now: Moment) {
+        if !self.is_listed {
+            self.shown.insert(sight.name.as_str().into());
+        }
+        let pods = self.pods.entry(sight.node.as_str().into()).or_default();
+        let known = pods.get(sight.name.as_str());
+        let changed = match known {
+            Some(known) if known.sight.mark == sight.mark => known.changed,
+            Some(_) => Some(now),
+            None => self.was_listed.then_some(now),
+        };
+        pods.insert(sight.name.as_str().into(), PodSign { sight, changed });
+    }
+
+    pub(super) fn lose_pod(&mut self, node: &str, name: &str) {
+        if let Some(pods) = self.pods.get_mut(node) {
+            pods.remove(name);
+            if pods.is_empty() {
+                self.pods.remove(node);
+            }
+        }
+    }
+}

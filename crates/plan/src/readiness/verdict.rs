@@ -1,0 +1,445 @@
+//! What the evidence says of one extension on one node. Evidence counts by when we saw it, never by
+//! the time that is written on it; after a restart only what is newer counts.
+
+use std::time::Duration;
+
+use evenkeel_api::names::object::EXTENSIONS_NAMESPACE;
+use evenkeel_api::readiness::{AGENT_EXPIRY, AGENT_EXTENSION, Extension, NODE, Source};
+
+use super::sight::{Evidence, Feed, NodeSight, Sign};
+use super::time::Moment;
+
+/// How long pods must stay ready after the kubelet is back, where nothing else tells.
+const SETTLED: Duration = Duration::from_secs(10);
+/// How long a Lease inside another object lasts that does not say.
+const LASTS: Duration = Duration::from_secs(10);
+
+/// What the evidence says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is well.
+    Well,
+    /// Nothing was heard of it yet, and not for so long that it means something.
+    Presumed,
+    /// Nothing was heard of it since the restart.
+    Awaited(Box<str>),
+    /// It cannot be told yet.
+    Unknown,
+    /// It says that it is not well.
+    Bad(Box<str>),
+    /// Nothing is heard of it any more.
+    Silent(Box<str>),
+}
+
+impl Verdict {
+    /// One word for it.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Presumed => "presumed",
+            Self::Awaited(_) => "awaited",
+            Self::Unknown => "unknown",
+            Self::Bad(_) => "bad",
+            Self::Silent(_) => "silent",
+        }
+    }
+
+    /// Why it is not well, for people.
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Well => "",
+            Self::Presumed => "nothing was heard of it yet",
+            Self::Unknown => "what tells of it is not read yet",
+            Self::Awaited(why) | Self::Bad(why) | Self::Silent(why) => why,
+        }
+    }
+
+    /// Whether a node is not ready with it. What is only not heard of holds on to what was.
+    pub(super) fn holds(&self, is_held: bool) -> bool {
+        match self {
+            Self::Well | Self::Presumed => false,
+            Self::Awaited(_) | Self::Bad(_) => true,
+            Self::Unknown | Self::Silent(_) => is_held,
+        }
+    }
+}
+
+/// A verdict, and when it may be another one without anything being seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) verdict: Verdict,
+    pub(super) next: Option<Moment>,
+    /// Whether half of the time has passed in which it must be heard.
+    pub(super) quiet: bool,
+    /// When it was heard last.
+    pub(super) last: Option<Moment>,
+}
+
+impl From<Verdict> for Finding {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            next: None,
+            quiet: false,
+            last: None,
+        }
+    }
+}
+
+/// What is remembered of an extension that a node must have.
+#[derive(Debug, Clone)]
+pub(super) struct Memory {
+    /// Since when it must have it.
+    pub(super) since: Moment,
+    /// The heartbeat of a condition: the text, when it was seen first, and when it last changed.
+    heartbeat: Option<(Box<str>, Moment, Option<Moment>)>,
+    /// Since when its pods are not all ready.
+    unready_since: Option<Moment>,
+}
+
+impl Memory {
+    pub(super) fn from(since: Moment) -> Self {
+        Self {
+            since,
+            heartbeat: None,
+            unready_since: None,
+        }
+    }
+}
+
+/// All that a verdict is about.
+pub(super) struct Case<'a> {
+    pub(super) node: &'a NodeSight,
+    pub(super) extension: &'a Extension,
+    pub(super) evidence: &'a dyn Fn(&Feed) -> Option<&'a Evidence>,
+    /// The last restart of the machine or of its kubelet.
+    pub(super) restarted: Option<Moment>,
+    /// When the kubelet was first heard after it.
+    pub(super) kubelet_back: Option<Moment>,
+    /// Since when we see without a break.
+    pub(super) sight_since: Moment,
+    /// Whether its rule holds the node: then being heard is needed, and counting as heard is not enough.
+    pub(super) is_held: bool,
+    pub(super) now: Moment,
+}
+
+/// Where to look for what an extension renews.
+pub(super) fn place(extension: &Extension, node: &str) -> Option<(Feed, String)> {
+    match &extension.source {
+        Source::Lease {
+            namespace, name, ..
+        }
+        | Source::Status {
+            namespace,
+            name,
+            lease: None,
+            ..
+        } => {
+            let namespace = namespace.clone();
+            Some((Feed::Leases { namespace }, name.replace(NODE, node)))
+        }
+        Source::Status {
+            api_version,
+            kind,
+            namespace,
+            name,
+            lease: Some(lease),
+        } => {
+            let feed = Feed::Objects {
+                api_version: api_version.clone(),
+                kind: kind.clone(),
+                namespace: namespace.clone(),
+                lease: lease.clone(),
+            };
+            Some((feed, name.replace(NODE, node)))
+        }
+        Source::Probe { .. } => Some((Feed::agents(), format!("{node}.{AGENT_EXTENSION}"))),
+        Source::Pods { .. } | Source::Condition { .. } => None,
+    }
+}
+
+/// The watch that tells of an extension, if it is not the Node's own.
+pub(super) fn feed(extension: &Extension) -> Option<Feed> {
+    match &extension.source {
+        Source::Pods {
+            namespace,
+            selector,
+            ..
+        } => Some(Feed::Pods {
+            namespace: namespace.clone(),
+            selector: selector.to_query(),
+        }),
+        _ => place(extension, "").map(|(feed, _)| feed),
+    }
+}
+
+/// Whether who renews a Lease is on the node.
+pub(super) fn is_of(holder: &str, node: &str) -> bool {
+    let rest = holder.strip_prefix(node);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether it is the agent's own state, which never evicts anybody.
+pub(super) fn is_agent(extension: &Extension) -> bool {
+    matches!(&extension.source, Source::Lease { namespace, name, .. }
+        if namespace == EXTENSIONS_NAMESPACE && *name == format!("{NODE}.{AGENT_EXTENSION}"))
+}
+
+impl Case<'_> {
+    /// The verdict.
+    pub(super) fn judge(&self, memory: &mut Memory) -> Finding {
+        match &self.extension.source {
+            Source::Lease { expiry, .. } => self.renewed(memory, Some(*expiry)),
+            Source::Status { .. } => self.renewed(memory, None),
+            Source::Probe { .. } => self.probe(memory),
+            Source::Pods { debounce, .. } => self.pods(memory, *debounce),
+            Source::Condition {
+                kind,
+                status,
+                freshness,
+            } => self.condition(memory, kind, status, *freshness),
+        }
+    }
+
+    /// The restart after which something must be heard; what is asked for only since then need not.
+    fn awaits(&self, memory: &Memory) -> Option<Moment> {
+        self.restarted.filter(|restart| memory.since <= *restart)
+    }
+
+    /// Since when silence counts: not from before we saw without a break.
+    fn counted(&self, last: Moment) -> Moment {
+        if self.is_held {
+            last
+        } else {
+            last.max(self.sight_since)
+        }
+    }
+
+    fn sign(&self) -> Option<&Sign> {
+        let (feed, name) = place(self.extension, &self.node.name)?;
+        let evidence = (self.evidence)(&feed)?;
+        let sign = evidence.signs.get(name.as_str());
+        sign.filter(|sign| is_of(&sign.holder, &self.node.name))
+    }
+
+    fn is_listed(&self) -> bool {
+        let feed = feed(self.extension);
+        feed.is_none_or(|feed| (self.evidence)(&feed).is_some_and(|it| it.is_listed))
+    }
+
+    /// What is renewed, or is not any more.
+    fn renewed(&self, memory: &Memory, expiry: Option<Duration>) -> Finding {
+        let sign = self.sign();
+        let what = || match place(self.extension, &self.node.name) {
+            Some((Feed::Leases { namespace }, name)) => format!("Lease {namespace}/{name}"),
+            Some((
+                Feed::Objects {
+                    kind, namespace, ..
+                },
+                name,
+            )) => {
+                format!("{kind} {namespace}/{name}")
+            }
+            _ => String::new(),
+        };
+        let last = sign.map(Sign::last);
+        let with = |verdict: Verdict| Finding {
+            last,
+            ..Finding::from(verdict)
+        };
+        if let Some(restart) = self.awaits(memory)
+            && !sign.is_some_and(|it| !it.is_gone() && it.renewed > Some(restart))
+        {
+            let why = format!("{} was not renewed since the restart", what());
+            return with(Verdict::Awaited(why.into()));
+        }
+        if !self.is_listed() {
+            return with(Verdict::Unknown);
+        }
+        let lasts = sign.and_then(|it| it.lasts);
+        let expiry = expiry.or(lasts).unwrap_or(LASTS);
+        let from = self.counted(last.unwrap_or(memory.since).max(memory.since));
+        let (half, over) = (from + expiry / 2, from + expiry);
+        if self.now >= over {
+            let why = match sign {
+                Some(sign) if !sign.is_gone() => {
+                    format!("{} was not renewed for {expiry:?}", what())
+                }
+                _ => format!("there is no {} of this node", what()),
+            };
+            return Finding {
+                verdict: Verdict::Silent(why.into()),
+                next: None,
+                quiet: true,
+                last,
+            };
+        }
+        let verdict = match sign.and_then(|it| it.report.as_ref()) {
+            Some(report) if is_agent(self.extension) && report.state == "Degraded" => {
+                Verdict::Bad("the agent says Degraded".into())
+            }
+            _ if sign.is_some_and(|it| !it.is_gone()) => Verdict::Well,
+            _ => Verdict::Presumed,
+        };
+        Finding {
+            verdict,
+            next: Some(if self.now < half { half } else { over }),
+            quiet: self.now >= half,
+            last,
+        }
+    }
+
+    fn probe(&self, memory: &Memory) -> Finding {
+        let lasts = self.sign().and_then(|it| it.lasts);
+        let expiry = lasts.unwrap_or(AGENT_EXPIRY);
+        let heard = self.renewed(memory, Some(expiry));
+        if !matches!(heard.verdict, Verdict::Well | Verdict::Presumed) {
+            return heard;
+        }
+        let report = self.sign().and_then(|it| it.report.as_ref());
+        match report.and_then(|it| it.probes.get(&self.extension.name)) {
+            Some(probe) if probe.healthy => heard,
+            Some(probe) => Finding {
+                verdict: Verdict::Bad(format!("its probe failed: {}", probe.message).into()),
+                ..heard
+            },
+            None if self.awaits(memory).is_some() => Finding {
+                verdict: Verdict::Awaited("it was not probed since the restart".into()),
+                ..heard
+            },
+            None => {
+                let over = self.counted(memory.since) + expiry;
+                let verdict = if self.now >= over {
+                    Verdict::Silent("the node's agent does not probe it".into())
+                } else {
+                    Verdict::Presumed
+                };
+                Finding {
+                    verdict,
+                    next: heard
+                        .next
+                        .into_iter()
+                        .chain([over])
+                        .filter(|it| *it > self.now)
+                        .min(),
+                    ..heard
+                }
+            }
+        }
+    }
+
+    fn pods(&self, memory: &mut Memory, debounce: Duration) -> Finding {
+        let awaits = self.awaits(memory);
+        if !self.is_listed() {
+            let why = "its pods are not known yet".into();
+            return awaits
+                .map_or(Verdict::Unknown, |_| Verdict::Awaited(why))
+                .into();
+        }
+        let evidence = feed(self.extension).and_then(|feed| (self.evidence)(&feed));
+        let pods = evidence.and_then(|it| it.pods.get(self.node.name.as_str()));
+        let pods: Vec<_> = pods
+            .into_iter()
+            .flat_map(|pods| pods.values())
+            .filter(|it| !it.sight.ending)
+            .collect();
+        let last = pods.iter().filter_map(|it| it.changed).max();
+        let unready = pods.iter().find(|it| !it.sight.ready);
+        let why = match unready {
+            Some(pod) => format!("pod {} is not ready", pod.sight.name),
+            None if pods.is_empty() => "none of its pods is on the node".to_owned(),
+            None => {
+                memory.unready_since = None;
+                let Some(restart) = awaits else {
+                    return Finding {
+                        last,
+                        ..Verdict::Well.into()
+                    };
+                };
+                // A kubelet that restarts does not touch its pods: one that has not changed counts
+                // when it stayed ready for a while under the new one.
+                let settled = self.kubelet_back.map(|back| back + SETTLED);
+                let is_old = |changed: Option<Moment>| changed.is_none_or(|at| at <= restart);
+                let old = pods.iter().find(|it| is_old(it.changed));
+                return match (old, settled) {
+                    (None, _) => Verdict::Well.into(),
+                    (_, Some(settled)) if self.now >= settled => Verdict::Well.into(),
+                    (Some(pod), settled) => Finding {
+                        next: settled,
+                        last,
+                        ..Verdict::Awaited(
+                            format!("pod {} says nothing since the restart", pod.sight.name).into(),
+                        )
+                        .into()
+                    },
+                };
+            }
+        };
+        let since = *memory.unready_since.get_or_insert(self.now);
+        let counts_from = since + debounce;
+        let finding = if self.now >= counts_from || awaits.is_some_and(|it| it >= since) {
+            Finding::from(Verdict::Bad(why.into()))
+        } else {
+            Finding {
+                next: Some(counts_from),
+                ..Verdict::Presumed.into()
+            }
+        };
+        Finding { last, ..finding }
+    }
+
+    fn condition(
+        &self,
+        memory: &mut Memory,
+        kind: &str,
+        status: &str,
+        freshness: Duration,
+    ) -> Finding {
+        let mut conditions = self.node.conditions.iter();
+        let Some(found) = conditions.find(|it| *it.kind == *kind) else {
+            return Verdict::Bad(format!("the Node has no condition {kind}").into()).into();
+        };
+        let awaits = self.awaits(memory);
+        let (mark, first, renewed) = memory
+            .heartbeat
+            .get_or_insert_with(|| (found.heartbeat.clone(), self.now, None));
+        if *mark != found.heartbeat {
+            mark.clone_from(&found.heartbeat);
+            *renewed = Some(self.now);
+        }
+        let (first, renewed) = (*first, *renewed);
+        let last = renewed.unwrap_or(first);
+        let with = |verdict: Verdict| Finding {
+            last: Some(last),
+            ..Finding::from(verdict)
+        };
+        if *found.status != *status {
+            return with(Verdict::Bad(
+                format!("condition {kind} is {}, not {status}", found.status).into(),
+            ));
+        }
+        if let Some(restart) = awaits
+            && renewed <= Some(restart)
+        {
+            let why = format!("condition {kind} had no heartbeat since the restart");
+            return with(Verdict::Awaited(why.into()));
+        }
+        if freshness.is_zero() {
+            return with(Verdict::Well);
+        }
+        let from = self.counted(last.max(memory.since));
+        let (half, over) = (from + freshness * 3 / 4, from + freshness);
+        if self.now >= over {
+            let why = format!("condition {kind} had no heartbeat for {freshness:?}");
+            return Finding {
+                quiet: true,
+                ..with(Verdict::Silent(why.into()))
+            };
+        }
+        Finding {
+            next: Some(if self.now < half { half } else { over }),
+            quiet: self.now >= half,
+            ..with(Verdict::Well)
+        }
+    }
+}

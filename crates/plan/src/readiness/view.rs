@@ -1,0 +1,371 @@
+//! What is told about nodes and rules: counts and the worst few of a rule, every extension of one
+//! node, and the conditions that a rule publishes.
+
+use std::time::Duration;
+
+use evenkeel_api::names::group;
+use evenkeel_api::readiness::{Check, NodeCounts, Source, Worst};
+use serde::Serialize;
+
+use super::gate::{Gate, Need, Phase};
+use super::guard::{ZoneCounts, ZoneState};
+use super::time::Moment;
+use super::verdict::{Verdict, place};
+use super::{Feed, Readiness};
+
+/// How many nodes are named in the status of a rule.
+const WORST: usize = 5;
+/// How long a reason may be there, in letters.
+const WHY: usize = 120;
+
+/// A rule, for its status.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RuleView {
+    /// Its nodes, counted.
+    pub nodes: NodeCounts,
+    /// Some that it holds, or would.
+    pub worst: Vec<Worst>,
+    /// What is held back, for people; empty if nothing.
+    pub guarded: String,
+}
+
+/// A node, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeView {
+    /// How far it is, in one word.
+    pub phase: &'static str,
+    /// Every extension that it must have.
+    pub extensions: Vec<Row>,
+    /// What happens next.
+    pub next: String,
+    /// Why its own list cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+}
+
+/// One extension of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row {
+    /// The rule that asks for it.
+    pub rule: String,
+    /// Its name.
+    pub extension: String,
+    /// Where its evidence comes from.
+    pub source: String,
+    /// What that says, in one word.
+    pub says: &'static str,
+    /// Why, if it is not well.
+    pub why: String,
+    /// How long ago it was heard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heard_seconds_ago: Option<u64>,
+    /// Whether the node may be unready for it.
+    pub affects_readiness: bool,
+    /// Whether pods are kept away because of it.
+    pub blocks: bool,
+    /// Whether its rule only says what it would do.
+    pub dry_run: bool,
+}
+
+impl Readiness {
+    /// What is to be said about a rule.
+    pub fn rule(&self, name: &str) -> RuleView {
+        let mut view = RuleView::default();
+        let mut worst: Vec<(Moment, Worst)> = Vec::new();
+        for (node, gate) in &self.gates {
+            let mut needs = gate
+                .needs
+                .iter()
+                .filter(|it| it.rule.name == name)
+                .peekable();
+            if needs.peek().is_none() {
+                continue;
+            }
+            view.nodes.total += 1;
+            let holding = needs.find(|need| gate.would_hold(need));
+            let is_held = gate.holds.contains_key(name);
+            if is_held || holding.is_some_and(|need| need.rule.dry_run) {
+                view.nodes.not_ready += 1;
+                let since = gate.holds.get(name).copied().unwrap_or(gate.phase.since());
+                let extension = holding.and_then(|need| Some(need.extension()?.name.clone()));
+                worst.push((
+                    since,
+                    Worst {
+                        node: node.clone(),
+                        extension: extension.unwrap_or_default(),
+                        why: holding
+                            .map_or_else(|| gate.why(), |need| need.verdict.why().to_owned())
+                            .chars()
+                            .take(WHY)
+                            .collect(),
+                    },
+                ));
+            } else {
+                view.nodes.ready += 1;
+            }
+            view.nodes.evicting +=
+                u32::from(is_held && matches!(gate.phase, Phase::Evicting { .. }));
+            view.nodes.held_back += u32::from(!is_held && gate.class.held_back);
+        }
+        worst.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.node.cmp(&b.node)));
+        view.worst = worst.into_iter().map(|(_, it)| it).take(WORST).collect();
+        view.guarded = self.guarded();
+        view
+    }
+
+    /// What limits hold back, for people; empty if nothing.
+    fn guarded(&self) -> String {
+        let mut parts = Vec::new();
+        if self.is_away {
+            parts.push(
+                "the API server does not answer in time: nothing is decided on silence".to_owned(),
+            );
+        } else if self.is_blind() {
+            parts.push("not all evidence is read: nothing is decided on silence".to_owned());
+        }
+        for (zone, counts, state) in self.guard.zones() {
+            if state == ZoneState::Disturbed {
+                let zone = if zone.is_empty() {
+                    "nodes without a zone"
+                } else {
+                    zone
+                };
+                parts.push(format!(
+                    "{zone}: {} of {} are not ready and {} are quiet: taints for silence and evictions are limited",
+                    counts.held, counts.nodes, counts.quiet
+                ));
+            }
+        }
+        parts.truncate(3);
+        parts.join("; ")
+    }
+
+    /// Every zone, with how it is.
+    pub fn zones(&self) -> Vec<(String, ZoneCounts, ZoneState)> {
+        let zones = self.guard.zones();
+        zones
+            .map(|(name, counts, state)| (name.to_owned(), counts, state))
+            .collect()
+    }
+
+    /// How many nodes are in each phase, of those that a rule is about.
+    pub fn phases(&self) -> [(&'static str, usize); 4] {
+        let mut counts = [("Booting", 0), ("Ready", 0), ("Broken", 0), ("Evicting", 0)];
+        for gate in self.gates.values().filter(|it| it.class.governed) {
+            for (word, count) in &mut counts {
+                *count += usize::from(*word == gate.phase.word());
+            }
+        }
+        counts
+    }
+
+    /// The rules that say something about a node that is not well, for what they would do.
+    pub fn holders(&self, node: &str) -> Vec<(String, String)> {
+        let gate = self.gates.get(node);
+        let needs = gate
+            .into_iter()
+            .flat_map(|gate| gate.needs.iter().map(move |it| (gate, it)));
+        let holding = needs.filter(|(gate, need)| gate.would_hold(need));
+        holding
+            .filter_map(|(_, need)| {
+                let name = &need.extension()?.name;
+                Some((
+                    need.rule.name.clone(),
+                    format!("{name}: {}", need.verdict.why()),
+                ))
+            })
+            .collect()
+    }
+
+    /// Nodes whose own list cannot be read, with why.
+    pub fn problem(&self, node: &str) -> Option<&str> {
+        self.gates.get(node)?.problem.as_deref()
+    }
+
+    /// Leases of other nodes in the place of this one's: their names and holders.
+    pub fn foreign(&self, node: &str) -> Vec<(String, String)> {
+        let Some(gate) = self.gates.get(node) else {
+            return Vec::new();
+        };
+        let places = gate
+            .needs
+            .iter()
+            .filter_map(|it| place(it.extension()?, node));
+        let foreign = places.filter_map(|(feed, name)| {
+            let sign = self.evidence.get(&feed)?.signs.get(name.as_str())?;
+            let is_ours = sign.is_gone() || super::verdict::is_of(&sign.holder, node);
+            (!is_ours).then(|| (name, sign.holder.to_string()))
+        });
+        foreign.collect()
+    }
+
+    /// Everything about one node, for people.
+    pub fn node(&self, name: &str, now: Moment) -> Option<NodeView> {
+        let gate = self.gates.get(name)?;
+        let rows: Vec<Row> = gate
+            .needs
+            .iter()
+            .filter_map(|need| gate.row(need, now))
+            .collect();
+        Some(NodeView {
+            phase: gate.phase.word(),
+            next: gate.what_next(now),
+            extensions: rows,
+            problem: gate.problem.clone(),
+        })
+    }
+}
+
+impl Gate {
+    /// Whether pods are kept away because of it, or would be if its rule were not dry.
+    fn would_hold(&self, need: &Need) -> bool {
+        let affects = need.extension().is_some_and(|it| it.affects_readiness);
+        let is_held = self.holds.contains_key(&need.rule.name) || need.rule.dry_run;
+        affects && need.verdict != Verdict::Unknown && need.verdict.holds(is_held)
+    }
+
+    fn row(&self, need: &Need, now: Moment) -> Option<Row> {
+        let extension = need.extension()?;
+        Some(Row {
+            rule: need.rule.name.clone(),
+            extension: extension.name.clone(),
+            source: source(&extension.source, &self.sight.name),
+            says: need.verdict.word(),
+            why: need.verdict.why().to_owned(),
+            heard_seconds_ago: need.last.map(|last| now.since(last).as_secs()),
+            affects_readiness: extension.affects_readiness,
+            blocks: self.would_hold(need) && !need.rule.dry_run,
+            dry_run: need.rule.dry_run,
+        })
+    }
+
+    fn what_next(&self, now: Moment) -> String {
+        if self.needs.is_empty() {
+            return "no readiness rule is about this node: nothing happens".to_owned();
+        }
+        let waits = |after: Option<Moment>| match after {
+            Some(at) if at > now => format!(
+                "; its pods are evicted in {} if it is not ready by then",
+                short(at.since(now))
+            ),
+            Some(_) => "; its pods are evicted as soon as the limits allow it".to_owned(),
+            None => "; its pods are not evicted".to_owned(),
+        };
+        match self.phase {
+            Phase::Ready { .. } if self.class.held_back => {
+                "something is silent: it is read once more, and the node is tainted if that is so".to_owned()
+            }
+            Phase::Ready { .. } => "pods may come to it; it is tainted when something that it must have is not well".to_owned(),
+            Phase::Booting { .. } if self.sight.has_leave => {
+                "it has leave to be down: the taint goes when it is back and all was heard of".to_owned()
+            }
+            Phase::Booting { .. } => format!(
+                "the taint goes when all that blocks has been heard of since the restart{}",
+                waits(self.evicts_from())
+            ),
+            Phase::Broken { .. } => format!(
+                "the taint goes when all that blocks is well{}",
+                waits(self.evicts_from())
+            ),
+            Phase::Evicting { .. } => {
+                "its pods are being evicted; that ends, and the taint goes, when all that blocks is well".to_owned()
+            }
+        }
+    }
+
+    /// The conditions of the Node that are not as they should be, if any rule publishes some.
+    pub(super) fn conditions(&self) -> Option<Vec<[String; 4]>> {
+        let published = self
+            .needs
+            .iter()
+            .filter(|need| need.rule.publish_conditions && !need.rule.dry_run);
+        let changed: Vec<_> = published
+            .filter_map(|need| {
+                let kind = format!("{}/{}", group::EVENKEEL, need.extension()?.name);
+                let (status, reason) = match &need.verdict {
+                    Verdict::Well => ("True", "Well"),
+                    Verdict::Bad(_) => ("False", "Bad"),
+                    Verdict::Silent(_) => ("False", "Silent"),
+                    Verdict::Awaited(_) => ("Unknown", "Awaited"),
+                    // Nothing is known that was not known before.
+                    Verdict::Presumed | Verdict::Unknown => return None,
+                };
+                let mut known = self.sight.conditions.iter();
+                let is_so = known.any(|it| *it.kind == *kind && *it.status == *status);
+                let why = need.verdict.why().to_owned();
+                (!is_so).then(|| [kind, status.to_owned(), reason.to_owned(), why])
+            })
+            .collect();
+        (!changed.is_empty()).then_some(changed)
+    }
+}
+
+/// Where evidence comes from, in few words.
+fn source(source: &Source, node: &str) -> String {
+    match source {
+        Source::Lease {
+            namespace,
+            name,
+            expiry,
+        } => {
+            let name = name.replace(evenkeel_api::readiness::NODE, node);
+            format!("Lease {namespace}/{name}, within {}", short(*expiry))
+        }
+        Source::Status {
+            kind,
+            namespace,
+            name,
+            ..
+        } => {
+            let name = name.replace(evenkeel_api::readiness::NODE, node);
+            format!("{kind} {namespace}/{name}")
+        }
+        Source::Pods {
+            namespace,
+            selector,
+            ..
+        } => {
+            format!("pods {} in {namespace}", selector.to_query())
+        }
+        Source::Condition { kind, status, .. } => format!("condition {kind}={status}"),
+        Source::Probe { check, period, .. } => {
+            let what = match check {
+                Check::HttpGet { port, path } => format!("HTTP :{port}{path}"),
+                Check::TcpSocket { port } => format!("TCP :{port}"),
+                Check::Grpc { port, service } => format!("gRPC :{port} {service}"),
+                Check::UnixSocket { path } => format!("socket {path}"),
+                Check::Service { name } => format!("service {name}"),
+            };
+            format!("probe {} every {}", what.trim_end(), short(*period))
+        }
+    }
+}
+
+/// A duration in whole seconds, or less if it is short.
+fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, 0) => format!("{duration:?}"),
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, 0) => format!("{minutes}m"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}
+
+impl Feed {
+    /// A word for it in logs.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Leases { namespace } => format!("leases of {namespace}"),
+            Self::Objects {
+                kind, namespace, ..
+            } => format!("{kind} of {namespace}"),
+            Self::Pods {
+                namespace,
+                selector,
+            } => format!("pods {selector} of {namespace}"),
+        }
+    }
+}

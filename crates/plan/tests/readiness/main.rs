@@ -1,0 +1,7 @@
+//! What readiness promises, and what must never happen whatever does: on a small cluster whose clock,
+//! API server, watches, extensions and other writers do what they like.
+#![allow(clippy::unwrap_used, clippy::panic)] // In a test, a panic is the report.
+
+mod promises;
+mod storms;
+mod world;
