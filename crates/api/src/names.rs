@@ -142,6 +142,8 @@ pub mod object {
     pub const EXTENSIONS_NAMESPACE: &str = "node-extensions";
     /// The admission policies that keep an agent to its own node, and their bindings.
     pub const AGENT_POLICIES: [&str; 2] = ["evenkeel-agent-own-node", "evenkeel-agent-own-leases"];
+    /// The admission policy that taints new nodes, and its binding.
+    pub const READINESS_POLICY: &str = "evenkeel-new-nodes";
 }
 
 /// Pools of Linux nodes whose names mean something.

@@ -11,19 +11,24 @@ mod nodes;
 mod pods;
 mod pool_metrics;
 mod pools;
+mod readiness_metrics;
+mod rules;
 mod store;
 mod uninstall;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use evenkeel_api::names::program;
 use evenkeel_daemon::{Daemon, LeaseName, Program, Result, Timing};
 use evenkeel_plan::drain::Settings;
+use evenkeel_plan::readiness::Limits;
 
 use crate::controllers::Options;
 use crate::drain_metrics::DrainMetrics;
 use crate::pool_metrics::PoolMetrics;
+use crate::readiness_metrics::ReadinessMetrics;
 
 /// Decides which node may change when, and cares for instances.
 #[derive(Parser)]
@@ -41,7 +46,8 @@ enum Command {
     ///
     /// Renders the MachineConfigs of every pool, rolls the result out to its nodes, never
     /// more at once than the pool allows, and drains a node when its agent asks for it with the
-    /// annotation machineconfiguration.openshift.io/desiredDrain.
+    /// annotation machineconfiguration.openshift.io/desiredDrain. Keeps pods away from nodes whose
+    /// extensions are not all well, where a readiness rule asks for it.
     Run(Run),
     /// Takes everything of ours off the nodes, and ends; nodes and what runs on them stay
     ///
@@ -68,12 +74,31 @@ struct Run {
     /// Cares only for pools with these labels
     #[arg(long, value_name = "SELECTOR")]
     pool_selector: Option<String>,
+    /// Cares only for readiness rules with these labels
+    #[arg(long, value_name = "SELECTOR")]
+    rule_selector: Option<String>,
+    #[command(flatten)]
+    limits: LimitArguments,
     /// How long a drain may take before the node's reason and an Event name what holds it
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     drain_timeout: String,
     /// What happens then: wait (and go on trying) or proceed (with pods still on the node)
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     drain_on_timeout: String,
+}
+
+/// How careful readiness is when much is wrong at once.
+#[derive(clap::Args)]
+struct LimitArguments {
+    /// Where most of a zone falls silent at once: the time between two nodes that are tainted for it
+    #[arg(long = "silence-pause", value_name = "DURATION", default_value = "1s", value_parser = evenkeel_api::duration::parse)]
+    silence: Duration,
+    /// The time between two nodes of a zone whose pods are evicted because they are not ready
+    #[arg(long = "eviction-pause", value_name = "DURATION", default_value = "10s", value_parser = evenkeel_api::duration::parse)]
+    eviction: Duration,
+    /// The same where most of a zone is not ready; in a zone of 50 nodes or fewer there is none then
+    #[arg(long = "slow-eviction-pause", value_name = "DURATION", default_value = "100s", value_parser = evenkeel_api::duration::parse)]
+    slow_eviction: Duration,
 }
 
 const PROGRAM: Program = Program {
@@ -103,11 +128,20 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
     let options = Options {
         nodes: run.node_selector.clone(),
         pools: run.pool_selector.clone(),
+        rules: run.rule_selector.clone(),
+        limits: Limits {
+            silence_pause: run.limits.silence,
+            eviction_pause: run.limits.eviction,
+            slow_eviction_pause: run.limits.slow_eviction,
+            ..Limits::default()
+        },
+        namespace: run.namespace.clone(),
         drain: settings,
     };
     let daemon = Daemon::start(PROGRAM, arguments).await?;
     let drains = DrainMetrics::shown_in(daemon.metrics());
     let pools = PoolMetrics::shown_in(daemon.metrics());
+    let readiness = ReadinessMetrics::shown_in(daemon.metrics());
     let lease = LeaseName {
         namespace: run.namespace.clone(),
         name: PROGRAM.name.to_owned(),
@@ -115,7 +149,12 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
     let leadership = daemon.stand_for(lease, Timing::default());
     daemon
         .run(async |daemon| {
-            let work = async || Box::pin(controllers::run(daemon, &drains, &pools, &options)).await;
+            let work = async || {
+                Box::pin(controllers::run(
+                    daemon, &drains, &pools, &readiness, &options,
+                ))
+                .await;
+            };
             leadership.run_while_leading(work).await;
             Ok(())
         })

@@ -3,9 +3,10 @@
 
 use std::borrow::Cow;
 
-use evenkeel_api::names::program;
+use evenkeel_api::names::{annotation, program};
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::node::{Change, Node};
+use evenkeel_plan::readiness::{ConditionSight, NodeSight};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,7 +14,7 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::store::{Kept, Store};
 
@@ -30,19 +31,30 @@ pub(crate) struct NodeObject {
 #[serde(default)]
 struct Spec {
     unschedulable: bool,
+    taints: Vec<Value>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Status {
+    conditions: Vec<Condition>,
+    node_info: NodeInfo,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Status {
-    conditions: Vec<Condition>,
+struct NodeInfo {
+    #[serde(rename = "bootID")]
+    boot_id: String,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct Condition {
     #[serde(rename = "type")]
-    kind: String,
-    status: String,
+    kind: Box<str>,
+    status: Box<str>,
+    last_heartbeat_time: Option<Box<str>>,
 }
 
 impl Resource for NodeObject {
@@ -80,6 +92,18 @@ pub(crate) struct Seen {
     pub(crate) node: Node,
     pub(crate) uid: String,
     pub(crate) version: String,
+    /// What only readiness looks at.
+    readiness: Readiness,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Readiness {
+    boot_id: Box<str>,
+    taints: Vec<Value>,
+    owners: Option<String>,
+    extensions: Option<String>,
+    has_annotations: bool,
+    conditions: Vec<ConditionSight>,
 }
 
 impl From<NodeObject> for Seen {
@@ -89,7 +113,19 @@ impl From<NodeObject> for Seen {
             spec,
             status,
         } = object;
-        let is_ready = |it: &Condition| it.kind == "Ready" && it.status == "True";
+        let is_ready = |it: &Condition| *it.kind == *"Ready" && *it.status == *"True";
+        let annotation = |name: &str| metadata.annotations.as_ref()?.get(name).cloned();
+        let mut readiness = Readiness {
+            boot_id: status.node_info.boot_id.into(),
+            taints: spec.taints,
+            owners: annotation(annotation::READINESS_OWNERS),
+            extensions: annotation(annotation::SYSTEM_EXTENSIONS),
+            has_annotations: metadata
+                .annotations
+                .as_ref()
+                .is_some_and(|it| !it.is_empty()),
+            conditions: Vec::new(),
+        };
         let node = Node {
             ready: status.conditions.iter().any(is_ready),
             unschedulable: spec.unschedulable,
@@ -102,15 +138,42 @@ impl From<NodeObject> for Seen {
                 metadata.annotations.unwrap_or_default(),
             )
         };
+        readiness.conditions = status
+            .conditions
+            .into_iter()
+            .map(|it| ConditionSight {
+                kind: it.kind,
+                status: it.status,
+                heartbeat: it.last_heartbeat_time.unwrap_or_default(),
+            })
+            .collect();
         Self {
             node,
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
+            readiness,
         }
     }
 }
 
 impl Seen {
+    /// The Node, as readiness looks at it.
+    pub(crate) fn sight(&self) -> NodeSight {
+        let readiness = self.readiness.clone();
+        NodeSight {
+            name: self.node.name.clone(),
+            uid: self.uid.clone(),
+            labels: self.node.labels.clone(),
+            boot_id: readiness.boot_id.into(),
+            taints: readiness.taints,
+            owners: readiness.owners,
+            extensions: readiness.extensions,
+            has_annotations: readiness.has_annotations,
+            has_leave: self.node.has_leave(),
+            conditions: readiness.conditions,
+        }
+    }
+
     /// How an Event names this Node.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
@@ -174,6 +237,24 @@ impl Nodes {
         Ok(object.map(Seen::from))
     }
 
+    /// Writes a JSON Patch on the Node, and takes note of it.
+    pub(crate) async fn patch(&self, name: &str, steps: &[Value]) -> kube::Result<Seen> {
+        let patch: json_patch::Patch =
+            serde_json::from_value(json!(steps)).map_err(kube::Error::SerdeError)?;
+        let patch: Patch<()> = Patch::Json(patch);
+        let written: Seen = self.api.patch(name, &ours(), &patch).await?.into();
+        self.store.put(written.clone());
+        Ok(written)
+    }
+
+    /// Writes conditions into the status of the Node, and takes note of it.
+    pub(crate) async fn publish(&self, name: &str, conditions: &Value) -> kube::Result<Seen> {
+        let patch = Patch::Strategic(json!({ "status": { "conditions": conditions } }));
+        let written: Seen = self.api.patch_status(name, &ours(), &patch).await?.into();
+        self.store.put(written.clone());
+        Ok(written)
+    }
+
     /// Writes `change` on the Node, provided that it is still as it was `seen`, and takes note of it.
     pub(crate) async fn write(&self, seen: &Seen, change: &Change) -> kube::Result<()> {
         let mut patch = json!({
@@ -214,7 +295,7 @@ pub(crate) fn ours() -> PatchParams {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_api::names::{annotation, label};
+    use evenkeel_api::names::label;
 
     use super::*;
 

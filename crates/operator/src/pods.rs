@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use evenkeel_plan::drain::{Pod, Refusal};
+use evenkeel_plan::readiness::is_tolerated_by;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, PostParams};
@@ -30,6 +31,14 @@ struct PodObject {
 struct Spec {
     priority_class_name: Option<String>,
     volumes: Vec<Volume>,
+    tolerations: Vec<Toleration>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Toleration {
+    key: Option<String>,
+    operator: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -92,6 +101,10 @@ impl From<PodObject> for Pod {
             annotations: metadata.annotations.unwrap_or_default(),
             phase: status.phase,
             ending: metadata.deletion_timestamp.is_some(),
+            tolerates_readiness: spec
+                .tolerations
+                .iter()
+                .any(|it| is_tolerated_by(it.key.as_deref(), it.operator.as_deref())),
             has_empty_dir: spec.volumes.iter().any(|it| it.empty_dir.is_some()),
         }
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use evenkeel_daemon::{Check, Stop};
 use futures::{Stream, StreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// An object as it was at one version.
 pub(crate) trait Kept {
@@ -41,6 +41,15 @@ struct Shared<T> {
     kept: RefCell<BTreeMap<String, T>>,
     is_listed: Cell<bool>,
     changes: watch::Sender<()>,
+    followers: RefCell<Vec<mpsc::UnboundedSender<String>>>,
+}
+
+impl<T> Shared<T> {
+    /// Tells followers that there is something new about one of them.
+    fn touch(&self, name: &str) {
+        let mut followers = self.followers.borrow_mut();
+        followers.retain(|it| it.send(name.to_owned()).is_ok());
+    }
 }
 
 impl<T: Kept> Store<T> {
@@ -50,6 +59,7 @@ impl<T: Kept> Store<T> {
                 kept: RefCell::default(),
                 is_listed: Cell::new(false),
                 changes: watch::Sender::new(()),
+                followers: RefCell::default(),
             }),
         }
     }
@@ -64,6 +74,17 @@ impl<T: Kept> Store<T> {
         self.shared.changes.subscribe()
     }
 
+    /// The name of every object of which there is anything new, be it a version that says the same; all
+    /// that are known come first.
+    pub(crate) fn follow(&self) -> mpsc::UnboundedReceiver<String> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        for name in self.shared.kept.borrow().keys() {
+            _ = sender.send(name.clone());
+        }
+        self.shared.followers.borrow_mut().push(sender);
+        receiver
+    }
+
     /// Looks at all of them, by name.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&BTreeMap<String, T>) -> R) -> R {
         look(&self.shared.kept.borrow())
@@ -72,19 +93,21 @@ impl<T: Kept> Store<T> {
     /// Remembers an object unless a later version is known.
     pub(crate) fn put(&self, object: T) {
         let mut kept = self.shared.kept.borrow_mut();
-        let differs = match kept.get_mut(object.name()) {
-            Some(known) if !is_older(known, &object) => false,
+        let name = object.name().to_owned();
+        let differs = match kept.get_mut(&name) {
+            Some(known) if !is_older(known, &object) => return,
             Some(known) => {
                 let differs = known.uid() != object.uid() || !known.is_as(&object);
                 *known = object;
                 differs
             }
             None => {
-                kept.insert(object.name().to_owned(), object);
+                kept.insert(name.clone(), object);
                 true
             }
         };
         drop(kept);
+        self.shared.touch(&name);
         // Who decides before all are listed decides on half of them.
         if differs && self.is_listed() {
             self.shared.changes.send_replace(());
@@ -98,13 +121,19 @@ impl<T: Kept> Store<T> {
             kept.remove(name);
         }
         drop(kept);
+        self.shared.touch(name);
         self.shared.changes.send_replace(());
     }
 
     fn listed(&self, names: &BTreeSet<String>) {
         let mut kept = self.shared.kept.borrow_mut();
-        kept.retain(|name, _| names.contains(name));
+        let gone: Vec<_> = kept
+            .extract_if(.., |name, _| !names.contains(name))
+            .collect();
         drop(kept);
+        for (name, _) in gone {
+            self.shared.touch(&name);
+        }
         self.shared.is_listed.set(true);
         self.shared.changes.send_replace(());
     }

@@ -17,6 +17,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -133,6 +134,24 @@ impl Uninstall<'_> {
             self.remove(&bindings, name).await?;
             self.remove(&policies, name).await?;
         }
+        self.let_new_nodes_be().await
+    }
+
+    /// New nodes are not tainted any more. Clusters before 1.36 have no such policies.
+    async fn let_new_nodes_be(&self) -> Result<(), Failed> {
+        for (kind, plural) in [
+            (
+                "MutatingAdmissionPolicyBinding",
+                "mutatingadmissionpolicybindings",
+            ),
+            ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+        ] {
+            let resource = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+            let resource = ApiResource::from_gvk_with_plural(&resource, plural);
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+            self.remove_one(&api, kind, object::READINESS_POLICY)
+                .await?;
+        }
         Ok(())
     }
 
@@ -141,7 +160,14 @@ impl Uninstall<'_> {
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
     {
-        let what = format!("{} {name}", K::kind(&()));
+        self.remove_one(api, &K::kind(&()), name).await
+    }
+
+    async fn remove_one<K>(&self, api: &Api<K>, kind: &str, name: &str) -> Result<(), Failed>
+    where
+        K: Resource + Clone + DeserializeOwned + Debug,
+    {
+        let what = format!("{kind} {name}");
         let found = api.get_opt(name).await;
         let found = found.map_err(failed(format!("read {what}")))?;
         if found.is_none_or(|it| it.meta().deletion_timestamp.is_some()) {

@@ -1,11 +1,13 @@
 //! What the operator does, one controller a file: observe, plan, apply, report.
 
 pub(crate) mod drain;
+pub(crate) mod readiness;
 pub(crate) mod render;
 pub(crate) mod rollout;
 
 use evenkeel_daemon::{Daemon, Events, Stop};
 use evenkeel_plan::drain::Settings;
+use evenkeel_plan::readiness::Limits;
 use kube::Client;
 
 use crate::beside::Beside;
@@ -14,6 +16,8 @@ use crate::drain_metrics::DrainMetrics;
 use crate::nodes::Nodes;
 use crate::pool_metrics::PoolMetrics;
 use crate::pools::Pools;
+use crate::readiness_metrics::ReadinessMetrics;
+use crate::rules::Rules;
 
 /// What the person who runs the operator says.
 #[derive(Debug, Clone, Default)]
@@ -22,6 +26,12 @@ pub(crate) struct Options {
     pub(crate) nodes: Option<String>,
     /// Only pools that match this label selector.
     pub(crate) pools: Option<String>,
+    /// Only readiness rules that match this label selector.
+    pub(crate) rules: Option<String>,
+    /// How careful readiness is when much is wrong at once.
+    pub(crate) limits: Limits,
+    /// The namespace that our own Lease is in.
+    pub(crate) namespace: String,
     /// How long a drain may take, and what then, where the pool does not say.
     pub(crate) drain: Settings,
 }
@@ -57,9 +67,11 @@ pub(crate) async fn run(
     daemon: &Daemon,
     drains: &DrainMetrics,
     pools: &PoolMetrics,
+    readiness: &ReadinessMetrics,
     options: &Options,
 ) {
     let client = daemon.client();
+    let rules = Rules::new(client.clone());
     let shared = Shared {
         events: daemon.events().clone(),
         stop: daemon.stop().clone(),
@@ -82,5 +94,16 @@ pub(crate) async fn run(
         drain::run(&shared, drains, options.drain),
         render::run(&shared, pools, options.sees_all_nodes()),
         rollout::run(&shared, pools),
+        rules.keep(options.rules.as_deref(), health.check("rules"), stop),
+        readiness::run(
+            &shared,
+            readiness::Needs {
+                rules: &rules,
+                metrics: readiness,
+                drains,
+                limits: options.limits,
+                namespace: &options.namespace,
+            }
+        ),
     );
 }

@@ -7,6 +7,7 @@ mod idle;
 mod interruptions;
 mod memory;
 mod pools;
+mod readiness;
 mod replay;
 mod rollout;
 mod scene;

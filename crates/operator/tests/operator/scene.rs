@@ -108,8 +108,12 @@ impl Scene {
     ) -> Result<Running> {
         login.write(&self.kubeconfig())?;
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_evenkeel-operator")));
+        command.arg("run");
+        if !options.contains(&"--listen") {
+            command.args(["--listen", "off"]);
+        }
         command
-            .args(["run", "--listen", "off", "--namespace", &self.name])
+            .args(["--namespace", &self.name])
             .args(["--node-selector", &format!("place={}", self.name)])
             .args(["--pool-selector", &format!("place={}", self.name)])
             .arg("--kubeconfig")

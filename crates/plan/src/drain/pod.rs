@@ -35,6 +35,8 @@ pub struct Pod {
     pub ending: bool,
     /// Whether it has a volume that is lost with it.
     pub has_empty_dir: bool,
+    /// Whether it may be on a node that is not ready, by our taint.
+    pub tolerates_readiness: bool,
 }
 
 impl fmt::Display for Pod {

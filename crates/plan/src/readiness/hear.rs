@@ -5,7 +5,7 @@ use evenkeel_api::readiness::AGENT_EXTENSION;
 
 use super::gate::{Gate, Need, OWN_LIST, Phase, Silence};
 use super::guard::Class;
-use super::sight::{Feed, LeaseSight, NodeSight, PodSight, Sign};
+use super::sight::{Evidence, Feed, LeaseSight, NodeSight, PodSight, Sign};
 use super::time::Moment;
 use super::verdict::{Verdict, is_of};
 use super::{Readiness, WRITES_AGAIN, forget};
@@ -195,7 +195,7 @@ impl Readiness {
 
     /// Whether silence means nothing at the moment.
     pub fn is_blind(&self) -> bool {
-        self.is_away || self.evidence.values().any(|it| !it.is_listed)
+        self.is_away || self.evidence.values().any(Evidence::is_stale)
     }
 
     /// What was written on a node is there, or could not be written.

@@ -6,10 +6,13 @@
 //! confirmed, never while our own sight is not to be trusted, and slowly when much is silent at once.
 
 mod decide;
+mod evict;
 mod gate;
 mod guard;
 mod hear;
 mod patch;
+mod probing;
+mod read;
 mod sight;
 mod time;
 mod verdict;
@@ -22,9 +25,11 @@ use std::time::Duration;
 use evenkeel_api::readiness::{AGENT_EXTENSION, NODE, ReadinessRule};
 use serde_json::Value;
 
+pub use evict::{evict, is_tolerated_by};
 pub use gate::{OWN_LIST, Phase};
 pub use guard::{Limits, ZoneCounts, ZoneState};
 pub use patch::Want;
+pub use probing::{Probing, Question, probed};
 pub use sight::{ConditionSight, Feed, LeaseSight, NodeSight, PodSight};
 pub use time::Moment;
 pub use verdict::Verdict;
@@ -112,8 +117,10 @@ impl Readiness {
         }
     }
 
-    /// Rules and nodes are known as they were at some time: from now on it counts.
-    pub fn begin(&mut self, now: Moment) {
+    /// Rules and nodes are known as they were at some time: from now on it counts. Rules that come later
+    /// are new, and give every node their time; these are not.
+    pub fn begin(&mut self, rules: impl IntoIterator<Item = ReadinessRule>, now: Moment) {
+        self.set_rules(rules, now);
         self.has_begun = true;
         self.sight_since = now;
         let gates = std::mem::take(&mut self.gates);

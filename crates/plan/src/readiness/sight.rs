@@ -196,6 +196,11 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
+    /// Whether it was known once and is not to be trusted now.
+    pub(super) fn is_stale(&self) -> bool {
+        self.was_listed && !self.is_listed
+    }
+
     /// A listing begins.
     pub(super) fn relist(&mut self) {
         self.is_listed = false;

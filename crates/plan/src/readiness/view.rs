@@ -63,7 +63,7 @@ pub struct Row {
     pub heard_seconds_ago: Option<u64>,
     /// Whether the node may be unready for it.
     pub affects_readiness: bool,
-    /// Whether pods are kept away because of it.
+    /// Whether pods are kept away because of it, or would be if its rule were not dry.
     pub blocks: bool,
     /// Whether its rule only says what it would do.
     pub dry_run: bool,
@@ -236,7 +236,7 @@ impl Gate {
             why: need.verdict.why().to_owned(),
             heard_seconds_ago: need.last.map(|last| now.since(last).as_secs()),
             affects_readiness: extension.affects_readiness,
-            blocks: self.would_hold(need) && !need.rule.dry_run,
+            blocks: self.would_hold(need),
             dry_run: need.rule.dry_run,
         })
     }

@@ -96,11 +96,10 @@ impl World {
         let now = self.moment();
         self.readiness = Readiness::new(self.limits);
         self.evicting.clear();
-        self.readiness.set_rules(self.rules.values().cloned(), now);
         for machine in self.machines.values() {
             self.readiness.see_node(machine.sight.clone(), now);
         }
-        self.readiness.begin(now);
+        self.readiness.begin(self.rules.values().cloned(), now);
         self.list_all();
         self.act();
     }
@@ -288,11 +287,11 @@ impl World {
     }
 
     pub(crate) fn thaw(&mut self) {
-        if let Some(since) = self.frozen.take()
-            && self.now - since >= LATE
-        {
-            // The answer to what was asked before comes first, and it comes late.
-            self.readiness.lose_sight();
+        if let Some(since) = self.frozen.take() {
+            if self.now - since >= LATE {
+                // The answer to what was asked before comes first, and it comes late.
+                self.readiness.lose_sight();
+            }
             let now = self.moment();
             self.readiness.regain_sight(now);
         }

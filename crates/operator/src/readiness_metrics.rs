@@ -1,0 +1,150 @@
+//! The numbers of node readiness.
+
+use evenkeel_daemon::Metrics;
+use evenkeel_plan::readiness::{Readiness, ZoneState};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// Nodes, taints and what the storm guard does, counted. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReadinessMetrics {
+    nodes: Family<Phase, Gauge>,
+    zones: Family<Zone, Gauge>,
+    disturbed: Family<ZoneName, Gauge>,
+    writes: Family<What, Counter>,
+    exposed_nodes: Counter,
+    exposed_pods: Counter,
+    blind: Gauge,
+    interruptions: Counter,
+    relists: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Phase {
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Zone {
+    zone: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ZoneName {
+    zone: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct What {
+    what: &'static str,
+}
+
+impl ReadinessMetrics {
+    /// Numbers that `metrics` shows.
+    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
+        let own = Self::default();
+        metrics.register(|registry| {
+            registry.register(
+                "evenkeel_readiness_nodes",
+                "Nodes that a readiness rule is about, by phase: Booting, Ready, Broken, Evicting",
+                own.nodes.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_zone_nodes",
+                "The same by zone and state: total, held (tainted), quiet (not heard for half of the time), held_back (silent, and limits keep the taint off)",
+                own.zones.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_zone_disturbed",
+                "1 while so much of a zone is in trouble that taints for silence and evictions are limited",
+                own.disturbed.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_writes",
+                "Writes on Nodes, by what they do: taint, release, owners, condition, refused (another was quicker), failed",
+                own.writes.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_exposed_nodes",
+                "New nodes that were there without the taint until the operator put it on",
+                own.exposed_nodes.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_exposed_pods",
+                "Pods that came to such nodes meanwhile and do not tolerate the taint",
+                own.exposed_pods.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_blind",
+                "1 while nothing is decided on silence, because what is known may be old",
+                own.blind.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_interruptions",
+                "Times that the API server did not answer in time",
+                own.interruptions.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_relists",
+                "Times that evidence proved to be old and was listed again",
+                own.relists.clone(),
+            );
+        });
+        own
+    }
+
+    /// What is known now.
+    pub(crate) fn show(&self, readiness: &Readiness) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        for (phase, count) in readiness.phases() {
+            self.nodes
+                .get_or_create(&Phase { phase })
+                .set(number(count));
+        }
+        self.zones.clear();
+        self.disturbed.clear();
+        for (zone, counts, state) in readiness.zones() {
+            for (state, count) in [
+                ("total", counts.nodes),
+                ("held", counts.held),
+                ("quiet", counts.quiet),
+                ("held_back", counts.held_back),
+            ] {
+                let zone = zone.clone();
+                self.zones
+                    .get_or_create(&Zone { zone, state })
+                    .set(count.into());
+            }
+            let is_disturbed = i64::from(state == ZoneState::Disturbed);
+            self.disturbed
+                .get_or_create(&ZoneName { zone })
+                .set(is_disturbed);
+        }
+        self.blind.set(i64::from(readiness.is_blind()));
+    }
+
+    /// Something was written on a Node, or not.
+    pub(crate) fn wrote(&self, what: &'static str) {
+        self.writes.get_or_create(&What { what }).inc();
+    }
+
+    /// A new node was there without the taint, and so many pods came to it.
+    pub(crate) fn exposed(&self, pods: usize) {
+        self.exposed_nodes.inc();
+        self.exposed_pods
+            .inc_by(u64::try_from(pods).unwrap_or(u64::MAX));
+    }
+
+    /// The API server did not answer in time.
+    pub(crate) fn interrupted(&self) {
+        self.interruptions.inc();
+    }
+
+    /// Evidence proved to be old.
+    pub(crate) fn relisted(&self) {
+        self.relists.inc();
+    }
+}

@@ -1,0 +1,6 @@
+//! What node readiness promises, on a real API server, scheduler and controller manager.
+
+mod bed;
+mod boot;
+mod rules;
+mod silence;

@@ -1,0 +1,333 @@
+//! Rules, extensions that renew Leases, and what became of a node's taints.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::{annotation, group, taint};
+use evenkeel_testbed::chart::Chart;
+use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::{Doing, Result};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::scene::{SOON, Scene, annotated};
+
+pub(crate) const EXTENSIONS: &str = "node-extensions";
+
+/// The rules of a scene are marked as its own, and are about its own nodes.
+impl Scene {
+    pub(crate) fn rules(&self) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk(group::EVENKEEL, "v1alpha1", "NodeReadinessRule");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "nodereadinessrules");
+        Api::all_with(self.client.clone(), &kind)
+    }
+
+    pub(crate) fn called(&self, rule: &str) -> String {
+        format!("{}-{rule}", self.name)
+    }
+
+    pub(crate) async fn rule(&self, name: &str, mut spec: Value) -> Result<()> {
+        if spec["nodeSelector"].is_null() {
+            spec["nodeSelector"] = json!({ "matchLabels": { "place": self.name } });
+        }
+        let rule = json!({
+            "apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeReadinessRule",
+            "metadata": { "name": self.called(name), "labels": { "place": self.name } },
+            "spec": spec,
+        });
+        let rule = serde_json::from_value(rule).doing(|| "no rule")?;
+        let made = self.rules().create(&PostParams::default(), &rule).await;
+        made.map(|_| ())
+            .doing(|| format!("cannot make rule {name}"))
+    }
+
+    pub(crate) async fn edit_rule(&self, name: &str, patch: Value) -> Result<()> {
+        let patched = self
+            .rules()
+            .patch(
+                &self.called(name),
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            )
+            .await;
+        patched
+            .map(|_| ())
+            .doing(|| format!("cannot edit rule {name}"))
+    }
+
+    pub(crate) async fn delete_rule(&self, name: &str) -> Result<()> {
+        let deleted = self
+            .rules()
+            .delete(&self.called(name), &DeleteParams::default())
+            .await;
+        deleted
+            .map(|_| ())
+            .doing(|| format!("cannot delete rule {name}"))
+    }
+
+    /// The status of a rule, when it is as it should be.
+    pub(crate) async fn rule_status(
+        &self,
+        name: &str,
+        is_it: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
+        until_async(&format!("the status of rule {name}"), SOON, async || {
+            let rule = self
+                .rules()
+                .get(&self.called(name))
+                .await
+                .doing(|| "no rule")?;
+            let status = rule.data["status"].clone();
+            Ok(if is_it(&status) {
+                Look::Found(status)
+            } else {
+                Look::NotYet(status.to_string())
+            })
+        })
+        .await
+    }
+
+    pub(crate) fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), EXTENSIONS)
+    }
+
+    /// The namespace that extensions keep their Leases in, and the chart's admission policy for new nodes.
+    pub(crate) fn prepare_readiness(&self) -> Result<()> {
+        let alone = crate::scene::alone();
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": EXTENSIONS } });
+        let file = self.scratch.path().join("namespace.json");
+        std::fs::write(&file, namespace.to_string()).doing(|| "cannot write")?;
+        self.control_plane
+            .kubectl(&["apply", "-f", &file.display().to_string()])?;
+        let has = "--api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy";
+        let policies = ["MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"];
+        let chart = Chart::render(&self.name, &[has])?
+            .component("operator")
+            .kinds(&policies);
+        assert_eq!(chart.objects().len(), 2);
+        chart.apply(self.control_plane)?;
+        drop(alone);
+        Ok(())
+    }
+
+    /// Waits until Kubernetes has nothing more to write on a new node.
+    pub(crate) async fn settled(&self, node: &str) -> Result<Node> {
+        until_async(&format!("{node} to be settled"), SOON, async || {
+            let seen = self.node(node).await?;
+            let keys = all_taints(&seen);
+            Ok(
+                if keys.iter().any(|it| it.starts_with("node.kubernetes.io/")) {
+                    Look::NotYet(format!("{keys:?}"))
+                } else {
+                    Look::Found(seen)
+                },
+            )
+        })
+        .await
+    }
+
+    /// Renews a Lease once, by a clock that is so wrong.
+    pub(crate) async fn renew(
+        &self,
+        node: &str,
+        extension: &str,
+        clock: SignedDuration,
+    ) -> Result<()> {
+        renew(&self.leases(), node, extension, clock)
+            .await
+            .doing(|| format!("cannot renew {node}.{extension}"))
+    }
+
+    /// Waits until the taint is on the node, or is not; the Node.
+    pub(crate) async fn tainted(&self, node: &str, wanted: bool) -> Result<Node> {
+        let what = format!(
+            "{node} {} the taint",
+            if wanted { "to have" } else { "to lose" }
+        );
+        until_async(&what, SOON, async || {
+            let seen = self.node(node).await?;
+            Ok(if is_tainted(&seen) == wanted {
+                Look::Found(seen)
+            } else {
+                let log = self.log();
+                let lines: Vec<_> = log.lines().rev().take(6).collect();
+                Look::NotYet(format!(
+                    "{:?} {:?}; {lines:#?}",
+                    seen.spec,
+                    annotated(&seen, annotation::READINESS_OWNERS)
+                ))
+            })
+        })
+        .await
+    }
+}
+
+async fn renew(
+    api: &Api<Lease>,
+    node: &str,
+    extension: &str,
+    clock: SignedDuration,
+) -> kube::Result<()> {
+    let name = format!("{node}.{extension}");
+    let now = (Timestamp::now() + clock)
+        .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
+        .to_string();
+    let spec = json!({ "holderIdentity": node, "leaseDurationSeconds": 10, "renewTime": now });
+    let patch = Patch::Merge(json!({ "spec": spec }));
+    match api.patch(&name, &PatchParams::default(), &patch).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            let lease = json!({ "metadata": { "name": name }, "spec": spec });
+            let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+            api.create(&PostParams::default(), &lease).await.map(|_| ())
+        }
+        other => other.map(|_| ()),
+    }
+}
+
+/// An extension on a node that renews its Lease until it is stopped.
+pub(crate) struct Extension {
+    stopped: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<Instant>,
+}
+
+impl Extension {
+    pub(crate) fn start(
+        scene: &Scene,
+        node: &str,
+        name: &str,
+        every: Duration,
+        clock: SignedDuration,
+    ) -> Self {
+        let stopped = Arc::<AtomicBool>::default();
+        let (api, node, name) = (scene.leases(), node.to_owned(), name.to_owned());
+        let asked = Arc::clone(&stopped);
+        let task = tokio::spawn(async move {
+            let mut last = Instant::now();
+            let mut round = 0;
+            while !asked.load(Ordering::SeqCst) {
+                // Its clock steps back by half a minute every now and then.
+                round += 1;
+                let step = if round % 4 == 0 {
+                    SignedDuration::from_secs(-30)
+                } else {
+                    SignedDuration::ZERO
+                };
+                let begun = Instant::now();
+                if renew(&api, &node, &name, clock + step).await.is_ok() {
+                    last = begun;
+                }
+                tokio::time::sleep(every).await;
+            }
+            last
+        });
+        Self { stopped, task }
+    }
+
+    /// Renews no more; when it did last.
+    pub(crate) async fn stop(self) -> Result<Instant> {
+        self.stopped.store(true, Ordering::SeqCst);
+        self.task.await.doing(|| "an extension failed")
+    }
+}
+
+/// Follows a Node, and says when its taint came and went and how often its object was written.
+pub(crate) struct Witness {
+    /// How often the Node was seen to be written, the first look included.
+    pub(crate) looks: u32,
+    changes: mpsc::UnboundedReceiver<(Instant, Node)>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Witness {
+    pub(crate) fn of(client: &Client, node: &str) -> Self {
+        let api: Api<Node> = Api::all(client.clone());
+        let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
+        let (sender, changes) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            use futures::StreamExt;
+            let mut stream =
+                std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
+            while let Some(change) = stream.next().await {
+                if let Ok(node) = change
+                    && sender.send((Instant::now(), node)).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Self {
+            looks: 0,
+            changes,
+            task,
+        }
+    }
+
+    /// When the taint next is there, or is not.
+    pub(crate) async fn taint(&mut self, wanted: bool) -> Result<Instant> {
+        let wait = async {
+            while let Some((at, node)) = self.changes.recv().await {
+                self.looks += 1;
+                if is_tainted(&node) == wanted {
+                    return Some(at);
+                }
+            }
+            None
+        };
+        let found = tokio::time::timeout(SOON, wait).await.ok().flatten();
+        found.ok_or_else(|| {
+            evenkeel_testbed::Error::failed(format!("the taint never became {wanted}"))
+        })
+    }
+}
+
+impl Witness {
+    /// Looks until nothing was written for a while.
+    pub(crate) async fn settle(&mut self) {
+        while let Ok(Some(_)) =
+            tokio::time::timeout(Duration::from_secs(2), self.changes.recv()).await
+        {
+            self.looks += 1;
+        }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The keys of a node's taints, but for what Kubernetes itself has there for a moment.
+pub(crate) fn taints(node: &Node) -> Vec<String> {
+    let is_passing = |key: &String| key.starts_with("node.kubernetes.io/");
+    let mut keys = all_taints(node);
+    keys.retain(|key| !is_passing(key));
+    keys
+}
+
+fn all_taints(node: &Node) -> Vec<String> {
+    let taints = node
+        .spec
+        .as_ref()
+        .and_then(|it| it.taints.clone())
+        .unwrap_or_default();
+    taints.into_iter().map(|it| it.key).collect()
+}
+
+pub(crate) fn is_tainted(node: &Node) -> bool {
+    taints(node).iter().any(|it| it == taint::META_READINESS)
+}
+
+/// How often whom wrote a Node, as far as the object says.
+pub(crate) fn version(node: &Node) -> String {
+    node.resource_version().unwrap_or_default()
+}

@@ -1,0 +1,280 @@
+//! Rules: what is refused, what a dry one does, what goes with one, and who else writes taints.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::annotation;
+use evenkeel_testbed::chance::is_soak;
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::{Doing, Result, need};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::bed::{is_tainted, taints, version};
+use crate::scene::{Scene, annotated};
+
+fn silent() -> Value {
+    json!({ "extensions": [{ "name": "dp", "lease": { "expiry": "3s" } }], "evictAfter": "0s" })
+}
+
+/// Covers R01.
+#[tokio::test]
+async fn what_cannot_work_is_refused_by_the_api_server_itself() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("refused").await?;
+    let extension = |rest: Value| {
+        let mut extension = json!({ "name": "a" });
+        for (key, value) in rest.as_object().cloned().unwrap_or_default() {
+            extension[key] = value;
+        }
+        json!({ "extensions": [extension] })
+    };
+    for (number, (spec, said)) in [
+        (extension(json!({})), "give exactly one of lease, status, pods, condition, probe"),
+        (extension(json!({ "lease": {}, "condition": { "type": "A" } })), "give exactly one of lease"),
+        (extension(json!({ "lease": { "expiry": "2s" } })), "three renewals must fit"),
+        (extension(json!({ "name": "evenkeel-agent", "lease": { "expiry": "20s" } })), "30s for evenkeel-agent"),
+        (extension(json!({ "lease": { "expiry": "ten" } })), "expiry"),
+        (extension(json!({ "lease": { "name": "shared" } })), "must have {node} in it"),
+        (extension(json!({ "probe": {} })), "give exactly one of httpGet"),
+        (extension(json!({ "probe": { "tcpSocket": { "port": 0 } } })), "port"),
+        (extension(json!({ "probe": { "tcpSocket": { "port": 1 }, "timeout": "9s" } })), "not longer than period"),
+        (extension(json!({ "name": "A_b", "lease": {} })), "name"),
+        (json!({ "extensions": [] }), "extensions"),
+        (json!({ "extensions": [{ "name": "a", "lease": {} }, { "name": "a", "lease": {} }] }), "Duplicate"),
+        (
+            json!({ "extensions": [{ "name": "a", "lease": {} }], "nodeSelector": { "matchExpressions": [{ "key": "a", "operator": "In" }] } }),
+            "In and NotIn need values",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let refused = scene.rule(&format!("r{number}"), spec.clone()).await;
+        let error = refused.expect_err(&spec.to_string()).to_string();
+        assert!(error.contains(said), "{spec}: {error}");
+    }
+    // What is left out is filled in.
+    scene
+        .rule("good", extension(json!({ "lease": {} })))
+        .await?;
+    let rule = scene
+        .rules()
+        .get(&scene.called("good"))
+        .await
+        .doing(|| "no rule")?;
+    assert_eq!(rule.data["spec"]["evictAfter"], "5m");
+    assert_eq!(rule.data["spec"]["extensions"][0]["affectsReadiness"], true);
+    assert_eq!(rule.data["spec"]["extensions"][0]["lease"]["expiry"], "10s");
+    scene.delete_rule("good").await
+}
+
+/// Covers R12, R15.
+#[tokio::test]
+async fn a_dry_rule_writes_no_node_and_what_a_rule_held_goes_with_it() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("gone").await?;
+    scene.prepare_readiness()?;
+    let node = scene
+        .start(scene.describe("n1").taint("theirs", "x", "NoSchedule"))
+        .await?;
+    let name = node.name().to_owned();
+    // Nobody but the operator writes to it from here on.
+    let before = scene.settled(&name).await?;
+    node.pause();
+    let before = version(&before);
+    let mut dry = silent();
+    dry["dryRun"] = json!(true);
+    scene.rule("dry", dry.clone()).await?;
+    let _operator = scene.operator(&["--rule-selector", &format!("place={}", scene.name)])?;
+    let status = scene
+        .rule_status("dry", |it| it["nodes"]["notReady"] == 1)
+        .await?;
+    assert_eq!(
+        status["worst"][0]["node"],
+        name.as_str(),
+        "it says what it would do: {status}"
+    );
+    scene.delete_rule("dry").await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        version(&scene.node(&name).await?),
+        before,
+        "and does nothing"
+    );
+
+    for how in ["deleted", "not selected", "dry"] {
+        scene.rule("real", silent()).await?;
+        let held = scene.tainted(&name, true).await?;
+        let owner = scene.called("real");
+        assert_eq!(
+            annotated(&held, annotation::READINESS_OWNERS),
+            Some(owner.as_str())
+        );
+        let begun = Instant::now();
+        match how {
+            "deleted" => scene.delete_rule("real").await?,
+            "dry" => {
+                let dry = json!({ "spec": { "dryRun": true } });
+                scene.edit_rule("real", dry).await?;
+            }
+            _ => {
+                let selector = json!({ "matchLabels": { "place": "nowhere" } });
+                scene
+                    .edit_rule("real", json!({ "spec": { "nodeSelector": selector } }))
+                    .await?;
+            }
+        }
+        let free = scene.tainted(&name, false).await?;
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(2), "{how}: {took:?}");
+        assert_eq!(taints(&free), ["theirs"], "{how}");
+        assert_eq!(annotated(&free, annotation::READINESS_OWNERS), None);
+        if how != "deleted" {
+            scene.delete_rule("real").await?;
+        }
+    }
+    Ok(())
+}
+
+/// Covers R12.
+#[tokio::test]
+async fn others_who_write_taints_all_the_time_lose_none() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("others").await?;
+    scene.prepare_readiness()?;
+    let node = scene.start(scene.describe("n1")).await?;
+    let name = node.name().to_owned();
+    scene.renew(&name, "dp", SignedDuration::ZERO).await?;
+    scene.rule("lease", silent()).await?;
+    let _operator = scene.operator(&["--rule-selector", &format!("place={}", scene.name)])?;
+    let lasts = Duration::from_secs(if is_soak() { 60 } else { 12 });
+    let end = Instant::now() + lasts;
+    let writers = (0..3).map(|number| {
+        let (api, name): (Api<Node>, _) = (scene.nodes(), name.clone());
+        async move {
+            let key = format!("theirs-{number}");
+            let mut wanted = false;
+            let mut writes = 0;
+            while Instant::now() < end {
+                wanted = !wanted;
+                // Reads and writes as one, with the version that was read.
+                loop {
+                    let seen = api.get(&name).await.doing(|| "no node")?;
+                    let mut all = seen
+                        .spec
+                        .clone()
+                        .and_then(|it| it.taints)
+                        .unwrap_or_default();
+                    let is_there = all.iter().any(|it| it.key == key);
+                    assert_eq!(is_there, !wanted, "{key} was lost, or came back");
+                    if wanted {
+                        let taint = json!({ "key": key, "effect": "PreferNoSchedule" });
+                        all.push(serde_json::from_value(taint).doing(|| "no taint")?);
+                    } else {
+                        all.retain(|it| it.key != key);
+                    }
+                    let patch = json!({
+                        "metadata": { "resourceVersion": seen.metadata.resource_version },
+                        "spec": { "taints": all },
+                    });
+                    match api
+                        .patch(&name, &PatchParams::default(), &Patch::Merge(patch))
+                        .await
+                    {
+                        Ok(_) => break,
+                        Err(kube::Error::Api(status)) if status.code == 409 => {}
+                        Err(error) => {
+                            return Err(evenkeel_testbed::Error::because("cannot toggle", error));
+                        }
+                    }
+                }
+                writes += 1;
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Ok::<u32, evenkeel_testbed::Error>(writes)
+        }
+    });
+    // Meanwhile ours comes and goes.
+    let ours = async {
+        let mut turns = 0;
+        while Instant::now() < end {
+            scene.tainted(&name, true).await?;
+            scene.renew(&name, "dp", SignedDuration::ZERO).await?;
+            scene.tainted(&name, false).await?;
+            turns += 1;
+        }
+        Ok::<u32, evenkeel_testbed::Error>(turns)
+    };
+    let (writes, turns) = futures::join!(futures::future::join_all(writers), ours);
+    let writes: u32 = writes.into_iter().sum::<Result<u32>>()?;
+    let turns = turns?;
+    println!(
+        "proof: {writes} writes of others and {turns} turns of ours on one node: none lost, none came back"
+    );
+    assert!(turns >= 2 && writes >= 60, "{turns} {writes}");
+    Ok(())
+}
+
+/// Covers R01.
+#[tokio::test]
+async fn a_node_that_lists_its_own_extensions_waits_for_them_and_a_broken_list_is_told()
+-> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("own").await?;
+    scene.prepare_readiness()?;
+    let node = scene.start(scene.describe("n1")).await?;
+    let name = node.name().to_owned();
+    let _operator = scene.operator(&["--rule-selector", &format!("place={}", scene.name)])?;
+    let list = |text: &str| json!({ "metadata": { "annotations": { annotation::SYSTEM_EXTENSIONS: text } } });
+    scene
+        .patch(
+            &name,
+            &list(r#"[{"name": "csi", "lease": {"expiry": "3s"}}]"#),
+        )
+        .await?;
+    let held = scene.tainted(&name, true).await?;
+    assert_eq!(
+        annotated(&held, annotation::READINESS_OWNERS),
+        Some(annotation::SYSTEM_EXTENSIONS)
+    );
+    // A lease of somebody else is no evidence, and that is told.
+    let foreign = json!({ "metadata": { "name": format!("{name}.csi") }, "spec": { "holderIdentity": "another", "renewTime": "2026-01-01T00:00:00.000000Z" } });
+    let foreign = serde_json::from_value(foreign).doing(|| "no lease")?;
+    scene
+        .leases()
+        .create(&kube::api::PostParams::default(), &foreign)
+        .await
+        .doing(|| "no lease")?;
+    let note = scene.event(&name, "ForeignLease").await?;
+    assert!(note.contains("\"another\" is not on this node"), "{note}");
+    assert!(is_tainted(&scene.node(&name).await?));
+    scene.renew(&name, "csi", SignedDuration::ZERO).await?;
+    scene.tainted(&name, false).await?;
+    scene
+        .patch(
+            &name,
+            &list(r#"[{"name": "csi", "lease": {}, "pods": {}}]"#),
+        )
+        .await?;
+    let note = scene.event(&name, "InvalidConfig").await?;
+    assert!(note.contains("lease and pods together"), "{note}");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let seen = scene.node(&name).await?;
+    assert_eq!(
+        taints(&seen),
+        Vec::<String>::new(),
+        "never a taint by mistake"
+    );
+    Ok(())
+}
