@@ -32,6 +32,13 @@ pub(crate) enum Command {
     ///
     /// Exit codes: 0 all nodes are as they should be, 2 some are not, 1 it failed.
     Status(StatusArguments),
+    /// Says why a node is as it is, and what happens next: every extension with what tells of it.
+    ///
+    /// A node that is not ready is looked at until it is clear what it waits for, at most for the longest expiry of
+    /// its Leases. Exit codes: 0 pods may come to it, 2 they may not, 1 it failed.
+    Explain(ExplainArguments),
+    /// Tries readiness rules out before they are made.
+    Readiness(ReadinessArguments),
     /// Looks on at the roll-out of a pool, pauses it, or lets it go on.
     Rollout(RolloutArguments),
     /// Collects objects, Events, logs and the journal into one file, without secrets.
@@ -76,6 +83,50 @@ pub(crate) struct StatusArguments {
     pub(crate) cluster: ClusterArguments,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArguments {
+    /// The node.
+    pub(crate) node: String,
+    /// How long to look for what is not renewed any more; 0s looks once.
+    #[arg(long, value_name = "DURATION", value_parser = evenkeel_api::duration::parse)]
+    pub(crate) wait: Option<std::time::Duration>,
+    #[command(flatten)]
+    pub(crate) cluster: ClusterArguments,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReadinessArguments {
+    #[command(subcommand)]
+    pub(crate) command: ReadinessCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReadinessCommand {
+    /// Lists which nodes of the cluster a rule would taint now, and why. Writes nothing.
+    ///
+    /// The rule is read from a file, and need not be in the cluster. Leases are looked at for as long as the longest of them
+    /// may go without a renewal. A probe cannot be tried before the rule is there: it counts as well, and is named.
+    ///
+    /// Exit codes: 0 it would taint nobody, 2 it would, 1 it failed.
+    #[command(
+        after_help = "Example:\n  evenkeel readiness dry-run -f examples/readiness-rule.yaml"
+    )]
+    DryRun {
+        /// The rule: a file, a folder, or - for standard input.
+        #[arg(short = 'f', long = "file", required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// How long to look for what is not renewed any more; 0s looks once.
+        #[arg(long, value_name = "DURATION", value_parser = evenkeel_api::duration::parse)]
+        wait: Option<std::time::Duration>,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 #[derive(Debug, Args)]

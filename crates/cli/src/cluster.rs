@@ -125,7 +125,11 @@ impl Cluster {
     }
 
     /// All objects, page by page.
-    async fn list(&self, api: &Api<DynamicObject>, what: &str) -> Result<Vec<DynamicObject>> {
+    pub(crate) async fn list(
+        &self,
+        api: &Api<DynamicObject>,
+        what: &str,
+    ) -> Result<Vec<DynamicObject>> {
         let listed = self.pages(api, &ListParams::default()).await;
         listed.map_err(|error| self.explain(&format!("list {what}"), error))
     }
@@ -256,7 +260,7 @@ impl PoolObject {
     }
 }
 
-fn narrow(object: DynamicObject) -> Node {
+pub(crate) fn narrow(object: DynamicObject) -> Node {
     let DynamicObject { metadata, data, .. } = object;
     let conditions = data["status"]["conditions"].as_array();
     let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";

@@ -9,11 +9,14 @@ mod bundle;
 mod check;
 mod cluster;
 mod demo;
+mod evidence;
+mod explain;
 mod input;
 mod machine;
 mod output;
 mod plan;
 mod pool_plan;
+mod readiness;
 mod render;
 mod rollout;
 mod status;
@@ -95,6 +98,8 @@ fn dispatch(command: Command) -> Result<Ending> {
         Command::Render(arguments) => render::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Readiness(arguments) => readiness::run(&arguments),
         Command::Rollout(arguments) => rollout::run(&arguments),
         Command::SupportBundle(arguments) => bundle::run(&arguments),
         Command::Demo => demo::run(),

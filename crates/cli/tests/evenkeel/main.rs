@@ -16,6 +16,8 @@ mod live;
 #[cfg(test)]
 mod plan;
 #[cfg(test)]
+mod readiness;
+#[cfg(test)]
 mod readme;
 #[cfg(test)]
 mod refusals;

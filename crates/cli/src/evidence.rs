@@ -1,0 +1,216 @@
+//! What tells of the extensions of nodes, read from a cluster again and again, for the same decisions that
+//! the operator makes. Nothing is written.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use evenkeel_api::names::group;
+use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, Source, VERSION, rule_from_json};
+use evenkeel_plan::readiness::{Feed, LeaseSight, Limits, Moment, NodeSight, PodSight, Readiness};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::discovery::pinned_kind;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, core_kind};
+
+/// The time between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Nobody waits longer than this unless told so.
+const LONGEST: Duration = Duration::from_secs(40);
+
+/// What is known of some nodes.
+pub(crate) struct Evidence<'c> {
+    cluster: &'c Cluster,
+    pub(crate) readiness: Readiness,
+    start: Instant,
+    /// How long something may go without a renewal, at most.
+    expiry: Duration,
+    has_looked: bool,
+}
+
+fn whole(object: &DynamicObject) -> Value {
+    json!({
+        "metadata": object.metadata,
+        "spec": object.data["spec"],
+        "status": object.data["status"],
+    })
+}
+
+/// The rules of a cluster that can be followed, and what is wrong with the others.
+pub(crate) async fn rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<String>)> {
+    let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
+    let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+    let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &kind);
+    let objects = match cluster.pages(&api, &ListParams::default()).await {
+        Ok(objects) => objects,
+        // A cluster that does not know rules has none.
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => return Err(cluster.explain("list nodereadinessrules", error)),
+    };
+    let (mut rules, mut problems) = (Vec::new(), Vec::new());
+    for object in objects {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let document = json!({
+            "apiVersion": format!("{}/{VERSION}", group::EVENKEEL), "kind": KIND,
+            "metadata": { "name": name }, "spec": object.data["spec"],
+        });
+        match rule_from_json(&document.to_string()) {
+            Ok((rule, _)) => rules.push(rule),
+            Err(wrong) => problems.push(format!("rule {name} is not followed: {wrong}")),
+        }
+    }
+    Ok((rules, problems))
+}
+
+/// All Nodes of a cluster.
+pub(crate) async fn nodes(cluster: &Cluster) -> Result<Vec<NodeSight>> {
+    let api: Api<DynamicObject> =
+        Api::all_with(cluster.client.clone(), &core_kind("Node", "nodes"));
+    let nodes = cluster.list(&api, "nodes").await?;
+    Ok(nodes.iter().map(|it| NodeSight::read(&whole(it))).collect())
+}
+
+/// One Node.
+pub(crate) async fn node(cluster: &Cluster, name: &str) -> Result<DynamicObject> {
+    let api: Api<DynamicObject> =
+        Api::all_with(cluster.client.clone(), &core_kind("Node", "nodes"));
+    let found = api.get_opt(name).await;
+    let found = found.map_err(|error| cluster.explain(&format!("read node {name}"), error))?;
+    found.ok_or_else(|| {
+        anyhow!("there is no node {name}: `kubectl get nodes` lists those there are")
+    })
+}
+
+impl<'c> Evidence<'c> {
+    /// Looks at `nodes` for the first time. The rules only say what they would do.
+    pub(crate) async fn of(
+        cluster: &'c Cluster,
+        rules: &[ReadinessRule],
+        nodes: Vec<NodeSight>,
+    ) -> Result<Self> {
+        let dry = rules.iter().map(|rule| ReadinessRule {
+            dry_run: true,
+            ..rule.clone()
+        });
+        let expiries = rules
+            .iter()
+            .flat_map(|it| &it.extensions)
+            .map(|it| match &it.source {
+                Source::Lease { expiry, .. } => *expiry,
+                Source::Status { .. } => Duration::from_secs(10),
+                Source::Probe { .. } => evenkeel_api::readiness::AGENT_EXPIRY,
+                Source::Pods { .. } | Source::Condition { .. } => Duration::ZERO,
+            });
+        let mut evidence = Self {
+            cluster,
+            readiness: Readiness::new(Limits::default()),
+            start: Instant::now(),
+            expiry: expiries.max().unwrap_or_default(),
+            has_looked: false,
+        };
+        let now = evidence.now();
+        for mut node in nodes {
+            // What is seen now decides, not what somebody has written because of it.
+            node.taints.clear();
+            node.has_leave = false;
+            evidence.readiness.see_node(node, now);
+        }
+        evidence.readiness.begin(dry, now);
+        evidence.look().await?;
+        Ok(evidence)
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        Moment(self.start.elapsed())
+    }
+
+    /// Looks once more.
+    async fn look(&mut self) -> Result<()> {
+        for feed in self.readiness.feeds() {
+            let (api, which) = match &feed {
+                Feed::Leases { namespace } => {
+                    let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
+                    let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
+                    (self.namespaced(namespace, &kind), ListParams::default())
+                }
+                Feed::Pods {
+                    namespace,
+                    selector,
+                } => {
+                    let which = ListParams::default().labels(selector);
+                    (self.namespaced(namespace, &core_kind("Pod", "pods")), which)
+                }
+                Feed::Objects {
+                    api_version,
+                    kind,
+                    namespace,
+                    ..
+                } => {
+                    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+                    let kind = GroupVersionKind::gvk(group, version, kind);
+                    if let Ok((kind, _)) = pinned_kind(&self.cluster.client, &kind).await {
+                        (self.namespaced(namespace, &kind), ListParams::default())
+                    } else {
+                        // A kind that the cluster does not have is one without objects.
+                        if !self.has_looked {
+                            let now = self.now();
+                            self.readiness.listed(&feed, now);
+                        }
+                        continue;
+                    }
+                }
+            };
+            let found = self.cluster.pages(&api, &which).await;
+            let found = found.map_err(|error| {
+                self.cluster
+                    .explain(&format!("list {}", feed.describe()), error)
+            })?;
+            let now = self.now();
+            for object in found {
+                let name = object.metadata.name.clone().unwrap_or_default();
+                let sight = match &feed {
+                    Feed::Pods { .. } => {
+                        if let Some(pod) = PodSight::read(&whole(&object)) {
+                            self.readiness.see_pod(&feed, pod, now);
+                        }
+                        continue;
+                    }
+                    Feed::Leases { .. } => Some(LeaseSight::read(&whole(&object))),
+                    Feed::Objects { lease, .. } => LeaseSight::read_inside(&object.data, lease),
+                };
+                if let Some(sight) = sight {
+                    self.readiness.see_lease(&feed, &name, sight, now);
+                }
+            }
+            // The first look is the one that counts everything as just seen.
+            if !self.has_looked {
+                self.readiness.listed(&feed, now);
+            }
+        }
+        self.has_looked = true;
+        // What it decides is not carried out; only what it makes of the evidence is wanted.
+        let now = self.now();
+        self.readiness.decide(now);
+        Ok(())
+    }
+
+    fn namespaced(&self, namespace: &str, kind: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.cluster.client.clone(), namespace, kind)
+    }
+
+    /// Looks on until `is_clear`, or nothing could be silent without being noticed.
+    pub(crate) async fn look_on(
+        &mut self,
+        wait: Option<Duration>,
+        is_clear: impl Fn(&Readiness) -> bool,
+    ) -> Result<()> {
+        let wait = wait.unwrap_or_else(|| (self.expiry + PAUSE).min(LONGEST));
+        while self.start.elapsed() < wait && !is_clear(&self.readiness) {
+            tokio::time::sleep(PAUSE).await;
+            self.look().await?;
+        }
+        let now = self.now();
+        self.readiness.decide(now);
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! `evenkeel readiness dry-run`: which nodes a rule would taint now, and why.
+
+use std::fmt::Write;
+
+use anyhow::{Result, bail};
+use evenkeel_api::document::Document;
+use evenkeel_api::readiness::{ReadinessRule, Source};
+use serde_json::json;
+
+use crate::Ending;
+use crate::arguments::{Format, ReadinessArguments, ReadinessCommand};
+use crate::evidence::{self, Evidence};
+use crate::output::{self, Paint};
+use crate::status::{lines, table};
+use crate::{cluster, input};
+
+pub(crate) fn run(arguments: &ReadinessArguments) -> Result<Ending> {
+    let ReadinessCommand::DryRun {
+        files,
+        wait,
+        cluster: which,
+        output: format,
+    } = &arguments.command;
+    let rules = read(files)?;
+    let mut tainted = Vec::new();
+    let mut counts = Vec::new();
+    cluster::with(which, async |cluster| {
+        let nodes = evidence::nodes(&cluster).await?;
+        let names: Vec<_> = nodes.iter().map(|it| it.name.clone()).collect();
+        let mut evidence = Evidence::of(&cluster, &rules, nodes).await?;
+        evidence.look_on(*wait, |_| false).await?;
+        for name in names {
+            for (rule, why) in evidence.readiness.holders(&name) {
+                tainted.push((rule, name.clone(), why));
+            }
+        }
+        for rule in &rules {
+            counts.push((
+                rule.name.clone(),
+                evidence.readiness.rule(&rule.name).nodes.total,
+            ));
+        }
+        Ok(())
+    })?;
+    tainted.sort();
+    let untried = untried(&rules);
+    let text = match format.format {
+        Format::Text => text(&counts, &tainted, &untried, Paint::for_stdout()),
+        format => output::document(
+            &json!({
+                "rules": counts.iter().map(|(rule, nodes)| json!({ "rule": rule, "nodes": nodes })).collect::<Vec<_>>(),
+                "tainted": tainted.iter().map(|(rule, node, why)| json!({ "rule": rule, "node": node, "why": why })).collect::<Vec<_>>(),
+                "notTried": untried,
+            }),
+            format,
+        )?,
+    };
+    output::print(text.as_bytes())?;
+    Ok(if tainted.is_empty() {
+        Ending::Well
+    } else {
+        Ending::Differs
+    })
+}
+
+/// The rules in the files; anything else there is a mistake.
+fn read(files: &[std::path::PathBuf]) -> Result<Vec<ReadinessRule>> {
+    let mut rules = Vec::new();
+    for source in input::sources(files)? {
+        let (documents, warnings) = match input::documents(&source) {
+            Ok(read) => read,
+            Err(problems) => bail!("{problems}"),
+        };
+        output::warn(&warnings);
+        for document in documents {
+            match document {
+                Document::ReadinessRule(rule) => rules.push(rule),
+                other => bail!(
+                    "{}: found a {}: give a NodeReadinessRule",
+                    source.name,
+                    other.kind()
+                ),
+            }
+        }
+    }
+    Ok(rules)
+}
+
+/// The extensions that agents probe only when the rule is there.
+fn untried(rules: &[ReadinessRule]) -> Vec<String> {
+    let all = rules
+        .iter()
+        .flat_map(|rule| rule.extensions.iter().map(move |it| (rule, it)));
+    let probed = all.filter(|(_, it)| matches!(it.source, Source::Probe { .. }));
+    probed
+        .map(|(rule, it)| format!("{} of {}", it.name, rule.name))
+        .collect()
+}
+
+fn text(
+    counts: &[(String, u32)],
+    tainted: &[(String, String, String)],
+    untried: &[String],
+    paint: Paint,
+) -> String {
+    let mut text = String::new();
+    for (rule, nodes) in counts {
+        let held: std::collections::BTreeSet<_> = tainted
+            .iter()
+            .filter(|(it, ..)| it == rule)
+            .map(|(_, node, _)| node)
+            .collect();
+        let _ = writeln!(
+            text,
+            "rule {}: {} of {nodes} nodes would be tainted now",
+            paint.bold(rule),
+            held.len()
+        );
+    }
+    if !tainted.is_empty() {
+        let mut rows = table(&["NODE", "RULE", "WHY"], paint);
+        for (rule, node, why) in tainted {
+            rows.add_row([node, rule, why]);
+        }
+        let _ = write!(text, "\n{}", lines(&rows));
+    }
+    if !untried.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nNot tried, because agents probe only what a rule in the cluster asks for: {}",
+            untried.join(", ")
+        );
+    }
+    text
+}
