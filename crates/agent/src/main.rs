@@ -8,6 +8,8 @@ mod arguments;
 #[cfg(target_os = "linux")]
 mod linux;
 mod queue;
+#[cfg(target_os = "linux")]
+mod reporter;
 #[cfg(windows)]
 mod windows;
 

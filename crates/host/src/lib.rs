@@ -10,6 +10,7 @@ pub mod memory;
 pub mod observe;
 mod os;
 mod place;
+pub mod probe;
 pub mod simulated;
 mod store;
 pub mod verify;

@@ -12,9 +12,11 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, core::DynamicObject};
 use serde_json::json;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::worker::Key;
+use crate::reporter::Seen;
 
 const VERSION: &str = "v1";
 const KIND: &str = "MachineConfig";
@@ -41,8 +43,12 @@ impl Cluster {
         }
     }
 
-    /// Puts every change of the own Node into the queue.
-    pub(crate) fn watch_node(&self, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+    /// Puts every change of the own Node into the queue, and shows it to the reporter.
+    pub(crate) fn watch_node(
+        &self,
+        keys: UnboundedSender<Key>,
+        shown: watch::Sender<Seen>,
+    ) -> JoinHandle<()> {
         let api: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
         let name = self.node.clone();
         tokio::spawn(async move {
@@ -50,6 +56,17 @@ impl Cluster {
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(node) => {
+                        let metadata = node.as_ref().map(|it| it.metadata.clone());
+                        let metadata = metadata.unwrap_or_default();
+                        let seen = Seen {
+                            labels: metadata.labels.unwrap_or_default(),
+                            annotations: metadata.annotations.unwrap_or_default(),
+                        };
+                        shown.send_if_modified(|before| {
+                            let differs = *before != seen;
+                            *before = seen;
+                            differs
+                        });
                         let node = node.map(|node| OwnNode {
                             uid: node.metadata.uid.unwrap_or_default(),
                             annotations: node.metadata.annotations.unwrap_or_default(),

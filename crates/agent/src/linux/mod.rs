@@ -9,13 +9,14 @@ mod machine;
 mod numbers;
 mod search;
 mod tidings;
+mod witness;
 mod worker;
 
 use std::sync::Arc;
 
 use clap::Parser;
 use evenkeel_daemon::{Daemon, Error, Program, Result};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use self::cluster::Cluster;
 use self::machine::Machine;
@@ -23,6 +24,7 @@ use self::numbers::Numbers;
 use self::worker::{Turn, Worker};
 use crate::arguments::{Command, CommandLine, ControllerArguments};
 use crate::queue;
+use crate::reporter::{self, Seen};
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
@@ -58,12 +60,20 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     })?;
     let (keys, mut queue) = mpsc::unbounded_channel();
     let cluster = Cluster::new(daemon.client(), &arguments.node_name);
-    let node = cluster.watch_node(keys.clone());
+    let (shown, seen) = watch::channel(Seen::default());
+    let node = cluster.watch_node(keys.clone(), shown);
     let ready = daemon.health().check("node");
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
     let heart = Arc::new(heart);
     let machine = Arc::new(machine);
     let doorman = tokio::spawn(doorman::watch(Arc::clone(&machine), keys.clone()));
+    let reporter = reporter::report(
+        daemon.client(),
+        arguments.node_name.clone(),
+        Arc::clone(&machine),
+        seen,
+    );
+    let reporter = tokio::spawn(reporter);
     let numbers = Numbers::shown_in(daemon.metrics());
     let events = daemon.events().clone();
     let signs = (ready, Arc::clone(&heart));
@@ -89,6 +99,7 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     }
     node.abort();
     doorman.abort();
+    reporter.abort();
     worker.end().await;
     Ok(())
 }

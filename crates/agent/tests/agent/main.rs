@@ -13,6 +13,7 @@ mod os;
 mod outages;
 mod policy;
 mod power;
+mod readiness;
 mod refusals;
 mod updates;
 mod whole;

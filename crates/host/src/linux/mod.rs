@@ -80,6 +80,22 @@ impl LinuxHost {
         systemd.reboot()
     }
 
+    /// Which start of a unit this is, as systemd numbers them; nothing while it is down, or where no
+    /// systemd runs. It is a link that systemd keeps, and costs nothing to read.
+    pub fn invocation(&self, unit: &str) -> Option<String> {
+        let root = self.systemd.as_ref()?.root();
+        let link = root.join(format!("run/systemd/units/invocation:{unit}"));
+        let invocation = std::fs::read_link(link).ok()?;
+        Some(invocation.to_string_lossy().into_owned())
+    }
+
+    /// Whether a unit is loaded and active.
+    pub fn is_active(&self, unit: &str) -> Result<bool> {
+        self.systemd
+            .as_ref()
+            .map_or(Ok(false), |it| it.is_active(unit))
+    }
+
     /// What systemd makes of the units of `targets` that is not as these say, in words. A machine
     /// without systemd makes nothing of them.
     pub fn unit_differences(&self, targets: &Targets) -> Result<Vec<String>> {

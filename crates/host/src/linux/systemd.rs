@@ -63,6 +63,14 @@ impl Systemd {
         wait_for(&format!("restart {unit}"), self.job("RestartUnit", unit))
     }
 
+    /// Whether a unit is loaded and active.
+    pub(crate) fn is_active(&self, unit: &str) -> Result<bool> {
+        wait_for(&format!("ask systemd for {unit}"), async {
+            let bus = self.connect().await?;
+            Ok(is_active(&bus, &manager(&bus).await?, unit).await?)
+        })
+    }
+
     /// What systemd makes of a unit's files: `enabled`, `disabled`, `masked`, …; nothing if it knows
     /// none.
     pub(crate) fn unit_states(&self, units: &[&str]) -> Result<Vec<Option<String>>> {

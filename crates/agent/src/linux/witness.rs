@@ -1,0 +1,35 @@
+//! What a Linux machine says of itself to the reporter.
+
+use evenkeel_api::readiness::Check;
+use evenkeel_host::disk::Host;
+use evenkeel_host::probe;
+use evenkeel_plan::readiness::Question;
+
+use super::machine::Machine;
+use crate::reporter::Witness;
+
+/// The unit of the kubelet.
+const KUBELET: &str = "kubelet.service";
+
+impl Witness for Machine {
+    fn boot_id(&self) -> String {
+        self.host
+            .boot_id()
+            .map_or_else(|_| String::new(), |it| it.0)
+    }
+
+    fn kubelet_start(&self) -> String {
+        self.host.invocation(KUBELET).unwrap_or_default()
+    }
+
+    fn ask(&self, question: &Question) -> Result<(), String> {
+        let Check::Service { name } = &question.check else {
+            return probe::ask(&question.check, question.timeout);
+        };
+        match self.host.is_active(name) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("service {name} does not run")),
+            Err(error) => Err(error.with_causes()),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Reports what the machine says of itself: which boot and which start of its kubelet this is, what its
+//! probes are answered, and the state of its configuration. All of it is one Lease: written at once when
+//! something has changed, and renewed three times before it would be taken for silence.
+//!
+//! What is probed and what an answer means is decided by `evenkeel_plan::readiness::Probing`.
+
+mod lease;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::{annotation, group};
+use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, VERSION, rule_from_json};
+use evenkeel_plan::readiness::{Moment, Probing, Question, probed};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::lease::Lease;
+
+/// How often the machine is looked at for a restart, and for what is due.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long after the API server did not answer it is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What of the own Node matters here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
+}
+
+/// What the machine can be asked.
+pub(crate) trait Witness: Send + Sync + 'static {
+    /// Which boot this is.
+    fn boot_id(&self) -> String;
+    /// Which start of the kubelet this is; empty while it is down.
+    fn kubelet_start(&self) -> String;
+    /// Asks a question, and says why the answer is not well. May wait.
+    fn ask(&self, question: &Question) -> Result<(), String>;
+}
+
+/// Reports until it is aborted.
+pub(crate) async fn report(
+    client: Client,
+    node: String,
+    machine: Arc<impl Witness>,
+    mut seen: watch::Receiver<Seen>,
+) {
+    let start = Instant::now();
+    let now = || Moment(start.elapsed());
+    let mut probing = Probing::default();
+    let mut lease = Lease::new(&client, &node);
+    let mut rules = Rules::new(&client);
+    let mut changes = rules.changes();
+    let mut answers: JoinSet<(String, Result<(), String>)> = JoinSet::new();
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            Some(answer) = answers.join_next() => {
+                if let Ok((name, answer)) = answer {
+                    probing.answered(&name, answer, &lease::clock());
+                }
+            }
+            changed = seen.changed() => if changed.is_err() { return },
+            Some(()) = changes.next() => rules.are_stale = true,
+        }
+        rules.read_if_stale().await;
+        let node = seen.borrow_and_update().clone();
+        let label = |name: &str| node.labels.get(name).map(String::as_str);
+        let own = node.annotations.get(annotation::SYSTEM_EXTENSIONS);
+        probing.set(probed(&rules.known, label, own.map(String::as_str)), now());
+        let state = node.annotations.get(annotation::STATE);
+        probing.set_state(state.map(String::as_str).unwrap_or_default());
+        probing.see(&machine.boot_id(), &machine.kubelet_start(), now());
+        for question in probing.due(now()) {
+            let machine = Arc::clone(&machine);
+            answers.spawn_blocking(move || {
+                let answer = machine.ask(&question);
+                (question.name, answer)
+            });
+        }
+        lease.keep(&probing.report()).await;
+    }
+}
+
+/// The rules of the cluster. Their metadata is watched, because statuses change often and matter to
+/// nobody here; what they say is read when one has another generation.
+struct Rules {
+    api: Api<DynamicObject>,
+    metadata: Api<PartialObjectMeta<DynamicObject>>,
+    known: Vec<ReadinessRule>,
+    are_stale: bool,
+    asked: Option<Instant>,
+}
+
+impl Rules {
+    fn new(client: &Client) -> Self {
+        let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
+        let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+        Self {
+            api: Api::all_with(client.clone(), &kind),
+            metadata: Api::all_with(client.clone(), &kind),
+            known: Vec::new(),
+            are_stale: true,
+            asked: None,
+        }
+    }
+
+    /// Tells whenever one came, went, or says something else.
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let mut generations: BTreeMap<String, Option<i64>> = BTreeMap::new();
+        let changes = watcher(self.metadata.clone(), watcher::Config::default()).default_backoff();
+        let news = changes.filter_map(move |change| {
+            let is_news = match change {
+                Ok(watcher::Event::Apply(it) | watcher::Event::InitApply(it)) => {
+                    let name = it.metadata.name.unwrap_or_default();
+                    generations.insert(name, it.metadata.generation) != Some(it.metadata.generation)
+                }
+                Ok(watcher::Event::Delete(_) | watcher::Event::InitDone) => true,
+                Ok(watcher::Event::Init) | Err(_) => false,
+            };
+            std::future::ready(is_news.then_some(()))
+        });
+        news.boxed()
+    }
+
+    async fn read_if_stale(&mut self) {
+        let is_early = self.asked.is_some_and(|it| it.elapsed() < ASK_AGAIN);
+        if !self.are_stale || is_early {
+            return;
+        }
+        self.asked = Some(Instant::now());
+        let list = ListParams::default();
+        let found = tokio::time::timeout(lease::ANSWER, self.api.list(&list)).await;
+        match found {
+            Ok(Ok(list)) => {
+                self.known = list.items.iter().filter_map(read).collect();
+                self.are_stale = false;
+            }
+            // A cluster that does not know rules has none; it is told when that changes.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => self.are_stale = false,
+            Ok(Err(error)) => tracing::warn!(%error, "cannot read the readiness rules"),
+            Err(_) => tracing::warn!("cannot read the readiness rules: no answer"),
+        }
+    }
+}
+
+/// A rule that cannot be read is told of by the operator.
+fn read(object: &DynamicObject) -> Option<ReadinessRule> {
+    let document = json!({
+        "apiVersion": format!("{}/{VERSION}", group::EVENKEEL), "kind": KIND,
+        "metadata": { "name": object.metadata.name }, "spec": object.data["spec"],
+    });
+    rule_from_json(&document.to_string())
+        .ok()
+        .map(|(rule, _)| rule)
+}
