@@ -306,9 +306,11 @@ proptest! {
 
 /// More with `EVENKEEL_SOAK`, less in a usual run.
 fn cases() -> u32 {
-    if std::env::var_os("EVENKEEL_SOAK").is_some() {
+    let cases = if std::env::var_os("EVENKEEL_SOAK").is_some() {
         20_000
     } else {
         200
-    }
+    };
+    println!("proof: {cases} random fleets, and what people, agents and power did to them");
+    cases
 }
