@@ -24,9 +24,20 @@ fn bench() -> Result<Table> {
     }
     let mebibytes = |kib: u32| f64::from(kib) / 1024.0;
     let limit = mebibytes(replay::LIMIT_KIB);
-    println!("{nodes} Nodes of {size} bytes, listed and watched:");
+    println!(
+        "{nodes} Nodes of {size} bytes and {} Leases, listed and watched:",
+        4 * nodes
+    );
     let mut table = Table::default();
     table.row("VmRSS", mebibytes(needed.now_kib), limit, "MiB");
     table.row("VmRSS at most", mebibytes(needed.most_kib), limit, "MiB");
+    let [status, limit] =
+        [needed.status, replay::LIMIT_STATUS].map(|it| u32::try_from(it).unwrap_or(u32::MAX));
+    table.row(
+        "the largest status of a readiness rule",
+        f64::from(status),
+        f64::from(limit),
+        "bytes",
+    );
     Ok(table)
 }

@@ -2,5 +2,6 @@
 
 mod bed;
 mod boot;
+mod crowd;
 mod rules;
 mod silence;

@@ -1,4 +1,4 @@
-//! 5,000 Nodes of real size from a replayed list and watch: a server that says what a cluster would say, to
+//! 5,000 Nodes of real size, and four Leases for each, from a replayed list and watch: a server that says what a cluster would say, to
 //! the real program.
 
 use std::process::Command;
@@ -18,6 +18,8 @@ pub(crate) const NODES: usize = 5_000;
 /// The size of a real Node.
 pub(crate) const SIZE: usize = 11 * 1024;
 pub(crate) const LIMIT_KIB: u32 = 80 * 1024;
+/// How large the status of a readiness rule may be.
+pub(crate) const LIMIT_STATUS: usize = 2048;
 
 /// A Node with all that a real one has: labels, images, conditions, and what controllers note on it.
 fn node(number: usize, version: usize) -> String {
@@ -87,6 +89,30 @@ struct Replay {
     /// How many nodes the pool has, by its last status.
     counted: AtomicUsize,
     bytes: AtomicUsize,
+    /// How many nodes are ready by the rule's last status, and how large that ever was.
+    ready: AtomicUsize,
+    status: AtomicUsize,
+}
+
+/// A Lease of a node.
+fn lease(number: usize, suffix: &str) -> String {
+    let report = if suffix == ".evenkeel-agent" {
+        json!({ "evenkeel.dev/report": json!({
+            "bootId": format!("boot-{number}"), "kubeletStart": format!("start-{number}"), "state": "Done",
+            "probes": { "cni": { "healthy": true, "since": "2026-01-01T00:00:00Z", "message": "" } },
+        }).to_string() })
+    } else {
+        json!({})
+    };
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {
+            "name": format!("node-{number:05}{suffix}"), "uid": format!("lease-{number}{suffix}"),
+            "resourceVersion": "1", "annotations": report,
+        },
+        "spec": { "holderIdentity": format!("node-{number:05}"), "leaseDurationSeconds": 10, "renewTime": "2026-01-01T00:00:00.000000Z" },
+    })
+    .to_string()
 }
 
 impl Replay {
@@ -123,6 +149,44 @@ impl Replay {
                     },
                 }]);
                 (200, list.to_string())
+            }
+            // A rule about all of them, and what tells of its two extensions.
+            ("GET", "/apis/evenkeel.dev/v1alpha1/nodereadinessrules") => {
+                let mut list = empty("NodeReadinessRuleList");
+                list["items"] = json!([{
+                    "apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeReadinessRule",
+                    "metadata": { "name": "all", "uid": "all", "resourceVersion": "1", "generation": 1 },
+                    "spec": { "nodeSelector": {}, "extensions": [{ "name": "cni", "lease": {} }, { "name": "dp", "lease": {} }] },
+                }]);
+                (200, list.to_string())
+            }
+            ("PATCH", "/apis/evenkeel.dev/v1alpha1/nodereadinessrules/all/status") => {
+                let said = body();
+                let ready = said["status"]["nodes"]["ready"]
+                    .as_u64()
+                    .unwrap_or_default();
+                self.ready
+                    .store(usize::try_from(ready).unwrap_or(0), Ordering::SeqCst);
+                self.status
+                    .fetch_max(said["status"].to_string().len(), Ordering::SeqCst);
+                status(409)
+            }
+            ("GET", path) if path.ends_with("/leases") => {
+                let suffixes: &[&str] = if path.contains("/kube-node-lease/") {
+                    &[""]
+                } else {
+                    &[".cni", ".dp", ".evenkeel-agent"]
+                };
+                let names = (0..NODES)
+                    .flat_map(|number| suffixes.iter().map(move |suffix| (number, *suffix)));
+                let items: Vec<_> = names
+                    .map(|(number, suffix)| lease(number, suffix))
+                    .collect();
+                let list = format!(
+                    r#"{{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{{"resourceVersion":"1"}},"items":[{}]}}"#,
+                    items.join(",")
+                );
+                (200, list)
             }
             ("GET", path) if path.ends_with("/leases/evenkeel-operator") => {
                 let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
@@ -232,6 +296,8 @@ fn kib(process: u32, field: &str) -> u32 {
 pub(crate) struct Needed {
     /// Bytes of a Node on the wire.
     pub(crate) size: usize,
+    /// Bytes of the largest status of a readiness rule.
+    pub(crate) status: usize,
     /// Resident when all was quiet.
     pub(crate) now_kib: u32,
     /// Resident at most.
@@ -280,11 +346,12 @@ pub(crate) async fn measure() -> Result<Needed> {
                 replay.watched.load(Ordering::SeqCst),
                 replay.counted.load(Ordering::SeqCst),
             );
-            Ok(if watched == NODES && counted == NODES {
+            let ready = replay.ready.load(Ordering::SeqCst);
+            Ok(if watched == NODES && counted == NODES && ready == NODES {
                 Look::Found(())
             } else {
                 Look::NotYet(format!(
-                    "{watched} watched, {counted} counted; {}",
+                    "{watched} watched, {counted} counted, {ready} ready; {}",
                     operator.last_words()
                 ))
             })
@@ -293,6 +360,7 @@ pub(crate) async fn measure() -> Result<Needed> {
     .await?;
     Ok(Needed {
         size: replay.bytes.load(Ordering::SeqCst) / NODES,
+        status: replay.status.load(Ordering::SeqCst),
         now_kib: kib(operator.id(), "VmRSS:"),
         most_kib: kib(operator.id(), "VmHWM:"),
     })
