@@ -97,8 +97,9 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
     let said = fleet.says("viewer", &words)?;
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
-        said.err
-            .contains("objects/pods.json: you may not list pods in namespace evenkeel"),
+        said.err.contains(
+            "objects/deployments.json: you may not list deployments in namespace evenkeel"
+        ),
         "{}",
         said.err
     );
@@ -110,7 +111,7 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
     assert!(
         about["missing"]
             .to_string()
-            .contains("you may not list pods"),
+            .contains("you may not list deployments"),
         "{about}"
     );
     Ok(())
