@@ -2,6 +2,7 @@
 //! API server, watches, extensions and other writers do what they like.
 #![allow(clippy::unwrap_used, clippy::panic)] // In a test, a panic is the report.
 
+mod ownership;
 mod promises;
 mod storms;
 mod world;

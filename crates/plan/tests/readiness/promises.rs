@@ -17,7 +17,7 @@ fn gpu(extensions: &Value) -> ReadinessRule {
     )
 }
 
-fn one() -> ReadinessRule {
+pub(crate) fn one() -> ReadinessRule {
     gpu(&json!([{ "name": "dp", "lease": {} }]))
 }
 
@@ -311,75 +311,6 @@ fn pods_are_evicted_after_a_while_and_not_when_it_recovers_a_moment_before() {
         assert!(world.evicting.is_empty(), "it recovered in the middle");
         assert!(!world.is_tainted("n1"));
     }
-}
-
-/// Covers R12, R15.
-#[test]
-fn what_is_ours_goes_with_its_rule_and_what_is_not_is_never_touched() {
-    let theirs = json!({ "key": "theirs", "effect": "NoExecute", "timeAdded": "t" });
-    let ours = json!({ "key": taint::META_READINESS, "effect": "NoSchedule" });
-    let mut dry = one();
-    dry.dry_run = true;
-    let mut world = World::new(&[]);
-    world.add("n1", "a", &[]);
-    world.add("by-hand", "a", &[]);
-    world.machine("n1").sight.taints = vec![theirs.clone()];
-    world.machine("by-hand").sight.taints = vec![ours];
-    world.machine("by-hand").sight.labels = [("pool", "other")].into_iter().collect();
-    world.begin();
-    world.pass(30_000);
-    world.set_rule(dry);
-    world.pass(30_000);
-    world.delete_rule("gpu");
-    world.pass(30_000);
-    assert!(world.writes.is_empty(), "no rule, or one that is dry");
-    // The rule comes: what it must have is silent, and the node is tainted.
-    world.set_rule(one());
-    world.pass(9_000);
-    assert!(!world.is_tainted("n1"), "all counts as just seen");
-    world.pass(2_000);
-    assert!(world.is_tainted("n1"));
-    for how in ["deleted", "not selected", "dry"] {
-        match how {
-            "deleted" => world.delete_rule("gpu"),
-            "dry" => {
-                let mut dry = one();
-                dry.dry_run = true;
-                world.set_rule(dry);
-            }
-            _ => {
-                world.machine("n1").sight.labels = [("pool", "other")].into_iter().collect();
-                world.show("n1");
-            }
-        }
-        assert_eq!(
-            json!(world.machines["n1"].sight.taints),
-            json!([theirs]),
-            "{how}"
-        );
-        assert_eq!(world.machines["n1"].sight.owners, None, "{how}");
-        world.machine("n1").sight.labels = [("pool", "gpu")].into_iter().collect();
-        world.show("n1");
-        world.set_rule(one());
-        world.pass(12_000);
-        assert!(world.is_tainted("n1"), "{how}");
-    }
-    assert!(world.is_tainted("by-hand"));
-    assert_eq!(world.writes.get("by-hand"), None);
-    // Two rules hold one taint, which stays until neither does.
-    let mut other = one();
-    other.name = "cni".to_owned();
-    world.set_rule(other);
-    world.pass(12_000);
-    assert_eq!(
-        world.machines["n1"].sight.owners.as_deref(),
-        Some("cni,gpu")
-    );
-    world.delete_rule("gpu");
-    assert_eq!(world.machines["n1"].sight.owners.as_deref(), Some("cni"));
-    assert!(world.is_tainted("n1"));
-    world.delete_rule("cni");
-    assert!(!world.is_tainted("n1"));
 }
 
 /// Covers R13.
