@@ -10,6 +10,7 @@ pub mod drain;
 pub mod entry;
 pub mod fleet;
 pub mod journal;
+mod json_path;
 pub mod labels;
 pub mod linux_node;
 pub mod machine;

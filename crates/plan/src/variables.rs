@@ -1,8 +1,9 @@
 //! Texts in a service's command that stand for a field of the Node, or for what a script prints.
 
 use evenkeel_api::services::Service;
-use jsonpath_rust::JsonPath;
 use serde_json::Value;
+
+use crate::json_path::JsonPath;
 
 /// Why a text in a command has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,12 +16,12 @@ pub enum NoValue {
 
 /// The text of the one field of `node` that `path` names, written `{.metadata.name}`.
 pub fn field(path: &str, node: &Value) -> Result<String, NoValue> {
-    let query = query(path).map_err(NoValue::Never)?;
-    let found = node.query(&query).map_err(|error| {
+    let read = JsonPath::read(path).map_err(|error| {
         NoValue::Never(format!(
             "{path} is no JSON path that we can follow: {error}"
         ))
     })?;
+    let found = read.find(node);
     match found.as_slice() {
         [] => Err(NoValue::NotYet(format!("the Node has no {path} yet"))),
         [Value::String(text)] => Ok(text.clone()),
@@ -33,51 +34,6 @@ pub fn field(path: &str, node: &Value) -> Result<String, NoValue> {
             found.len()
         ))),
     }
-}
-
-/// Kubernetes writes `.a.b\.c/d[0]`, the standard `$['a']['b.c/d'][0]`.
-fn query(path: &str) -> Result<String, String> {
-    let inner = path.trim_start_matches('{').trim_end_matches('}');
-    let (mut query, mut name) = (String::from("$"), String::new());
-    let end = |name: &mut String, query: &mut String| {
-        match name.as_str() {
-            "" => {}
-            "*" => query.push_str("[*]"),
-            plain => query.extend(["['", &plain.replace('\'', r"\'"), "']"]),
-        }
-        name.clear();
-    };
-    let mut rest = inner.chars();
-    while let Some(letter) = rest.next() {
-        match letter {
-            '.' => end(&mut name, &mut query),
-            '\\' => name.extend(rest.next()),
-            '[' => {
-                end(&mut name, &mut query);
-                query.push('[');
-                let (mut depth, mut quote) = (1, None);
-                for letter in rest.by_ref() {
-                    query.push(letter);
-                    match (letter, quote) {
-                        ('\'' | '"', None) => quote = Some(letter),
-                        (_, Some(open)) if open == letter => quote = None,
-                        ('[', None) => depth += 1,
-                        (']', None) => depth -= 1,
-                        _ => {}
-                    }
-                    if depth == 0 {
-                        break;
-                    }
-                }
-                if depth != 0 {
-                    return Err(format!("{path} has a bracket without its other half"));
-                }
-            }
-            other => name.push(other),
-        }
-    }
-    end(&mut name, &mut query);
-    Ok(query)
 }
 
 /// The command of `service` with every text in its place, or everything that has no value.
