@@ -1,8 +1,15 @@
 //! Memory that is held on to after a start or after a large configuration was read, and how to have less
 //! of it.
 
-/// Gives what is free back to the operating system. For once after start: it walks the whole heap.
-pub fn give_back() {
+/// Has as little as possible, before a long rest: gives what is free back, and lets go of code that was only
+/// needed to get here. It walks the whole heap.
+pub fn rest() {
+    give_back();
+    let_go_of_code();
+}
+
+/// Gives what is free back to the operating system.
+fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         // SAFETY: `malloc_trim` takes the allocator's own locks and touches only memory that is free.
@@ -20,9 +27,8 @@ pub fn share_one_heap() {
     }
 }
 
-/// Lets go of the pages of the program's own code that only its start needed; what is needed again comes
-/// back from its file. For a program that stays, once after its start.
-pub fn forget_the_start() {
+/// Lets go of the pages of the program's own code; what is needed again comes back from its file.
+fn let_go_of_code() {
     #[cfg(target_os = "linux")]
     {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -68,7 +74,7 @@ c000-d000 r-xp 00000000 00:00 0                          [vdso]
 ";
         assert_eq!(code_of("/usr/bin/evenkeel", maps), [(0x3000, 0x5000)]);
         assert_eq!(code_of("", maps), []);
-        forget_the_start();
+        rest();
         assert_eq!(code_of("/usr/lib/libc.so.6", maps), [(0xa000, 0x1000)]);
     }
 }

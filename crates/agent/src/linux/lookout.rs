@@ -79,7 +79,7 @@ fn watch(
         OnDrift::Degrade => Monitor::reporting(&machine.host, targets),
         OnDrift::Heal => Monitor::healing(&machine.host, &machine.state, targets),
     };
-    memory::give_back();
+    memory::rest();
     let mut source = Listener { watcher, keys };
     let ended = monitor.run(&mut source, &mut |event| {
         let difference = match &event {

@@ -258,7 +258,7 @@ impl Worker {
             self.logbook.heads_for(name, SystemTime::now());
             preflight = self.preflight().await?;
         } else if self.failure.is_none() && self.search.take().is_some() {
-            memory::give_back();
+            memory::rest();
         }
         let found: Vec<_> = if moves {
             preflight.findings.iter().collect()
