@@ -34,6 +34,13 @@ pub(crate) struct ControllerArguments {
     /// Where the machine's root is: in a container, where it is mounted
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(crate) root: PathBuf,
+    /// Register the kubelet's plugins as extensions that this node must have
+    ///
+    /// For every socket in the folder where the kubelet looks for its plugins, the annotation
+    /// evenkeel.dev/system-extensions of the Node has an entry that probes it; it goes with its socket.
+    /// Entries of others stay as they are.
+    #[arg(long)]
+    pub(crate) register_kubelet_plugins: bool,
     /// How long one thing may take before /healthz says that the agent is stuck: at least 10s
     ///
     /// Everything it waits for has a shorter limit of its own, also the slowest pull of an image.

@@ -7,9 +7,11 @@
 mod arguments;
 #[cfg(target_os = "linux")]
 mod linux;
+mod numbers;
 mod queue;
-#[cfg(target_os = "linux")]
 mod reporter;
+mod tiding;
+mod turn;
 #[cfg(windows)]
 mod windows;
 

@@ -2,6 +2,7 @@
 //! and a test holds it to that.
 
 mod readiness;
+mod windows_pool;
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
@@ -24,17 +25,28 @@ pub(crate) fn number_or_percent(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// How many instances are configured at once.
+pub(crate) fn parallel_instances(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "integer",
+        "default": crate::windows_pool::PARALLEL_INSTANCES,
+        "minimum": 1,
+        "maximum": 500,
+    })
+}
+
 /// A point in time.
 pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time" })
 }
 
 /// All of them, with the file that holds each.
-pub fn all() -> [(&'static str, Value); 3] {
+pub fn all() -> [(&'static str, Value); 4] {
     [
         ("machineconfigs.yaml", machine_configs()),
         ("machineconfigpools.yaml", machine_config_pools()),
         ("nodereadinessrules.yaml", readiness::rules()),
+        ("windowspools.yaml", windows_pool::pools()),
     ]
 }
 

@@ -11,12 +11,16 @@ mod located;
 pub mod machine_config;
 pub mod machine_config_pool;
 pub mod names;
+pub mod payload;
 mod problem;
 pub mod readiness;
 pub mod selector;
 pub mod services;
 mod shape;
+pub mod trust_bundle;
 pub mod version;
 pub mod windows_instances;
+pub mod windows_pool;
+pub mod worker;
 
 pub use problem::{Place, Problem, Problems, Warning};

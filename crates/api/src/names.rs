@@ -13,6 +13,11 @@ pub mod annotation {
     pub const CURRENT_SERVICES: &str = "evenkeel.dev/current-services";
     /// Payload files that the agent could not restore by itself.
     pub const MISSING_FILES: &str = "evenkeel.dev/missing-files";
+    /// The instance that a Windows node was made of: `<user>@<address>`. Written by the operator.
+    pub const INSTANCE: &str = "evenkeel.dev/instance";
+    /// In the middle of an upgrade: `<version> <hash> <time>` of the services whose files were brought to
+    /// the node's machine. Written by the operator.
+    pub const SUPPLIED: &str = "evenkeel.dev/supplied";
     /// Name of the rendered configuration that a Linux node is to run. Written by the operator.
     pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
     /// Name of the rendered configuration that a Linux node runs. Written by the agent.
@@ -89,6 +94,8 @@ pub mod label {
     pub const SERVICES: &str = "evenkeel.dev/services";
     /// Marks Machines that run Windows.
     pub const MACHINE_OS_ID: &str = "machine.openshift.io/os-id";
+    /// Marks the ConfigMap with the trust bundle as one that we made.
+    pub const TRUSTED_CA: &str = "evenkeel.dev/trusted-ca";
     /// Asks the cluster to fill a ConfigMap with its trust bundle.
     pub const INJECT_TRUSTED_CA: &str = "config.openshift.io/inject-trusted-cabundle";
 }
@@ -132,12 +139,20 @@ pub mod object {
     pub const CLOUD_PRIVATE_KEY: &str = "cloud-private-key";
     /// Key in that Secret.
     pub const CLOUD_PRIVATE_KEY_FILE: &str = "private-key.pem";
+    /// ConfigMap: how far each instance is. Written by the operator.
+    pub const INSTANCES_STATUS: &str = "windows-instances-status";
+    /// Secret with the host key that each instance had the first time. Written by the operator.
+    pub const HOST_KEYS: &str = "evenkeel-host-keys";
     /// ConfigMap with the trust bundle.
     pub const TRUSTED_CA: &str = "trusted-ca";
     /// Key in that ConfigMap.
     pub const TRUSTED_CA_FILE: &str = "ca-bundle.crt";
     /// The only object of kind `WindowsPool`.
     pub const WINDOWS_POOL: &str = "windows";
+    /// Secret with the Ignition config of workers, where no pool of that name has one.
+    pub const WORKER_IGNITION: &str = "worker-ignition";
+    /// Key in that Secret.
+    pub const WORKER_IGNITION_FILE: &str = "worker.ign";
     /// Namespace of the Leases of extensions and agents.
     pub const EXTENSIONS_NAMESPACE: &str = "node-extensions";
     /// The admission policies that keep an agent to its own node, and their bindings.
@@ -156,12 +171,17 @@ pub mod pool {
     pub const RENDERED_PREFIX: &str = "rendered-";
 }
 
-/// OpenShift's own machine-config operator, beside which ours stays idle.
+/// OpenShift's own operators, beside which that half of ours stays idle.
 pub mod openshift {
-    /// Its namespace.
+    /// The namespace of its machine-config operator.
     pub const NAMESPACE: &str = "openshift-machine-config-operator";
-    /// The Leases of its leaders.
+    /// The Leases of that one's leaders.
     pub const LEASES: [&str; 2] = ["machine-config", "machine-config-controller"];
+    /// The namespace of its operator for Windows nodes.
+    pub const WINDOWS_NAMESPACE: &str = "openshift-windows-machine-config-operator";
+    /// The Lease of that one's leader. Older releases have a ConfigMap of this name instead, which goes
+    /// when the leader's pod goes.
+    pub const WINDOWS_LEASE: &str = "windows-machine-config-operator-lock";
 }
 
 /// API groups.
@@ -170,8 +190,26 @@ pub mod group {
     pub const EVENKEEL: &str = "evenkeel.dev";
     /// `MachineConfig` and `MachineConfigPool`.
     pub const MACHINE_CONFIGURATION: &str = "machineconfiguration.openshift.io";
+    /// What OLM reads of an operator.
+    pub const OPERATORS: &str = "operators.coreos.com";
     /// Machines and `MachineSets`.
     pub const MACHINE: &str = "machine.openshift.io";
+    /// What holds for a whole cluster: its Proxy.
+    pub const CONFIG: &str = "config.openshift.io";
+}
+
+/// The egress proxy.
+pub mod proxy {
+    /// The variable with the proxy for http.
+    pub const HTTP: &str = "HTTP_PROXY";
+    /// The variable with the proxy for https.
+    pub const HTTPS: &str = "HTTPS_PROXY";
+    /// The variable with those who are reached without it.
+    pub const NO: &str = "NO_PROXY";
+    /// All of them.
+    pub const ALL: [&str; 3] = [HTTP, HTTPS, NO];
+    /// The only object of kind `Proxy` that counts.
+    pub const OBJECT: &str = "cluster";
 }
 
 /// Who an agent is.
@@ -180,6 +218,16 @@ pub mod identity {
     pub const AGENT_USER_PREFIX: &str = "evenkeel:agent:";
     /// The group of all agents.
     pub const AGENT_GROUP: &str = "evenkeel:agents";
+}
+
+/// Who signs certificates. Kubernetes' own.
+pub mod certificate {
+    /// Logins of whomever.
+    pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+    /// Logins of kubelets.
+    pub const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+    /// Kubelets as servers.
+    pub const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 }
 
 /// Places on a Linux node.
@@ -208,6 +256,20 @@ pub mod windows {
     pub const CONTAINERD_SERVICE: &str = "containerd";
     /// Where it serves, unless a command names another pipe.
     pub const CONTAINERD_PIPE: &str = r"\\.\pipe\containerd-containerd";
+    /// The agent's program.
+    pub const AGENT: &str = r"C:\k\evenkeel-agent.exe";
+    /// Where the agent of another version is put while this one is still in its place.
+    pub const UPGRADE: &str = r"C:\k\upgrade\";
+    /// That agent.
+    pub const NEW_AGENT: &str = r"C:\k\upgrade\evenkeel-agent.exe";
+    /// The kubelet's configuration, made from that of Linux workers.
+    pub const KUBELET_CONFIG: &str = r"C:\k\kubelet.conf";
+    /// The login with which a kubelet asks for its own.
+    pub const BOOTSTRAP_KUBECONFIG: &str = r"C:\k\bootstrap-kubeconfig";
+    /// Whose certificates the kubelet's own server takes.
+    pub const CLIENT_CA: &str = r"C:\k\kubelet-ca.crt";
+    /// The login with which the agent on a new instance asks for its own.
+    pub const LOGIN: &str = r"C:\k\login";
     /// The agent's service.
     pub const AGENT_SERVICE: &str = "evenkeel-agent";
     /// Tag of what is ours: a service's description, a certificate's friendly name.

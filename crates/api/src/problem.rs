@@ -295,13 +295,18 @@ impl Findings {
         self.problems.len()
     }
 
+    /// Everything that is wrong, where there is no value for that reason.
+    pub(crate) fn refused(mut self) -> Problems {
+        self.problems.sort_by_key(|problem| problem.place.line);
+        Problems(self.problems)
+    }
+
     /// The value, if nothing is wrong.
-    pub(crate) fn finish<T>(mut self, value: T) -> Result<(T, Vec<Warning>), Problems> {
+    pub(crate) fn finish<T>(self, value: T) -> Result<(T, Vec<Warning>), Problems> {
         if self.problems.is_empty() {
             Ok((value, self.warnings))
         } else {
-            self.problems.sort_by_key(|problem| problem.place.line);
-            Err(Problems(self.problems))
+            Err(self.refused())
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) use keys::{RULE, SPEC};
 pub(crate) use read::read_rule;
 pub use read::{extensions_from_json, rule_from_json};
-pub use report::{ProbeReport, Report};
+pub use report::{CertificateReport, ProbeReport, Report};
 pub use status::{NodeCounts, RuleStatus, Worst, condition};
 
 pub use crate::selector::{Operator, Requirement, Selector};
@@ -118,6 +118,19 @@ pub enum Source {
         /// How many failures in a row count.
         failure_threshold: u32,
     },
+}
+
+impl Source {
+    /// The key that it has in a rule.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Lease { .. } => "lease",
+            Self::Status { .. } => "status",
+            Self::Pods { .. } => "pods",
+            Self::Condition { .. } => "condition",
+            Self::Probe { .. } => "probe",
+        }
+    }
 }
 
 /// What a probe asks.

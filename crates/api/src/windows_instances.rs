@@ -61,6 +61,13 @@ pub(crate) fn read_entries<'a>(
                 continue;
             }
         };
+        if matches!(address, Address::Ip(IpAddr::V6(_))) {
+            findings.warning(
+                &here,
+                "Kubernetes takes no colon in a key, so no ConfigMap can have this entry: list a DNS name that \
+                 leads to the address",
+            );
+        }
         if !seen.insert(address.clone()) {
             findings.problem(
                 &here,
@@ -152,6 +159,16 @@ mod tests {
                 ("win-1.example.com".to_owned(), r"EXAMPLE\core"),
             ]
         );
+    }
+
+    #[test]
+    fn an_address_that_no_config_map_can_have_is_told_with_the_cure() {
+        let data = [("2001:db8::1".to_owned(), "username=core".to_owned())];
+        let (_, warnings) = from_data("instances.yaml", &data.into()).unwrap();
+        let said = warnings.first().map(ToString::to_string);
+        let said = said.unwrap_or_default();
+        assert!(said.contains("2001:db8::1"), "{said}");
+        assert!(said.contains("list a DNS name"), "{said}");
     }
 
     #[test]

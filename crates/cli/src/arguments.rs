@@ -41,6 +41,10 @@ pub(crate) enum Command {
     Readiness(ReadinessArguments),
     /// Looks on at the roll-out of a pool, pauses it, or lets it go on.
     Rollout(RolloutArguments),
+    /// Pauses upgrades of Windows nodes, or lets them go on; `evenkeel status` shows how far they are.
+    Upgrade(UpgradeArguments),
+    /// Cares for Windows instances; `evenkeel status instances` shows them.
+    Instances(InstancesArguments),
     /// Collects objects, Events, logs and the journal into one file, without secrets.
     ///
     /// Exit codes: 0 all of it is there, 2 some is missing (the file says what), 1 it failed.
@@ -79,10 +83,45 @@ pub(crate) struct ClusterArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
+    /// Shows Windows instances instead of pools and nodes, each with how far it is.
+    #[arg(value_enum)]
+    pub(crate) of: Option<StatusOf>,
+    /// The namespace that Evenkeel is installed in, where instances are listed.
+    #[arg(long, short = 'n', value_name = "NAME", default_value = "evenkeel")]
+    pub(crate) namespace: String,
     #[command(flatten)]
     pub(crate) cluster: ClusterArguments,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum StatusOf {
+    /// Windows instances.
+    Instances,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InstancesArguments {
+    #[command(subcommand)]
+    pub(crate) command: InstancesCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum InstancesCommand {
+    /// Trusts whichever host key an instance shows next: for a machine that was made anew.
+    ///
+    /// The operator pins the host key that an instance shows the first time, and refuses another one later.
+    Trust {
+        /// The instance, as it is listed.
+        #[arg(value_name = "ADDRESS")]
+        address: String,
+        /// The namespace that Evenkeel is installed in.
+        #[arg(long, short = 'n', value_name = "NAME", default_value = "evenkeel")]
+        namespace: String,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -92,6 +131,9 @@ pub(crate) struct ExplainArguments {
     /// How long to look for what is not renewed any more; 0s looks once.
     #[arg(long, value_name = "DURATION", value_parser = evenkeel_api::duration::parse)]
     pub(crate) wait: Option<std::time::Duration>,
+    /// The namespace that Evenkeel is installed in, where a Windows node's services are.
+    #[arg(long, short = 'n', value_name = "NAME", default_value = "evenkeel")]
+    pub(crate) namespace: String,
     #[command(flatten)]
     pub(crate) cluster: ClusterArguments,
     #[command(flatten)]
@@ -157,6 +199,26 @@ pub(crate) enum RolloutCommand {
     Resume {
         /// The pool.
         pool: String,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeArguments {
+    #[command(subcommand)]
+    pub(crate) command: UpgradeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UpgradeCommand {
+    /// Lets no other Windows node begin; those on their way arrive.
+    Pause {
+        #[command(flatten)]
+        cluster: ClusterArguments,
+    },
+    /// Lets them go on.
+    Resume {
         #[command(flatten)]
         cluster: ClusterArguments,
     },
@@ -292,8 +354,11 @@ pub(crate) struct RenderArguments {
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
     /// The files, folders, or `-` for standard input.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "payload", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
+    /// Also a payload of Windows instances: whether every file in the folder is the one that was sealed.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) payload: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -13,6 +13,7 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::Value;
 
 use crate::arguments::ClusterArguments;
+use crate::output;
 
 /// How many objects are asked for at once.
 const PAGE: u32 = 500;
@@ -81,6 +82,12 @@ async fn config(arguments: &ClusterArguments) -> Result<Config> {
             "do not know which cluster: give --kubeconfig FILE, or set the variable KUBECONFIG",
         )?
     };
+    // There may be a password in it, and it would be in the error of a client that cannot use it.
+    if config.proxy_url.take().is_some() {
+        output::warn([
+            "HTTPS_PROXY, or proxy-url in the kubeconfig, names a proxy: the cluster is asked without it",
+        ]);
+    }
     config.connect_timeout = Some(std::time::Duration::from_secs(10));
     config.read_timeout = Some(std::time::Duration::from_mins(1));
     Ok(config)
@@ -111,7 +118,7 @@ impl Cluster {
         let server = &self.server;
         match &error {
             kube::Error::Api(status) if status.code == 403 => anyhow!(
-                "you may not {what}: ask your administrator for the ClusterRole evenkeel-viewer (evenkeel-editor to pause pools, evenkeel-support for a bundle)\n  because: {}",
+                "you may not {what}: ask your administrator for the ClusterRole evenkeel-viewer (evenkeel-editor to pause pools, evenkeel-instances for Windows instances, evenkeel-support for a bundle)\n  because: {}",
                 status.message
             ),
             kube::Error::Api(status) if status.code == 401 => {

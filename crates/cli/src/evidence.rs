@@ -12,6 +12,7 @@ use kube::discovery::pinned_kind;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, core_kind};
+use crate::rules::Rule;
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -38,6 +39,18 @@ fn whole(object: &DynamicObject) -> Value {
 
 /// The rules of a cluster that can be followed, and what is wrong with the others.
 pub(crate) async fn rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<String>)> {
+    let (mut rules, mut problems) = (Vec::new(), Vec::new());
+    for Rule { name, wish, .. } in all_rules(cluster).await? {
+        match wish {
+            Ok(rule) => rules.push(rule),
+            Err(wrong) => problems.push(format!("rule {name} is not followed: {wrong}")),
+        }
+    }
+    Ok((rules, problems))
+}
+
+/// All rules of a cluster.
+pub(crate) async fn all_rules(cluster: &Cluster) -> Result<Vec<Rule>> {
     let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
     let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
     let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &kind);
@@ -47,19 +60,23 @@ pub(crate) async fn rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<
         Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
         Err(error) => return Err(cluster.explain("list nodereadinessrules", error)),
     };
-    let (mut rules, mut problems) = (Vec::new(), Vec::new());
-    for object in objects {
-        let name = object.metadata.name.clone().unwrap_or_default();
+    let read = |mut object: DynamicObject| {
+        let name = object.metadata.name.unwrap_or_default();
         let document = json!({
             "apiVersion": format!("{}/{VERSION}", group::EVENKEEL), "kind": KIND,
             "metadata": { "name": name }, "spec": object.data["spec"],
         });
-        match rule_from_json(&document.to_string()) {
-            Ok((rule, _)) => rules.push(rule),
-            Err(wrong) => problems.push(format!("rule {name} is not followed: {wrong}")),
+        let rule = rule_from_json(&document.to_string());
+        Rule {
+            name,
+            generation: object.metadata.generation.unwrap_or_default(),
+            wish: rule
+                .map(|(rule, _)| rule)
+                .map_err(|wrong| wrong.to_string()),
+            status: serde_json::from_value(object.data["status"].take()).unwrap_or_default(),
         }
-    }
-    Ok((rules, problems))
+    };
+    Ok(objects.into_iter().map(read).collect())
 }
 
 /// All Nodes of a cluster.

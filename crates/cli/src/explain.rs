@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::Ending;
 use crate::arguments::{ExplainArguments, Format};
 use crate::cluster::{self, narrow};
+use crate::egress::Egress;
 use crate::evidence::{self, Evidence};
 use crate::output::{self, Paint};
 use crate::status::{lines, table};
@@ -21,6 +22,7 @@ struct Explanation {
     owners: Vec<String>,
     has_leave: bool,
     view: NodeView,
+    egress: Option<Egress>,
 }
 
 pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
@@ -50,8 +52,10 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
         if let Some(view) = &mut view {
             view.extensions.iter_mut().for_each(real);
         }
+        let node = narrow(object);
         Ok(Explanation {
-            node: narrow(object),
+            egress: Egress::of(&cluster, &arguments.namespace, &node).await?,
+            node,
             is_tainted,
             owners,
             has_leave,
@@ -151,6 +155,9 @@ impl Explanation {
                 configuration(desired)
             );
         }
+        for line in self.egress.iter().flat_map(Egress::lines) {
+            let _ = writeln!(text, "  {line}");
+        }
         if !self.view.extensions.is_empty() {
             let mut rows = table(
                 &["EXTENSION", "RULE", "SOURCE", "SAYS", "HEARD", "BLOCKS"],
@@ -194,6 +201,7 @@ impl Explanation {
             "reason": self.node.reason,
             "currentConfig": self.node.current_config,
             "desiredConfig": self.node.desired_config,
+            "egress": self.egress.as_ref().map(Egress::document),
             "extensions": self.view.extensions,
             "problem": self.view.problem,
             "next": self.next(),

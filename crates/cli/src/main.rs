@@ -9,17 +9,22 @@ mod bundle;
 mod check;
 mod cluster;
 mod demo;
+mod egress;
 mod evidence;
 mod explain;
 mod input;
+mod instances;
 mod machine;
 mod output;
+mod payload;
 mod plan;
 mod pool_plan;
 mod readiness;
 mod render;
 mod rollout;
+mod rules;
 mod status;
+mod upgrade;
 mod verify;
 mod watch;
 
@@ -29,7 +34,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, StatusOf};
 
 /// How a command ended well.
 enum Ending {
@@ -97,10 +102,15 @@ fn dispatch(command: Command) -> Result<Ending> {
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Render(arguments) => render::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
-        Command::Status(arguments) => status::run(&arguments),
+        Command::Status(arguments) => match arguments.of {
+            Some(StatusOf::Instances) => instances::status(&arguments),
+            None => status::run(&arguments),
+        },
+        Command::Instances(arguments) => instances::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Readiness(arguments) => readiness::run(&arguments),
         Command::Rollout(arguments) => rollout::run(&arguments),
+        Command::Upgrade(arguments) => upgrade::run(&arguments),
         Command::SupportBundle(arguments) => bundle::run(&arguments),
         Command::Demo => demo::run(),
         Command::Completions { shell } => {

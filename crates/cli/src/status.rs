@@ -1,4 +1,5 @@
-//! `evenkeel status`: every pool with its progress, every node with what it waits for.
+//! `evenkeel status`: every pool with its progress, every node with what it waits for, and every readiness
+//! rule.
 
 use std::fmt::Write;
 
@@ -15,23 +16,43 @@ use crate::Ending;
 use crate::arguments::{Format, StatusArguments};
 use crate::cluster::{self, Fleet};
 use crate::output::{self, Paint};
+use crate::rules::Rules;
+use crate::upgrade::WindowsNodes;
 
 /// How long a bar of progress is.
 const BAR: usize = 20;
 
 pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
-    let fleet = cluster::with(&arguments.cluster, async |cluster| cluster.fleet().await)?;
+    let (fleet, rules, windows) = cluster::with(&arguments.cluster, async |cluster| {
+        let (fleet, rules) = (cluster.fleet().await?, Rules::of(&cluster).await?);
+        Ok((fleet, rules, WindowsNodes::of(&cluster).await?))
+    })?;
     let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
     let views = fleet::view(&fleet.pools, &assignment);
     let text = match arguments.output.format {
-        Format::Text => text(&fleet, &views, &assignment, Paint::for_stdout()),
-        format => output::document(&document(&fleet, &views, &assignment), format)?,
+        Format::Text => {
+            let paint = Paint::for_stdout();
+            let shown = windows
+                .as_ref()
+                .map(|it| it.text(&assignment.windows, paint));
+            text(&fleet, &views, &assignment, paint)
+                + &shown.unwrap_or_default()
+                + &rules.text(paint)
+        }
+        format => {
+            let mut document = document(&fleet, &views, &assignment);
+            document["readiness"] = rules.document();
+            document["windows"] =
+                json!(windows.as_ref().map(|it| it.document(&assignment.windows)));
+            output::document(&document, format)?
+        }
     };
     output::print(text.as_bytes())?;
     let is_well = views.iter().zip(&fleet.statuses).all(|(view, status)| {
         view.nodes.iter().all(|node| node.state == State::Done) && problems(view, status).is_empty()
     });
-    Ok(if is_well {
+    let windows = windows.is_none_or(|it| it.are_well(&assignment.windows));
+    Ok(if is_well && windows && rules.are_well() {
         Ending::Well
     } else {
         Ending::Differs

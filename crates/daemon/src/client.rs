@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Method, Request, Response};
 use kube::client::{Body, ClientBuilder};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service};
 
@@ -24,23 +24,37 @@ const SILENCE: Duration = Duration::from_mins(5);
 
 /// How to reach the cluster: `file`, else the pod's service account, else the variable KUBECONFIG.
 pub async fn kubeconfig(file: Option<&Path>) -> Result<Config> {
-    let options = KubeConfigOptions::default();
     if let Some(path) = file {
         let failed = |source| Error::Kubeconfig {
             path: path.to_owned(),
             source,
         };
         let loaded = Kubeconfig::read_from(path).map_err(failed)?;
-        return Config::from_custom_kubeconfig(loaded, &options)
-            .await
-            .map_err(failed);
+        return direct(loaded).await.map_err(failed);
     }
-    match Config::incluster() {
-        Ok(config) => Ok(config),
-        Err(_) => Config::from_kubeconfig(&options)
-            .await
-            .map_err(Error::NoCluster),
+    if let Ok(config) = Config::incluster() {
+        return Ok(config);
     }
+    let loaded = Kubeconfig::read().map_err(Error::NoCluster)?;
+    direct(loaded).await.map_err(Error::NoCluster)
+}
+
+/// The way that a kubeconfig describes, and no other. The proxy in a machine's environment is for the world outside:
+/// the client would take it for the API server, too, whatever `NO_PROXY` says.
+pub async fn direct(mut kubeconfig: Kubeconfig) -> std::result::Result<Config, KubeconfigError> {
+    /// Keeps the environment from being asked; nobody goes there.
+    const NOBODY: &str = "nobody.invalid";
+    let clusters = kubeconfig.clusters.iter_mut();
+    for cluster in clusters.filter_map(|it| it.cluster.as_mut()) {
+        let is_absent = |it: &String| it.trim().is_empty();
+        if cluster.proxy_url.as_ref().is_none_or(is_absent) {
+            cluster.proxy_url = Some(format!("http://{NOBODY}"));
+        }
+    }
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    config.proxy_url.take_if(|it| it.host() == Some(NOBODY));
+    Ok(config)
 }
 
 /// A client for `config` that counts in `metrics`. A program whose login changes makes another one.

@@ -34,7 +34,7 @@ mod server;
 mod stop;
 
 pub use arguments::{Arguments, Listen, LogFormat};
-pub use client::{connect, kubeconfig};
+pub use client::{connect, direct, kubeconfig};
 pub use daemon::{Daemon, Program};
 pub use error::{Error, Result};
 pub use events::{Event, Events, EventsOptions, Severity};

@@ -16,7 +16,7 @@ pub fn ask(check: &Check, timeout: Duration) -> Result<(), String> {
         Check::TcpSocket { port } => connect(*port, timeout).map(|_| ()),
         Check::HttpGet { port, path } => http(*port, path, timeout),
         Check::Grpc { port, service } => grpc(*port, service, timeout),
-        Check::UnixSocket { path } => socket(path),
+        Check::UnixSocket { path } => socket(path, timeout),
         Check::Service { name } => Err(format!("service {name} is not asked here")),
     }
 }
@@ -33,16 +33,31 @@ fn connect(port: u16, timeout: Duration) -> Result<TcpStream, String> {
     Ok(stream)
 }
 
-#[cfg(unix)]
-fn socket(path: &str) -> Result<(), String> {
-    let connected = std::os::unix::net::UnixStream::connect(path);
-    connected
-        .map(|_| ())
-        .map_err(|error| format!("{path} takes no connection: {error}"))
+#[cfg(target_os = "linux")]
+fn socket(path: &str, timeout: Duration) -> Result<(), String> {
+    use rustix::io::Errno;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+    let refused = |error: Errno| format!("{path} takes no connection: {error}");
+    let address = SocketAddrUnix::new(path).map_err(refused)?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(refused)?;
+    let end = Instant::now() + timeout;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(()),
+            // As many wait as it lets wait: whoever does not take them does not serve.
+            Err(Errno::AGAIN | Errno::INTR) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => return Err(refused(error)),
+        }
+    }
 }
 
-#[cfg(not(unix))]
-fn socket(path: &str) -> Result<(), String> {
+#[cfg(not(target_os = "linux"))]
+fn socket(path: &str, _: Duration) -> Result<(), String> {
     // A named pipe or a socket file: it can be opened as long as somebody serves it.
     let opened = std::fs::OpenOptions::new()
         .read(true)
@@ -219,6 +234,28 @@ mod tests {
             }
         });
         port
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_socket_is_well_while_somebody_takes_connections_and_nobody_waits_for_one_that_hangs() {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plugin.sock");
+        let check = Check::UnixSocket {
+            path: path.display().to_string(),
+        };
+        assert!(ask(&check, SOON).is_err(), "there is none");
+        let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert!(ask(&check, SOON).is_err(), "nobody listens");
+        rustix::net::listen(&listener, 0).unwrap();
+        assert_eq!(ask(&check, SOON), Ok(()));
+        // It takes nobody in: who comes after those that may wait is not answered, and comes back.
+        let begun = Instant::now();
+        let hangs = (0..4).map(|_| ask(&check, Duration::from_millis(100)));
+        assert!(hangs.filter(Result::is_err).count() >= 1);
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     }
 
     #[test]

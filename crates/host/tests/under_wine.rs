@@ -25,7 +25,7 @@ fn a_windows_machine_keeps_its_promises() -> Result<()> {
     let tests = |part: &str| format!(r"C:\k\tests.exe --test-threads=1 --nocapture {part}::");
     let parts = ["engine", "files", "noticing", "services", "trust"];
     let parts = parts.map(|part| (part, tests(part)));
-    let units = ("units", r"C:\k\units.exe windows::".to_owned());
+    let units = ("units", r"C:\k\units.exe --nocapture windows::".to_owned());
     for (part, command) in parts.into_iter().chain([units]) {
         let log = format!(r"C:\k\{part}.log");
         let line = format!(r"set EVENKEEL_TEST_ADDRESS={address}&& {command} > {log} 2>&1");

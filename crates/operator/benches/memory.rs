@@ -8,9 +8,6 @@ use evenkeel_testbed::{Doing, Error, Result};
 #[path = "../tests/operator/replay.rs"]
 mod replay;
 
-/// How large the status of a readiness rule may be.
-const LIMIT_STATUS: usize = 2048;
-
 fn main() -> ExitCode {
     Table::verdict(bench())
 }
@@ -22,7 +19,6 @@ fn bench() -> Result<Table> {
     let runtime = runtime.doing(|| "cannot make a runtime")?;
     let limit = mebibytes(replay::LIMIT_KIB);
     let mut table = Table::default();
-    let mut status = 0;
     for (has_rule, what) in [(false, "Nodes"), (true, "Nodes and four Leases each")] {
         let needed = runtime.block_on(replay::measure(has_rule))?;
         let (nodes, size) = (replay::NODES, needed.size);
@@ -32,15 +28,7 @@ fn bench() -> Result<Table> {
         let name = |which| format!("{nodes} {what}: {which}");
         table.row(&name("VmRSS"), mebibytes(needed.now_kib), limit, "MiB");
         table.row(&name("at most"), mebibytes(needed.most_kib), limit, "MiB");
-        status = needed.status;
     }
-    let [status, limit] = [status, LIMIT_STATUS].map(|it| u32::try_from(it).unwrap_or(u32::MAX));
-    table.row(
-        "the largest status of a readiness rule",
-        f64::from(status),
-        f64::from(limit),
-        "bytes",
-    );
     Ok(table)
 }
 

@@ -1,94 +1,105 @@
-//! Whether OpenShift's own machine-config operator is alive on this cluster: then pools and Linux nodes
-//! are its own, and ours stays idle.
-//!
-//! It is alive while one of its leaders renews its Lease. Two looks tell, by our own clock; before the
-//! second one, a Lease counts by the time that is written on it.
+//! Whether OpenShift's own operators are alive on this cluster: beside its machine-config operator pools and
+//! Linux nodes are that one's, beside its operator for Windows the Windows nodes are. That half of ours
+//! stays idle. `evenkeel_plan::beside` tells who is alive; here is who looks.
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::openshift;
 use evenkeel_daemon::Stop;
+use evenkeel_plan::beside::{Leases, Sight};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How long a Lease lasts that does not say.
-const LASTS: Duration = Duration::from_secs(137);
 
-/// What is known of the other operator. Clones are the same.
+/// What is known of the other operators. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Beside {
     state: watch::Sender<State>,
-    seen: Rc<RefCell<Vec<(String, Seen)>>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Nobody has looked yet.
-    Unknown,
-    Alone,
-    Idle,
+/// Who is alive; nobody knows before somebody has looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct State {
+    machine_configs: Option<bool>,
+    windows: Option<bool>,
 }
 
-/// A Lease, as it was when it last changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
-    renewed: Option<Timestamp>,
-    /// When we saw it change; not when it was there at our first look.
-    changed: Option<Instant>,
+/// One of OpenShift's operators.
+#[derive(Debug, Clone, Copy)]
+enum Other {
+    MachineConfigs,
+    Windows,
+}
+
+impl Other {
+    fn name(self) -> &'static str {
+        match self {
+            Self::MachineConfigs => "OpenShift's machine-config operator",
+            Self::Windows => "OpenShift's operator for Windows nodes",
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::MachineConfigs => "pools and Linux nodes",
+            Self::Windows => "Windows nodes",
+        }
+    }
+
+    fn in_state(self, state: &mut State) -> &mut Option<bool> {
+        match self {
+            Self::MachineConfigs => &mut state.machine_configs,
+            Self::Windows => &mut state.windows,
+        }
+    }
 }
 
 impl Beside {
     pub(crate) fn new() -> Self {
         Self {
-            state: watch::Sender::new(State::Unknown),
-            seen: Rc::default(),
+            state: watch::Sender::new(State::default()),
         }
     }
 
-    /// Whether somebody has looked.
+    /// Whether somebody has looked for the machine-config operator.
     pub(crate) fn is_known(&self) -> bool {
-        *self.state.borrow() != State::Unknown
+        self.state.borrow().machine_configs.is_some()
+    }
+
+    /// Whether somebody has looked for the operator for Windows nodes.
+    pub(crate) fn is_known_for_windows(&self) -> bool {
+        self.state.borrow().windows.is_some()
     }
 
     /// Whether we leave pools and Linux nodes alone.
     pub(crate) fn is_idle(&self) -> bool {
-        *self.state.borrow() != State::Alone
+        self.state.borrow().machine_configs != Some(false)
     }
 
-    /// Tells when that has changed.
+    /// Whether we leave Windows nodes alone.
+    pub(crate) fn is_idle_for_windows(&self) -> bool {
+        self.state.borrow().windows != Some(false)
+    }
+
+    /// Tells when any of that has changed.
     pub(crate) fn changes(&self) -> watch::Receiver<impl Sized + use<>> {
         self.state.subscribe()
     }
 
     /// Looks now and then, until the program is asked to stop.
     pub(crate) async fn keep(&self, client: Client, stop: &Stop) {
-        let leases: Api<Lease> = Api::namespaced(client, openshift::NAMESPACE);
+        let mut look = Look::new(client);
         loop {
-            match self.is_alive(&leases).await {
-                Ok(is_alive) => {
-                    let state = if is_alive { State::Idle } else { State::Alone };
-                    let before = self.state.send_replace(state);
-                    if is_alive && before != State::Idle {
-                        tracing::warn!(
-                            "OpenShift's machine-config operator is alive: pools and Linux nodes are left to it"
-                        );
-                    } else if !is_alive && before == State::Idle {
-                        tracing::info!(
-                            "OpenShift's machine-config operator is not alive any more: pools are ours"
-                        );
-                    }
-                }
-                // What was known stays: if the API server is away, nothing can be done anyway.
-                Err(error) => {
-                    tracing::warn!("cannot look for another machine-config operator: {error}");
-                }
-            }
+            let found = look.machine_configs().await;
+            self.note(Other::MachineConfigs, found);
+            let found = look.windows().await;
+            self.note(Other::Windows, found);
             tokio::select! {
                 () = stop.stopped() => return,
                 () = tokio::time::sleep(PAUSE) => {}
@@ -96,53 +107,82 @@ impl Beside {
         }
     }
 
-    async fn is_alive(&self, leases: &Api<Lease>) -> kube::Result<bool> {
+    fn note(&self, other: Other, found: kube::Result<bool>) {
+        let (name, what) = (other.name(), other.what());
+        let is_alive = match found {
+            Ok(is_alive) => is_alive,
+            // What was known stays: if the API server is away, nothing can be done anyway.
+            Err(error) => {
+                tracing::warn!("cannot look for {name}: {error}");
+                return;
+            }
+        };
+        let mut before = None;
+        self.state.send_if_modified(|state| {
+            before = other.in_state(state).replace(is_alive);
+            before != Some(is_alive)
+        });
+        if is_alive && before != Some(true) {
+            tracing::warn!("{name} is alive: {what} are left to it");
+        } else if !is_alive && before == Some(true) {
+            tracing::info!("{name} is not alive any more: {what} are ours");
+        }
+    }
+}
+
+/// Looks for the other operators.
+struct Look {
+    client: Client,
+    began: Instant,
+    leases: Leases,
+}
+
+impl Look {
+    fn new(client: Client) -> Self {
+        Self {
+            client,
+            began: Instant::now(),
+            leases: Leases::default(),
+        }
+    }
+
+    async fn machine_configs(&mut self) -> kube::Result<bool> {
         let mut is_alive = false;
         for name in openshift::LEASES {
-            let Some(lease) = leases.get_opt(name).await? else {
-                continue;
-            };
-            let spec = lease.spec.unwrap_or_default();
-            let lasts = spec
-                .lease_duration_seconds
-                .and_then(|it| u64::try_from(it).ok());
-            let lasts = lasts.map_or(LASTS, Duration::from_secs);
-            let held = spec.holder_identity.is_some_and(|it| !it.is_empty());
-            let renewed = spec.renew_time.map(|it| it.0);
-            let seen = self.note(name, renewed);
-            is_alive |= held && seen.counts(lasts, Timestamp::now());
+            is_alive |= self.lease(openshift::NAMESPACE, name).await?;
         }
         Ok(is_alive)
     }
 
-    fn note(&self, name: &str, renewed: Option<Timestamp>) -> Seen {
-        let mut all = self.seen.borrow_mut();
-        let Some((_, seen)) = all.iter_mut().find(|(known, _)| known == name) else {
-            let changed = None;
-            let seen = Seen { renewed, changed };
-            all.push((name.to_owned(), seen.clone()));
-            return seen;
-        };
-        if seen.renewed != renewed {
-            let changed = Some(Instant::now());
-            *seen = Seen { renewed, changed };
+    async fn windows(&mut self) -> kube::Result<bool> {
+        let (namespace, name) = (openshift::WINDOWS_NAMESPACE, openshift::WINDOWS_LEASE);
+        if self.lease(namespace, name).await? {
+            return Ok(true);
         }
-        seen.clone()
+        // The lock of older releases lives as long as the pod that holds it, and is never renewed.
+        let locks: Api<PartialObjectMeta<ConfigMap>> =
+            Api::namespaced(self.client.clone(), namespace);
+        let lock = locks.get_metadata_opt(name).await?;
+        Ok(lock.is_some_and(|it| it.metadata.deletion_timestamp.is_none()))
     }
-}
 
-impl Seen {
-    /// Whether its holder is alive at `now`.
-    fn counts(&self, lasts: Duration, now: Timestamp) -> bool {
-        match (self.changed, self.renewed) {
-            (Some(changed), _) => changed.elapsed() < lasts,
-            (None, Some(renewed)) => {
-                // A clock that is ahead is no reason to do its work.
-                Duration::try_from(now.duration_since(renewed)).is_ok_and(|age| age < lasts)
-                    || renewed > now
-            }
-            (None, None) => false,
-        }
+    async fn lease(&mut self, namespace: &str, name: &str) -> kube::Result<bool> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
+        let Some(lease) = leases.get_opt(name).await? else {
+            return Ok(false);
+        };
+        let spec = lease.spec.unwrap_or_default();
+        let lasts = spec
+            .lease_duration_seconds
+            .and_then(|it| u64::try_from(it).ok());
+        let sight = Sight {
+            holder: spec.holder_identity.as_deref(),
+            renewed: spec.renew_time.map(|it| it.0),
+            lasts: lasts.map(Duration::from_secs),
+        };
+        let name = format!("{namespace}/{name}");
+        let at = self.began.elapsed();
+        Ok(self.leases.is_alive(&name, sight, Timestamp::now(), at))
     }
 }
 
@@ -151,33 +191,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_counts_while_it_is_renewed_by_whatever_clock() {
+    fn nothing_is_done_before_somebody_has_looked_and_each_half_is_idle_by_itself() {
         let beside = Beside::new();
-        assert!(
-            beside.is_idle(),
-            "nothing is done before somebody has looked"
-        );
-        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
-        let minute = Duration::from_mins(1);
-        let first = beside.note("a", at("2026-01-01T11:00:00Z"));
-        assert!(!first.counts(minute, now), "left behind an hour ago");
-        let renewed = beside.note("a", at("2026-01-01T11:00:10Z"));
-        assert!(
-            renewed.counts(minute, now),
-            "its clock is an hour late, and it lives"
-        );
-        assert!(!renewed.counts(Duration::ZERO, now), "and does so no more");
-        assert!(
-            beside
-                .note("b", at("2026-01-01T11:59:30Z"))
-                .counts(minute, now)
-        );
-        assert!(
-            beside
-                .note("c", at("2026-01-01T13:00:00Z"))
-                .counts(minute, now)
-        );
-        assert!(!beside.note("d", None).counts(minute, now));
+        assert!(beside.is_idle() && beside.is_idle_for_windows() && !beside.is_known());
+        beside.note(Other::MachineConfigs, Ok(false));
+        assert!(!beside.is_idle() && beside.is_idle_for_windows());
+        assert!(beside.is_known() && !beside.is_known_for_windows());
+        beside.note(Other::Windows, Ok(true));
+        assert!(beside.is_idle_for_windows() && beside.is_known_for_windows());
+        beside.note(Other::Windows, Ok(false));
+        assert!(!beside.is_idle_for_windows());
     }
 }

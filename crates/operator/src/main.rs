@@ -3,36 +3,53 @@
 //! Connects the cluster's objects to decisions of `evenkeel-plan` and carries them out through the
 //! API server. It decides nothing itself, and never touches the machine it runs on.
 
+mod around;
 mod beside;
+mod conditions;
 mod configs;
+mod configuring;
 mod controllers;
 mod drain_metrics;
+mod instances;
 mod nodes;
+mod operator_condition;
+mod payload;
 mod pods;
 mod pool_metrics;
 mod pools;
+mod proxy;
+mod proxy_metrics;
 mod readiness_metrics;
 mod rules;
+mod service_maps;
+mod signing_request;
+mod ssh;
 mod store;
+mod trusted_ca;
 mod uninstall;
+mod windows;
+mod windows_metrics;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use evenkeel_api::names::program;
+use evenkeel_api::version::Version;
 use evenkeel_daemon::{Daemon, LeaseName, Program, Result, Timing};
 use evenkeel_plan::drain::Settings;
+use evenkeel_plan::proxy::Variable;
 use evenkeel_plan::readiness::Limits;
+use evenkeel_plan::upgrade::gate::{self, Kubernetes};
 
-use crate::controllers::Options;
-use crate::drain_metrics::DrainMetrics;
-use crate::pool_metrics::PoolMetrics;
-use crate::readiness_metrics::ReadinessMetrics;
+use crate::controllers::instances::InstanceOptions;
+use crate::controllers::proxy::Given;
+use crate::controllers::{Numbers, Options};
 
 /// Decides which node may change when, and cares for instances.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(version = VERSION, arg_required_else_help = true)]
 struct Operator {
     #[command(subcommand)]
     command: Command,
@@ -47,13 +64,41 @@ enum Command {
     /// Renders the MachineConfigs of every pool, rolls the result out to its nodes, never
     /// more at once than the pool allows, and drains a node when its agent asks for it with the
     /// annotation machineconfiguration.openshift.io/desiredDrain. Keeps pods away from nodes whose
-    /// extensions are not all well, where a readiness rule asks for it.
-    Run(Run),
+    /// extensions are not all well, where a readiness rule asks for it. With a payload, keeps the services
+    /// ConfigMap of Windows nodes, and what each of them is told to run.
+    Run(Box<Run>),
     /// Takes everything of ours off the nodes, and ends; nodes and what runs on them stay
     ///
     /// Stops the operator and the agents first, then takes our taints, cordons and annotations off every
     /// Node, and our admission policies away. A person's cordon stays. May be run again at any time.
     Uninstall(uninstall::Options),
+    /// Makes the folder of files that Windows instances get
+    Payload(PayloadArguments),
+}
+
+#[derive(clap::Args)]
+struct PayloadArguments {
+    #[command(subcommand)]
+    command: PayloadCommand,
+}
+
+#[derive(Subcommand)]
+enum PayloadCommand {
+    /// Writes the manifest of a payload, with the checksum of every file in it
+    ///
+    /// The operator uses no payload that is not what was sealed. After any change in the folder, run this
+    /// again. `evenkeel check --payload DIR` says whether a payload is what was sealed.
+    Seal(Seal),
+}
+
+#[derive(clap::Args)]
+struct Seal {
+    /// The folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// The version that instances with this payload run, if not that of this program
+    #[arg(long, value_name = "VERSION")]
+    payload_version: Option<Version>,
 }
 
 #[derive(clap::Args)]
@@ -77,6 +122,22 @@ struct Run {
     /// Cares only for readiness rules with these labels
     #[arg(long, value_name = "SELECTOR")]
     rule_selector: Option<String>,
+    /// The sealed folder of files that Windows instances get; without it nothing is done for them
+    #[arg(long, value_name = "DIR")]
+    payload: Option<PathBuf>,
+    /// Reads and writes the WindowsPool of this name
+    #[arg(long, value_name = "NAME", default_value = windows::DEFAULT_POOL)]
+    windows_pool: String,
+    /// Tells OLM whether a newer version may be installed, in the operator condition of this name
+    #[arg(long, env = "OPERATOR_CONDITION_NAME", value_name = "NAME")]
+    operator_condition: Option<String>,
+    /// Upgrades Windows nodes on no cluster that is older than this Kubernetes
+    #[arg(long, value_name = "VERSION", default_value_t = gate::MINIMUM, value_parser = kubernetes)]
+    minimum_kubernetes: Kubernetes,
+    #[command(flatten)]
+    instances: InstanceArguments,
+    #[command(flatten)]
+    proxy: ProxyArguments,
     #[command(flatten)]
     limits: LimitArguments,
     /// How long a drain may take before the node's reason and an Event name what holds it
@@ -85,6 +146,76 @@ struct Run {
     /// What happens then: wait (and go on trying) or proceed (with pods still on the node)
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     drain_on_timeout: String,
+}
+
+fn kubernetes(text: &str) -> std::result::Result<Kubernetes, String> {
+    Kubernetes::read(text).ok_or_else(|| "write for example 1.33".to_owned())
+}
+
+/// How instances are cared for.
+#[derive(clap::Args)]
+struct InstanceArguments {
+    /// The user to log in as on Windows Machines
+    #[arg(long, value_name = "USER", default_value = "Administrator")]
+    machine_user: String,
+    /// Cares only for Windows Machines with these labels
+    #[arg(long, value_name = "SELECTOR")]
+    machine_selector: Option<String>,
+    /// How long an instance that left the list is looked for, before its Node is deleted all the same
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = evenkeel_api::duration::parse)]
+    leave_timeout: Duration,
+}
+
+/// The proxy of Windows nodes, where neither the variables `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` nor the cluster's Proxy
+/// name one. There may be passwords in it: give it in the environment.
+#[derive(clap::Args)]
+struct ProxyArguments {
+    /// The proxy of Windows nodes for http, if nobody else names one
+    #[arg(
+        long = "http-proxy",
+        env = "EVENKEEL_HTTP_PROXY",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    http: Option<String>,
+    /// The proxy of Windows nodes for https, if nobody else names one
+    #[arg(
+        long = "https-proxy",
+        env = "EVENKEEL_HTTPS_PROXY",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    https: Option<String>,
+    /// Whom Windows nodes reach without that proxy
+    #[arg(
+        long = "no-proxy",
+        env = "EVENKEEL_NO_PROXY",
+        hide_env_values = true,
+        value_name = "LIST"
+    )]
+    except: Option<String>,
+}
+
+impl ProxyArguments {
+    /// What is said of the proxy, by these and by the environment.
+    fn given(&self) -> Given {
+        let chart = [
+            (Variable::HttpProxy, &self.http),
+            (Variable::HttpsProxy, &self.https),
+            (Variable::NoProxy, &self.except),
+        ];
+        let chart = chart.into_iter();
+        let environment = Variable::ALL.into_iter().filter_map(|it| {
+            let value = std::env::var_os(it.name())?;
+            Some((it, value.to_string_lossy().into_owned()))
+        });
+        Given {
+            environment: environment.collect(),
+            chart: chart
+                .filter_map(|(name, value)| Some((name, value.clone()?)))
+                .collect(),
+        }
+    }
 }
 
 /// How careful readiness is when much is wrong at once.
@@ -101,9 +232,12 @@ struct LimitArguments {
     slow_eviction: Duration,
 }
 
+/// Release and commit, as nodes are told it.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-", env!("EVENKEEL_COMMIT"));
+
 const PROGRAM: Program = Program {
     name: program::OPERATOR,
-    version: env!("CARGO_PKG_VERSION"),
+    version: VERSION,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -112,6 +246,9 @@ async fn main() -> ExitCode {
     let ended = match &arguments.command {
         Command::Run(command) => run(&arguments.daemon, command).await,
         Command::Uninstall(options) => uninstall::run(PROGRAM, &arguments.daemon, options).await,
+        Command::Payload(arguments) => match &arguments.command {
+            PayloadCommand::Seal(arguments) => seal(arguments),
+        },
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -129,6 +266,7 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
         nodes: run.node_selector.clone(),
         pools: run.pool_selector.clone(),
         rules: run.rule_selector.clone(),
+        machines: run.instances.machine_selector.clone(),
         limits: Limits {
             silence_pause: run.limits.silence,
             eviction_pause: run.limits.eviction,
@@ -137,11 +275,18 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
         },
         namespace: run.namespace.clone(),
         drain: settings,
+        payload: run.payload.clone(),
+        windows_pool: run.windows_pool.clone(),
+        operator_condition: run.operator_condition.clone().filter(|it| !it.is_empty()),
+        minimum_kubernetes: Some(run.minimum_kubernetes),
+        instances: InstanceOptions {
+            machine_user: run.instances.machine_user.clone(),
+            leave_within: run.instances.leave_timeout,
+        },
+        proxy: run.proxy.given(),
     };
     let daemon = Daemon::start(PROGRAM, arguments).await?;
-    let drains = DrainMetrics::shown_in(daemon.metrics());
-    let pools = PoolMetrics::shown_in(daemon.metrics());
-    let readiness = ReadinessMetrics::shown_in(daemon.metrics());
+    let numbers = Numbers::shown_in(daemon.metrics());
     let lease = LeaseName {
         namespace: run.namespace.clone(),
         name: PROGRAM.name.to_owned(),
@@ -150,15 +295,30 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
     daemon
         .run(async |daemon| {
             let work = async || {
-                Box::pin(controllers::run(
-                    daemon, &drains, &pools, &readiness, &options,
-                ))
-                .await;
+                Box::pin(controllers::run(daemon, &numbers, &options)).await;
             };
             leadership.run_while_leading(work).await;
             Ok(())
         })
         .await
+}
+
+/// Seals a payload, and opens it as `run` would.
+fn seal(arguments: &Seal) -> Result<()> {
+    let version = match &arguments.payload_version {
+        Some(version) => version.clone(),
+        None => VERSION.parse().map_err(evenkeel_daemon::Error::work)?,
+    };
+    let folder = &arguments.folder;
+    payload::seal(folder, version).map_err(evenkeel_daemon::Error::work)?;
+    let payload = payload::Payload::open(folder).map_err(evenkeel_daemon::Error::work)?;
+    println!(
+        "{}: sealed as {}, {} files",
+        folder.display(),
+        payload.version(),
+        payload.count()
+    );
+    Ok(())
 }
 
 fn with_causes(error: &dyn std::error::Error) -> String {

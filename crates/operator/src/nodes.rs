@@ -39,6 +39,13 @@ struct Spec {
 struct Status {
     conditions: Vec<Condition>,
     node_info: NodeInfo,
+    addresses: Vec<Address>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct Address {
+    address: String,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -92,6 +99,10 @@ pub(crate) struct Seen {
     pub(crate) node: Node,
     pub(crate) uid: String,
     pub(crate) version: String,
+    /// Its addresses and names, as its kubelet says.
+    pub(crate) addresses: Box<[Box<str>]>,
+    /// The instance that it was made of, with the user who logs in there.
+    pub(crate) instance: Option<Box<str>>,
     /// What only readiness looks at.
     readiness: Readiness,
 }
@@ -126,7 +137,8 @@ impl From<NodeObject> for Seen {
                 .is_some_and(|it| !it.is_empty()),
             conditions: Vec::new(),
         };
-        let node = Node {
+        let instance = annotation(annotation::INSTANCE).map(Into::into);
+        let mut node = Node {
             ready: status.conditions.iter().any(is_ready),
             unschedulable: spec.unschedulable,
             ..Node::of(
@@ -138,6 +150,13 @@ impl From<NodeObject> for Seen {
                 metadata.annotations.unwrap_or_default(),
             )
         };
+        if let Some(windows) = &mut node.windows {
+            windows.addresses = status
+                .addresses
+                .iter()
+                .map(|it| it.address.clone())
+                .collect();
+        }
         readiness.conditions = status
             .conditions
             .into_iter()
@@ -151,6 +170,12 @@ impl From<NodeObject> for Seen {
             node,
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
+            addresses: status
+                .addresses
+                .into_iter()
+                .map(|it| it.address.into())
+                .collect(),
+            instance,
             readiness,
         }
     }
@@ -200,7 +225,7 @@ impl Kept for Seen {
     }
 
     fn is_as(&self, other: &Self) -> bool {
-        self.node == other.node
+        (&self.node, &self.instance) == (&other.node, &other.instance)
     }
 }
 

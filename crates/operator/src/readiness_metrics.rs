@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReadinessMetrics {
     nodes: Family<Phase, Gauge>,
+    extensions: Family<Word, Gauge>,
     zones: Family<Zone, Gauge>,
     disturbed: Family<ZoneName, Gauge>,
     writes: Family<What, Counter>,
@@ -24,6 +25,14 @@ pub(crate) struct ReadinessMetrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Phase {
     phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Word {
+    rule: String,
+    extension: String,
+    source: &'static str,
+    says: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -51,6 +60,11 @@ impl ReadinessMetrics {
                 "evenkeel_readiness_nodes",
                 "Nodes that a readiness rule is about, by phase: Booting, Ready, Broken, Evicting",
                 own.nodes.clone(),
+            );
+            registry.register(
+                "evenkeel_readiness_extensions",
+                "Nodes by rule, extension, source (lease, status, pods, condition, probe) and what that says: well, presumed, awaited, unknown, bad, silent",
+                own.extensions.clone(),
             );
             registry.register(
                 "evenkeel_readiness_zone_nodes",
@@ -124,6 +138,22 @@ impl ReadinessMetrics {
                 .set(is_disturbed);
         }
         self.blind.set(i64::from(readiness.is_blind()));
+    }
+
+    /// What is known of every extension.
+    pub(crate) fn show_extensions(&self, readiness: &Readiness) {
+        self.extensions.clear();
+        for ((rule, extension, source, says), count) in readiness.extensions() {
+            let (rule, extension) = (rule.to_owned(), extension.to_owned());
+            let labels = Word {
+                rule,
+                extension,
+                source,
+                says,
+            };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.extensions.get_or_create(&labels).set(count);
+        }
     }
 
     /// Something was written on a Node, or not.

@@ -147,6 +147,32 @@ impl<T: Kept> Store<T> {
         check: Check,
         stop: &Stop,
     ) {
+        let lacking = || {
+            tracing::warn!("{what} are not known to this cluster: install deploy/crds");
+        };
+        self.keep_telling(what, changes, check, stop, lacking).await;
+    }
+
+    /// The same for a kind that a cluster may well lack.
+    pub(crate) async fn keep_if_known<K: Into<T>>(
+        &self,
+        what: &str,
+        changes: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+        check: Check,
+        stop: &Stop,
+    ) {
+        let lacking = || tracing::info!("this cluster has no {what}");
+        self.keep_telling(what, changes, check, stop, lacking).await;
+    }
+
+    async fn keep_telling<K: Into<T>>(
+        &self,
+        what: &str,
+        changes: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+        check: Check,
+        stop: &Stop,
+        lacking: impl Fn(),
+    ) {
         check.not_ready("not listed yet");
         let changes = changes.default_backoff();
         let mut changes = std::pin::pin!(changes);
@@ -175,7 +201,7 @@ impl<T: Kept> Store<T> {
                 }
                 Some(Err(error)) if is_unknown_kind(&error) => {
                     if !self.is_listed() {
-                        tracing::warn!("{what} are not known to this cluster: install deploy/crds");
+                        lacking();
                         self.listed(&BTreeSet::new());
                         check.ready();
                     }

@@ -6,14 +6,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::label;
+use evenkeel_api::windows_pool::UpdatingNode;
 use evenkeel_plan::disruption::leave::{Allowance, MaxUnavailable, answer};
-use evenkeel_plan::node::Node;
+use evenkeel_plan::node::{Node, WindowsFacts};
 use evenkeel_plan::pool::{Assignment, Pool};
+use evenkeel_plan::upgrade::{Around, Backing};
+use evenkeel_plan::windows_pool::{self, Grant, WindowsPool};
 use evenkeel_plan::{render, rollout};
 use jiff::Timestamp;
 use serde_json::json;
 
 const NODES: usize = 5_000;
+const WINDOWS_NODES: usize = 1_000;
 const CONFIGS: usize = 200;
 const FILES: usize = 2_000;
 const ROUNDS: usize = 20;
@@ -21,6 +25,7 @@ const ROUNDS: usize = 20;
 fn main() -> ExitCode {
     let deciding = deciding();
     let rendering = rendering();
+    let upgrading = upgrading();
     let fast = [
         within(
             "deciding who goes next, 5,000 nodes in one pool",
@@ -31,6 +36,11 @@ fn main() -> ExitCode {
             "rendering 200 MachineConfigs with 2,000 files",
             rendering,
             Duration::from_millis(200),
+        ),
+        within(
+            "deciding who is upgraded next, 1,000 Windows nodes",
+            upgrading,
+            Duration::from_millis(5),
         ),
     ];
     if fast.iter().all(|fast| *fast) {
@@ -106,6 +116,54 @@ fn deciding() -> Duration {
         assert!(!rollout.writes.is_empty(), "nobody is told");
         black_box(rollout::status(&pools[0], &rollout, &[], None));
         black_box(answer(allowance, &all.members[0]));
+    })
+}
+
+/// All that one change of a Node makes the operator decide in the middle of an upgrade, where a tenth may be down.
+fn upgrading() -> Duration {
+    let grant = |number: usize| Grant {
+        version: format!("1.{number}.0-abc1234"),
+        hash: format!("{number:064x}"),
+    };
+    let (old, new) = (grant(1), grant(2));
+    let nodes: Vec<Node> = (0..WINDOWS_NODES)
+        .map(|number| {
+            let runs = if number % 2 == 0 { &old } else { &new };
+            Node {
+                name: format!("win-{:05}", number * 7919 % WINDOWS_NODES),
+                ready: true,
+                windows: Some(Box::new(WindowsFacts {
+                    version: Some(runs.version.clone()),
+                    current_services: Some(runs.hash.clone()),
+                    desired_version: Some(runs.version.clone()),
+                    desired_services: Some(runs.hash.clone()),
+                    ..WindowsFacts::default()
+                })),
+                ..Node::default()
+            }
+        })
+        .collect();
+    let granted: Vec<UpdatingNode> = nodes
+        .iter()
+        .step_by(20)
+        .map(|node| UpdatingNode {
+            node: node.name.clone(),
+            to: new.version.clone(),
+            phase: "Granted".to_owned(),
+            machine_set: None,
+        })
+        .collect();
+    let backing = nodes.iter().map(|it| (it.name.clone(), Backing::Listed));
+    let around = Around {
+        backing: backing.collect(),
+        ..Around::default()
+    };
+    let pool = WindowsPool::read(&json!({ "maxUnavailable": "10%" }));
+    let all: Vec<&Node> = nodes.iter().collect();
+    median(|| {
+        let round = windows_pool::plan(&pool, Some(&new), &granted, &all, &around);
+        assert_eq!(round.updating.len(), WINDOWS_NODES / 10, "not all begin");
+        black_box(windows_pool::status(&pool, Some(&new), &round, None));
     })
 }
 

@@ -175,8 +175,12 @@ fn answer(node: &Node, request: &str) -> Change {
 }
 
 fn is_our_reason(node: &Node) -> bool {
-    let reason = node.reason.as_deref();
-    reason.is_some_and(|reason| reason.starts_with(OVERDUE))
+    node.reason.as_deref().is_some_and(is_overdue)
+}
+
+/// Whether a node's reason is ours: its drain takes too long.
+pub(crate) fn is_overdue(reason: &str) -> bool {
+    reason.starts_with(OVERDUE)
 }
 
 /// One round over the pods of a node that is being drained.

@@ -3,35 +3,47 @@
 //! Everything here is a pure function of its arguments. There is no I/O, no runtime, no client, and
 //! time is an argument. Whoever carries a plan out has no choices left.
 
+pub mod beside;
+pub mod certificates;
 pub mod desired;
 pub mod diff;
 pub mod disruption;
 pub mod drain;
 pub mod entry;
 pub mod fleet;
+pub mod instances;
 pub mod journal;
 mod json_path;
 pub mod labels;
 pub mod linux_node;
 pub mod machine;
 pub mod node;
+pub mod operator_condition;
 pub mod os;
+pub mod payload;
 pub mod phase;
 pub mod place;
 pub mod pool;
 pub mod problem;
+pub mod proxy;
 pub mod readiness;
 pub mod record;
 pub mod render;
 pub mod resource;
 pub mod rollout;
 pub mod secret;
+pub mod service_maps;
 pub mod services;
+pub mod state;
 pub mod step;
 pub mod targets;
+pub mod trust;
+pub mod trusted_ca;
 pub mod uninstall;
 pub mod units;
+pub mod upgrade;
 pub mod variables;
 pub mod windows_node;
+pub mod windows_pool;
 
 pub use disruption::Disruption;

@@ -41,6 +41,27 @@ pub struct Node {
     pub state: Option<String>,
     /// What happens on drift, as written on it.
     pub drift: Option<String>,
+    /// What only a Windows node has; most nodes are none.
+    pub windows: Option<Box<WindowsFacts>>,
+}
+
+/// What is remembered of a Windows node beside the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WindowsFacts {
+    /// The version that it runs, as its agent says.
+    pub version: Option<String>,
+    /// The version that it was granted.
+    pub desired_version: Option<String>,
+    /// The hash of the services that it is to run.
+    pub desired_services: Option<String>,
+    /// The hash of the services that it runs.
+    pub current_services: Option<String>,
+    /// Payload files that its agent could not restore, as written on it.
+    pub missing_files: Option<String>,
+    /// Whose files were brought to its machine in the middle of an upgrade, as written on it.
+    pub supplied: Option<String>,
+    /// Its addresses and host names; for the caller to fill in.
+    pub addresses: Vec<String>,
 }
 
 /// What an agent asks for.
@@ -129,10 +150,21 @@ impl Node {
         labels: &BTreeMap<String, String>,
         mut annotations: BTreeMap<String, String>,
     ) -> Self {
+        let os = labels.get(label::OS).cloned();
+        let windows = (os.as_deref() == Some("windows")).then(|| WindowsFacts {
+            version: annotations.remove(annotation::WINDOWS_VERSION),
+            desired_version: annotations.remove(annotation::WINDOWS_DESIRED_VERSION),
+            desired_services: annotations.remove(annotation::DESIRED_SERVICES),
+            current_services: annotations.remove(annotation::CURRENT_SERVICES),
+            missing_files: annotations.remove(annotation::MISSING_FILES),
+            supplied: annotations.remove(annotation::SUPPLIED),
+            addresses: Vec::new(),
+        });
         Self {
             name,
             created,
-            os: labels.get(label::OS).cloned(),
+            os,
+            windows: windows.map(Box::new),
             labels: labels.iter().collect(),
             ready: false,
             unschedulable: false,
@@ -196,6 +228,20 @@ impl Change {
         ] {
             if let Some(value) = self.annotations.get(name) {
                 field.clone_from(value);
+            }
+        }
+        if let Some(windows) = &mut node.windows {
+            for (name, field) in [
+                (
+                    annotation::WINDOWS_DESIRED_VERSION,
+                    &mut windows.desired_version,
+                ),
+                (annotation::DESIRED_SERVICES, &mut windows.desired_services),
+                (annotation::SUPPLIED, &mut windows.supplied),
+            ] {
+                if let Some(value) = self.annotations.get(name) {
+                    field.clone_from(value);
+                }
             }
         }
         node

@@ -97,6 +97,9 @@ impl OnDrift {
 
 /// How a request begins.
 const REQUEST: &str = "drain-";
+/// How a request of the operator's own begins, for an upgrade; and how pods are let in after it.
+const UPGRADE: &str = "drain-upgrade-";
+const UPGRADED: &str = "uncordon-upgrade-";
 
 /// The two annotations by which pods leave and come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -123,10 +126,29 @@ impl Drain<'_> {
         format!("uncordon-{target}")
     }
 
-    /// Whether pods have left for `target`: asked for, and answered with the same words.
+    /// How the operator asks pods to leave for an upgrade to `version`. No agent asks for anything else until
+    /// the operator lets them in again.
+    pub fn for_upgrade(version: &str) -> String {
+        format!("{UPGRADE}{version}")
+    }
+
+    /// Whether the operator asks pods to leave by `text`, for an upgrade.
+    pub fn is_for_upgrade(text: &str) -> bool {
+        text.starts_with(UPGRADE)
+    }
+
+    /// How pods are let in again that left by `text` for an upgrade.
+    pub fn release_of_upgrade(text: &str) -> Option<String> {
+        let version = text.strip_prefix(UPGRADE)?;
+        Some(format!("{UPGRADED}{version}"))
+    }
+
+    /// Whether pods have left for `target`, or for an upgrade on the way to it: asked for, and answered with
+    /// the same words.
     fn is_granted(&self, target: &str) -> bool {
-        let request = Self::request(target);
-        self.asked == Some(&request) && self.applied == Some(&request)
+        let is_request =
+            |asked: &str| asked == Self::request(target) || Self::is_for_upgrade(asked);
+        self.asked == self.applied && self.asked.is_some_and(is_request)
     }
 
     /// What pods were asked to leave for, if nobody let them in since.

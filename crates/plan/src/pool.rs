@@ -9,7 +9,7 @@ use evenkeel_api::names::{annotation, pool as name};
 use evenkeel_api::selector::Selector;
 use serde_json::Value;
 
-use crate::disruption::leave::{Allowance, MaxUnavailable};
+use crate::disruption::leave::Allowance;
 use crate::drain::Settings;
 use crate::node::Node;
 
@@ -64,17 +64,9 @@ impl Pool {
         pool.node_selector = pool.selector(spec, "nodeSelector");
         pool.keeps_its_nodes = !pool.problems.is_empty();
         pool.machine_config_selector = pool.selector(spec, "machineConfigSelector");
-        match &spec["maxUnavailable"] {
-            Value::Null => {}
-            limit => match MaxUnavailable::read(limit) {
-                Ok(limit) => pool.allowance.max_unavailable = limit,
-                Err(message) => {
-                    pool.allowance.unclear = true;
-                    pool.problem("spec.maxUnavailable", message);
-                }
-            },
-        }
-        pool.allowance.paused = spec["paused"].as_bool().unwrap_or_default();
+        let (allowance, problem) = Allowance::read(spec);
+        pool.allowance = allowance;
+        pool.problems.extend(problem);
         let target = spec["configuration"]["name"].as_str();
         pool.target = target.filter(|it| !it.is_empty()).map(str::to_owned);
         let said = |name| annotations.get(name).map(String::as_str);
@@ -257,6 +249,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::disruption::leave::MaxUnavailable;
 
     fn pool(name: &str, label: &str) -> Pool {
         let spec = json!({ "nodeSelector": { "matchLabels": { label: "" } } });

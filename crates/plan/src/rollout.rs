@@ -13,6 +13,7 @@ use crate::disruption::leave::{Leave, Places, Why, is_ours};
 use crate::node::{Change, Node};
 use crate::pool::Pool;
 
+pub(crate) use report::told;
 pub use report::{Counts, status};
 
 /// How many names are given in a sentence.

@@ -54,7 +54,16 @@ fn by_contents(contents: &[u8]) -> bool {
         "bearer ",
     ];
     let text = String::from_utf8_lossy(contents).to_ascii_lowercase();
-    WORDS.iter().any(|word| text.contains(word))
+    WORDS.iter().any(|word| text.contains(word)) || has_login(&text)
+}
+
+/// Whether a URL in it has somebody's login, as a proxy's may: `http://user:password@host`.
+fn has_login(text: &str) -> bool {
+    let is_end = |it: char| it.is_whitespace() || matches!(it, '/' | '?' | '#' | '"' | '\'' | '\\');
+    let after = text.split("://").skip(1);
+    let mut hosts = after.map(|rest| rest.split(is_end).next().unwrap_or_default());
+    // What we hid ourselves is no secret any more.
+    hosts.any(|it| it.contains('@') && !it.starts_with("***@"))
 }
 
 #[cfg(test)]
@@ -77,6 +86,15 @@ mod tests {
             ("/etc/app.conf", "db_password = x", true),
             ("/etc/app.conf", "Authorization: Bearer abc", true),
             ("/etc/x.json", "{\"auths\": {}}", true),
+            ("/etc/proxy.env", "HTTP_PROXY=http://me:x@proxy:3128", true),
+            ("/x", r#"[{"value":"https://me@proxy"}]"#, true),
+            (
+                "/x",
+                "docker://quay.io/a/b@sha256:00, me@example.com",
+                false,
+            ),
+            ("/x", r#"{"a":"http://proxy","b":"me@example.com"}"#, false),
+            ("/x", "HTTP_PROXY=http://***@proxy:3128", false),
             ("/root/.ssh/id_ed25519.pub", "ssh-ed25519 AAAA", false),
             ("/etc/chrony.conf", "server 0.pool\n", false),
             (

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::names::windows::MANAGED_TAG;
+use evenkeel_api::names::windows::{CONTAINERD_PIPE, CONTAINERD_SERVICE, MANAGED_TAG};
 use evenkeel_api::services::{Service, Services};
 
 use crate::entry::{Activity, Entry, Ids, ServiceEntry, Start};
@@ -12,6 +12,8 @@ use crate::record::Record;
 use crate::resource::Resource;
 use crate::targets::{Part, Target, Targets};
 
+/// How a command names a pipe that it connects to.
+const PIPE_URL: &str = "npipe://";
 /// Who every service of ours runs as.
 pub const ACCOUNT: &str = "LocalSystem";
 
@@ -106,6 +108,21 @@ fn gather(services: &Services, entry: impl Fn(&Service) -> Option<ServiceEntry>)
 /// The description of a service of ours: the tag by which it is known when all else is lost.
 pub fn description(name: &str) -> String {
     format!("{MANAGED_TAG} {name}")
+}
+
+/// The pipes that must be served before a service with this command starts: those it names, or else
+/// containerd's own if it depends on that.
+pub fn pipes_of(command: &str, dependencies: &[String]) -> Vec<String> {
+    let named: Vec<String> = command
+        .split([' ', '"', '\'', '=', ','])
+        .filter_map(|word| word.strip_prefix(PIPE_URL))
+        .map(|pipe| pipe.replace('/', r"\"))
+        .collect();
+    let runs_on_containerd = |it: &String| it.eq_ignore_ascii_case(CONTAINERD_SERVICE);
+    if named.is_empty() && dependencies.iter().any(runs_on_containerd) {
+        return vec![CONTAINERD_PIPE.to_owned()];
+    }
+    named
 }
 
 fn whole(resource: Resource, entry: Entry) -> Target {
@@ -394,5 +411,16 @@ mod tests {
         services.environment.clear();
         let again = targets_on(&services, &Facts::default(), &record);
         assert_eq!(again["variable:NO_PROXY"].entry, theirs);
+    }
+
+    #[test]
+    fn a_pipe_is_known_by_the_command_or_by_what_it_depends_on() {
+        let on_containerd = ["Containerd".to_owned()];
+        let other = r#"C:\k\kubelet.exe --endpoint="npipe:////./pipe/other" --v=2"#;
+        assert_eq!(pipes_of(other, &on_containerd), [r"\\.\pipe\other"]);
+        let plain = r"C:\k\kubelet.exe";
+        let own = r"\\.\pipe\containerd-containerd";
+        assert_eq!(pipes_of(plain, &on_containerd), [own]);
+        assert!(pipes_of(r"C:\k\kube-proxy.exe", &["kubelet".to_owned()]).is_empty());
     }
 }

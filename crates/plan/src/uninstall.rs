@@ -58,7 +58,8 @@ impl fmt::Display for Farewell {
 /// the annotations that both of us use are that one's.
 ///
 /// A cordon is ours if it says so; one that does not is a person's. Annotations that OpenShift's
-/// operator for Windows writes, too, are ours only on a node that also has one of our own.
+/// operator for Windows writes, too, are ours only on a node that also has one of our own; those of its
+/// machine-config operator, which writes on no Windows node, too.
 pub fn farewell(marks: Marks<'_>, beside_openshift: bool) -> Farewell {
     let own = format!("{}/", group::EVENKEEL);
     let is_windows_of_ours = [annotation::DESIRED_SERVICES, annotation::CURRENT_SERVICES]
@@ -66,7 +67,8 @@ pub fn farewell(marks: Marks<'_>, beside_openshift: bool) -> Farewell {
         .any(|name| marks.annotations.contains_key(*name));
     let is_ours = |name: &str| {
         name.starts_with(&own)
-            || (!beside_openshift && annotation::OF_MACHINE_CONFIGS.contains(&name))
+            || ((!beside_openshift || is_windows_of_ours)
+                && annotation::OF_MACHINE_CONFIGS.contains(&name))
             || (is_windows_of_ours && annotation::OF_WINDOWS_VERSIONS.contains(&name))
     };
     let annotations = marks.annotations.keys().filter(|name| is_ours(name));
@@ -154,6 +156,13 @@ mod tests {
                 false,
                 true,
                 "take off the annotations evenkeel.dev/current-services, windowsmachineconfig.openshift.io/version",
+            ),
+            (
+                &[state, annotation::CURRENT_SERVICES],
+                &[],
+                false,
+                true,
+                "take off the annotations evenkeel.dev/current-services, machineconfiguration.openshift.io/state",
             ),
         ] {
             assert_eq!(

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::machine::Plan;
 use crate::node::Change;
 use crate::phase::{Drain, Phase, Reason, Wanted};
+use crate::state::{self, State};
 
 /// The services that a node is to run: their version, and the hash of their contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,13 +107,24 @@ pub fn report(
     let mut change = Change::default();
     let said = |name| annotations.get(name).map(String::as_str);
     let asked = said(annotation::DESIRED_DRAIN);
-    let is_held = asked.is_some_and(|asked| asked.starts_with("drain-"));
+    // What the operator asks for an upgrade it takes back itself.
+    let is_upgraded = asked.is_some_and(Drain::is_for_upgrade);
+    let is_held = asked.is_some_and(Drain::is_request) && !is_upgraded;
     let mut wanted: Vec<(&'static str, Option<String>)> = Vec::new();
     let files =
         (!missing_files.is_empty()).then(|| serde_json::Value::from(missing_files).to_string());
     wanted.push((annotation::MISSING_FILES, files));
+    if let Some(state) = State::of(phase) {
+        wanted.push((annotation::STATE, Some(state.as_str().to_owned())));
+        let why = state::why(phase, None);
+        let reason = said(annotation::REASON).unwrap_or_default();
+        let waits_for_pods = is_upgraded || matches!(phase, Phase::AwaitDrain { .. });
+        if !state::may_stay(reason, &why, waits_for_pods) {
+            wanted.push((annotation::REASON, Some(why)));
+        }
+    }
     match (phase, told) {
-        (Phase::AwaitDrain { target, .. }, _) => {
+        (Phase::AwaitDrain { target, .. }, _) if !is_upgraded => {
             wanted.push((annotation::DESIRED_DRAIN, Some(Drain::request(target))));
         }
         (Phase::Degraded(_), Some(told)) if gives_up && is_held => {
@@ -170,12 +182,68 @@ mod tests {
         let theirs = annotations(&[
             (annotation::WINDOWS_VERSION, "1.2.3-abc1234"),
             (annotation::CURRENT_SERVICES, "h"),
+            (annotation::STATE, "Done"),
         ]);
         assert!(report(&theirs, &done, Some(&told), &[], false).is_empty());
         let other = Phase::Done {
             config: "older".to_owned(),
         };
-        assert!(report(&ours, &other, Some(&told), &[], false).is_empty());
+        let change = report(&ours, &other, Some(&told), &[], false);
+        assert_eq!(change.unschedulable, None);
+        assert_eq!(
+            change.annotations,
+            BTreeMap::from([(annotation::STATE, Some("Done".to_owned()))])
+        );
+    }
+
+    #[test]
+    fn a_node_says_why_it_cannot_go_on_and_takes_that_back() {
+        let degraded = Phase::Degraded(Reason::new("ServicesNotUp", "network does not run"));
+        let change = report(&BTreeMap::new(), &degraded, None, &[], false);
+        let mut seen = annotations(&[]);
+        for (name, value) in change.annotations {
+            seen.insert(name.to_owned(), value.unwrap());
+        }
+        let said = annotations(&[
+            (annotation::STATE, "Degraded"),
+            (annotation::REASON, "network does not run"),
+        ]);
+        assert_eq!(seen, said);
+        assert!(report(&seen, &degraded, None, &[], false).is_empty());
+        let done = Phase::Done {
+            config: "h".to_owned(),
+        };
+        let change = report(&seen, &done, None, &[], false);
+        assert_eq!(
+            change.annotations[annotation::STATE].as_deref(),
+            Some("Done")
+        );
+        assert_eq!(change.annotations[annotation::REASON].as_deref(), Some(""));
+        assert!(report(&seen, &Phase::Unmanaged, None, &[], false).is_empty());
+    }
+
+    #[test]
+    fn what_the_operator_says_of_a_long_drain_stays_while_pods_are_waited_for() {
+        let waits = Phase::AwaitDrain {
+            target: "h".to_owned(),
+            changes: "kubelet".to_owned(),
+        };
+        let late = "the drain takes longer than 1h: a/b";
+        let seen = annotations(&[
+            (annotation::STATE, "Working"),
+            (annotation::REASON, late),
+            (annotation::DESIRED_DRAIN, "drain-h"),
+        ]);
+        assert!(report(&seen, &waits, None, &[], false).is_empty());
+        let applies = Phase::Apply {
+            target: "h".to_owned(),
+            changes: "kubelet".to_owned(),
+        };
+        let change = report(&seen, &applies, None, &[], false);
+        assert_eq!(
+            change.annotations[annotation::REASON].as_deref(),
+            Some("going to h: kubelet")
+        );
     }
 
     #[test]
@@ -247,6 +315,51 @@ mod tests {
         assert!(text.contains("service network: is stopped"), "{text}");
         let said = true;
         assert!(matches!(Progress { said, ..down }.wanted(), Wanted::AsItIs));
+    }
+
+    #[test]
+    fn what_the_operator_asks_for_an_upgrade_is_not_taken_back_by_the_agent() {
+        let told = Told {
+            version: "1.2.3-abc1234".to_owned(),
+            hash: "h".to_owned(),
+        };
+        let phases = [
+            Phase::AwaitDrain {
+                target: "h".to_owned(),
+                changes: String::new(),
+            },
+            Phase::Done {
+                config: "h".to_owned(),
+            },
+            Phase::Degraded(Reason::new("ServicesNotUp", "x")),
+        ];
+        let asked = Drain::for_upgrade("2.0.0-abc1234");
+        for phase in phases {
+            let held = annotations(&[(annotation::DESIRED_DRAIN, &asked)]);
+            let change = report(&held, &phase, Some(&told), &[], true);
+            let drain = change.annotations.get(annotation::DESIRED_DRAIN);
+            assert_eq!(drain, None, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_operator_says_of_a_long_drain_for_an_upgrade_stays_too() {
+        let done = Phase::Done {
+            config: "h".to_owned(),
+        };
+        let late = "the drain takes longer than 1h: a/b";
+        let mut seen = annotations(&[
+            (annotation::STATE, "Done"),
+            (annotation::REASON, late),
+            (
+                annotation::DESIRED_DRAIN,
+                &Drain::for_upgrade("2.0.0-abc1234"),
+            ),
+        ]);
+        assert!(report(&seen, &done, None, &[], false).is_empty());
+        seen.remove(annotation::DESIRED_DRAIN);
+        let change = report(&seen, &done, None, &[], false);
+        assert_eq!(change.annotations[annotation::REASON].as_deref(), Some(""));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,7 +46,11 @@ struct Treatment {
 }
 
 #[derive(Debug, Default)]
-struct Shared(Mutex<State>);
+struct Shared {
+    state: Mutex<State>,
+    /// Bytes from clients.
+    sent: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -62,14 +67,23 @@ impl ApiProxy {
         Self::to(control_plane.address())
     }
 
+    /// A proxy before any server, at an address of its own: nobody knows that there is one.
+    pub fn at(address: SocketAddr, server: SocketAddr) -> Result<Self> {
+        Self::between(address, server)
+    }
+
     fn to(server: SocketAddr) -> Result<Self> {
+        Self::between(([0, 0, 0, 0], 0).into(), server)
+    }
+
+    fn between(address: SocketAddr, server: SocketAddr) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()
             .doing(|| "cannot make the runtime of a proxy")?;
-        let listener = std::net::TcpListener::bind(("0.0.0.0", 0))
-            .doing(|| "there is no free port for a proxy")?;
+        let listener = std::net::TcpListener::bind(address)
+            .doing(|| format!("there is no port for a proxy at {address}"))?;
         listener
             .set_nonblocking(true)
             .doing(|| "cannot prepare the port of a proxy")?;
@@ -103,6 +117,11 @@ impl ApiProxy {
     /// How many connections were ever accepted.
     pub fn accepted(&self) -> u64 {
         self.shared.state().accepted
+    }
+
+    /// How many bytes clients have sent through it.
+    pub fn sent(&self) -> u64 {
+        self.shared.sent.load(Ordering::Relaxed)
     }
 
     /// Passes nothing any more, either way, on open connections and on new ones, which are still
@@ -196,7 +215,7 @@ impl Kubeconfig {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number and a treatment for a new connection, unless it is refused.
@@ -224,7 +243,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, shared: Arc<Shared>) 
         let shared = shared.clone();
         tokio::spawn(async move {
             let number = connection.number;
-            let _ = carry(client, server, connection).await;
+            let _ = carry(client, server, connection, &shared.sent).await;
             shared.state().open.remove(&number);
         });
     }
@@ -236,6 +255,7 @@ async fn carry(
     mut client: TcpStream,
     server: SocketAddr,
     connection: Connection,
+    sent: &AtomicU64,
 ) -> std::io::Result<()> {
     let Ok(mut server) = TcpStream::connect(server).await else {
         return client.set_zero_linger();
@@ -249,8 +269,8 @@ async fn carry(
         let (from_server, to_server) = server.split();
         let both = async {
             tokio::try_join!(
-                pump(from_client, to_server, treatment()),
-                pump(from_server, to_client, treatment()),
+                pump(from_client, to_server, treatment(), Some(sent)),
+                pump(from_server, to_client, treatment(), None),
             )
         };
         tokio::select! {
@@ -269,6 +289,7 @@ async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
     mut treatment: watch::Receiver<Treatment>,
+    count: Option<&AtomicU64>,
 ) -> std::io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -282,7 +303,12 @@ async fn pump(
         going_on.map_err(std::io::Error::other)?;
         match chunk.get(..length) {
             None | Some([]) => return to.shutdown().await,
-            Some(passed) => to.write_all(passed).await?,
+            Some(passed) => {
+                to.write_all(passed).await?;
+                if let Some(count) = count {
+                    count.fetch_add(passed.len() as u64, Ordering::Relaxed);
+                }
+            }
         }
     }
 }

@@ -119,6 +119,8 @@ impl Kubeconfig {
             .await
             .doing(|| "cannot use a kubeconfig")?;
         config.default_retry = false;
+        // The proxy of a machine's environment is for the world outside: a real kubelet asks NO_PROXY.
+        config.proxy_url = None;
         kube::Client::try_from(config)
             .doing(|| format!("cannot make a client for {}", self.server()))
     }

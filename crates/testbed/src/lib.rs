@@ -1,5 +1,5 @@
 //! Real things to test on: a control plane, Windows instances, systemd nodes, a machine whose power
-//! can be cut.
+//! can be cut, a machine controller.
 //!
 //! Nothing of this is shipped, and nothing that is shipped depends on it. Whatever is started here
 //! is torn down by its owner's `Drop`; what a panic, Ctrl-C or a kill leaves behind is cleared away
@@ -12,6 +12,7 @@ pub mod kubeconfig;
 pub mod node_double;
 pub mod table;
 pub mod wait;
+pub mod world;
 
 #[cfg(target_os = "linux")]
 pub mod api_proxy;
@@ -22,7 +23,11 @@ pub mod chart;
 #[cfg(target_os = "linux")]
 pub mod control_plane;
 #[cfg(target_os = "linux")]
+pub mod egress_proxy;
+#[cfg(target_os = "linux")]
 mod go_module;
+#[cfg(target_os = "linux")]
+pub mod machine_double;
 #[cfg(target_os = "linux")]
 pub mod need;
 #[cfg(target_os = "linux")]

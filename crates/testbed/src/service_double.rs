@@ -134,6 +134,11 @@ fn service_main(_arguments: Vec<OsString>) {
     };
     report(handle, ServiceState::Running, 0);
     let done = carry_out(*work, &stop);
+    // `--stops-within-ms N` lets any double take its time.
+    if let Some(pause) = Arguments::of_this_process().number("--stops-within-ms") {
+        report(handle, ServiceState::StopPending, 0);
+        std::thread::sleep(Duration::from_millis(pause));
+    }
     if let Err(error) = &done {
         write_down(error);
     }
@@ -153,7 +158,7 @@ fn report(handle: ServiceStatusHandle, state: ServiceState, code: u32) {
         controls_accepted: accepts,
         exit_code: ServiceExitCode::Win32(code),
         checkpoint: 0,
-        wait_hint: Duration::default(),
+        wait_hint: Duration::from_secs(u64::from(state == ServiceState::StopPending)),
         process_id: None,
     });
 }

@@ -63,7 +63,7 @@ pub(crate) fn unit_tests(package: &str, of: &[&str], options: &[&str]) -> Result
 }
 
 /// The profile that the running test was built with: the name of the folder it is in.
-fn profile() -> Result<String> {
+pub(crate) fn profile() -> Result<String> {
     let test = std::env::current_exe().doing(|| "cannot find the running test")?;
     let folder = test.ancestors().nth(2).and_then(Path::file_name);
     Ok(match folder.and_then(|name| name.to_str()) {

@@ -42,9 +42,21 @@ agent:
   enabled: true
   address: 0.0.0.0
   port: 9181
+  registerKubeletPlugins: true
   nodeSelector: {kubernetes.io/os: linux, agents: "true"}
   maxUnavailable: 3
   podAnnotations: {number: "5"}
+windows:
+  enabled: true
+  payload: /srv/payload
+  payloadVolume: {image: {reference: "registry.example.com/payload:1.0"}}
+  strategy: Recreate
+  maxUnavailable: 25%
+  paused: true
+  parallelInstances: 3
+proxy:
+  httpProxy: "http://user:p%40ss@proxy.example.com:3128"
+  noProxy: ".svc, 10.0.0.0/8"
 uninstall:
   enabled: true
   timeoutSeconds: 60
@@ -92,20 +104,58 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         "--node-selector=pool in (canary, edge),!never",
         "--drain-timeout=90s",
         "--listen=0.0.0.0:8080",
+        "--payload=/srv/payload",
     ] {
         assert!(arguments.contains(&json!(argument)), "{arguments:?}");
     }
+    // By names of our own: what OLM sets is another source.
+    let environment = operator["env"].as_array().cloned().unwrap_or_default();
+    let proxies: Vec<_> = environment
+        .iter()
+        .filter(|it| it["name"].as_str().is_some_and(|it| it.contains("PROXY")))
+        .collect();
+    let expected = [
+        json!({ "name": "EVENKEEL_HTTP_PROXY", "value": "http://user:p%40ss@proxy.example.com:3128" }),
+        json!({ "name": "EVENKEEL_NO_PROXY", "value": ".svc, 10.0.0.0/8" }),
+    ];
+    assert_eq!(proxies, expected.iter().collect::<Vec<_>>());
     let agent = container("DaemonSet", "evenkeel-agent")?;
     assert_eq!(
         agent["livenessProbe"]["httpGet"],
         json!({ "host": "127.0.0.1", "port": 9181, "path": "/healthz" })
     );
+    let plugins = json!("--register-kubelet-plugins");
+    let has_it = |agent: &Value| {
+        agent["args"]
+            .as_array()
+            .is_some_and(|it| it.contains(&plugins))
+    };
+    assert!(has_it(&agent), "{agent}");
     let policy = chart.object("ValidatingAdmissionPolicy", "evenkeel-agent-own-node")?;
     let condition = policy["spec"]["matchConditions"][0]["expression"].as_str();
     let account = "'system:serviceaccount:ops:evenkeel-agent'";
     assert!(condition.is_some_and(|it| it.contains(account)), "{policy}");
 
+    let mount = json!([{ "name": "payload", "mountPath": "/srv/payload", "readOnly": true }]);
+    assert_eq!(operator["volumeMounts"], mount);
+    let pool = chart.object("WindowsPool", "windows")?;
+    let spec = json!({ "strategy": "Recreate", "maxUnavailable": "25%", "paused": true, "parallelInstances": 3 });
+    assert_eq!(pool["spec"], spec);
+
     let without = Chart::render("ops", &["--set=agent.enabled=false"])?;
+    // The operator makes it, when there is a proxy: whoever ships it would undo what the cluster fills in.
+    for made in [&chart, &without] {
+        assert!(made.object("ConfigMap", "trusted-ca").is_err());
+    }
+    for (kind, name) in [
+        ("WindowsPool", "windows"),
+        ("ClusterRole", "evenkeel-operator-windows"),
+    ] {
+        assert!(
+            without.object(kind, name).is_err(),
+            "nobody asked for {name}"
+        );
+    }
     assert!(without.object("DaemonSet", "evenkeel-agent").is_err());
     assert!(without.object("ClusterRole", "evenkeel-agent").is_ok());
 
@@ -116,6 +166,12 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         ("--set=image.registry=registry.example.com/", "registry"),
         ("--set=uninstall.timeoutSeconds=1", "timeoutSeconds"),
         ("--set=agent.port=70000", "port"),
+        ("--set=windows.strategy=Never", "strategy"),
+        ("--set=windows.payload=payload", "payload"),
+        ("--set=windows.parallelInstances=0", "parallelInstances"),
+        ("--set=proxy.httpProxy=htp://proxy:3128", "httpProxy"),
+        ("--set=proxy.httpsProxy=proxy:3128", "httpsProxy"),
+        ("--set=proxy.https=http://proxy:3128", "https"),
     ] {
         let error = Chart::render("ops", &[option]).map(|_| ()).unwrap_err();
         assert!(error.to_string().contains(said), "{option}: {error}");
@@ -123,19 +179,59 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
     Ok(())
 }
 
-/// Nobody has more than a row of the contract: no wildcard, no secrets, and pods only to be listed and
-/// evicted.
+/// Nobody has more than a row of the contract: no wildcard, no secrets but the one with the configuration of
+/// workers, and pods only to be listed and evicted. Whoever may read kubelets' logs was given that by an administrator.
 #[test]
 fn no_right_is_a_wildcard_or_opens_secrets() -> Result<()> {
     if need::skip(Chart::NEEDS)? {
         return Ok(());
     }
     let chart = Chart::render("evenkeel", &[])?;
+    let windows = Chart::render("evenkeel", &["--set=windows.enabled=true"])?;
     let roles = chart.kinds(&["Role", "ClusterRole"]);
+    let more = windows.kinds(&["Role", "ClusterRole"]);
+    // Exactly these, each by name; a Secret that is not there yet can only be made without one.
+    let secrets = |names: Option<&[&str]>, verbs: &[&str]| {
+        let mut rule = json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": verbs });
+        if let Some(names) = names {
+            rule["resourceNames"] = json!(names);
+        }
+        rule
+    };
+    let (host_keys, instances) = (["evenkeel-host-keys"], "evenkeel-operator-instances");
+    let both = ["cloud-private-key", "evenkeel-host-keys"];
+    // Logs of kubelets cannot be had with less. Nobody has it from us.
+    let (node_logs, logs) = (
+        "evenkeel-node-logs",
+        json!({ "apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"] }),
+    );
+    for chart in [&chart, &windows] {
+        let bindings = chart.kinds(&["RoleBinding", "ClusterRoleBinding"]);
+        let bound = |it: &&Value| it["roleRef"]["name"] == node_logs;
+        assert_eq!(bindings.objects().iter().find(bound), None);
+    }
+    let known = [
+        (node_logs, logs),
+        (
+            "evenkeel-operator-windows",
+            secrets(Some(&["worker-ignition"]), &["list", "watch"]),
+        ),
+        (instances, secrets(None, &["create"])),
+        (instances, secrets(Some(&both), &["get", "list", "watch"])),
+        (instances, secrets(Some(&host_keys), &["patch"])),
+        (
+            "evenkeel-instances",
+            secrets(Some(&host_keys), &["get", "patch"]),
+        ),
+    ];
     let mut rules = 0;
-    for role in roles.objects() {
+    for role in roles.objects().iter().chain(more.objects()) {
         for rule in role["rules"].as_array().into_iter().flatten() {
             rules += 1;
+            let is_known = |(of, it): &(&str, Value)| it == rule && role["metadata"]["name"] == *of;
+            if known.iter().any(is_known) {
+                continue;
+            }
             let text = rule.to_string();
             assert!(!text.contains('*'), "{role}");
             for denied in [
@@ -179,6 +275,11 @@ fn it_installs_beside_kinds_that_are_there_already_and_goes_again() -> Result<()
     }
     let (_scratch, odd) = values(ODD)?;
     strict(&Chart::render("evenkeel", &[])?)?;
+    // Helm makes kinds before what is of them; a dry run has to find them.
+    let definition = Chart::folder().join("crds/windowspools.yaml");
+    control_plane.kubectl(&["apply", "-f", &definition.display().to_string()])?;
+    let pools = "crd/windowspools.evenkeel.dev";
+    control_plane.kubectl(&["wait", "--for=condition=Established", pools])?;
     strict(&Chart::render("ops", &[&odd])?)?;
 
     // Somebody else's definition of a kind, and a namespace that is there already, stay as they are.
@@ -209,9 +310,13 @@ fn it_installs_beside_kinds_that_are_there_already_and_goes_again() -> Result<()
     ];
     control_plane.kubectl(&get)?;
     helm(&["upgrade", "evenkeel", &folder, "--set=operator.replicas=1"])?;
+    helm(&["upgrade", "evenkeel", &folder, "--set=windows.enabled=true"])?;
+    control_plane.kubectl(&["get", "windowspool/windows"])?;
     // The hook needs a machine that runs its pod: what it does is tested with the operator.
     helm(&["uninstall", "evenkeel", "--no-hooks"])?;
     assert!(control_plane.kubectl(&get).is_err());
+    let pool = control_plane.kubectl(&["get", "windowspool/windows"]);
+    assert!(pool.is_err(), "it goes, and what it owns with it");
     control_plane.kubectl(&["get", "namespace/node-extensions"])?;
     control_plane.kubectl(&["get", kind])?;
     Ok(())

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use evenkeel_api::names::group;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{GetParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta, Request};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -17,6 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::worker::Key;
 use crate::reporter::Seen;
+use crate::turn::about_node;
 
 const VERSION: &str = "v1";
 const KIND: &str = "MachineConfig";
@@ -56,17 +58,7 @@ impl Cluster {
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(node) => {
-                        let metadata = node.as_ref().map(|it| it.metadata.clone());
-                        let metadata = metadata.unwrap_or_default();
-                        let seen = Seen {
-                            labels: metadata.labels.unwrap_or_default(),
-                            annotations: metadata.annotations.unwrap_or_default(),
-                        };
-                        shown.send_if_modified(|before| {
-                            let differs = *before != seen;
-                            *before = seen;
-                            differs
-                        });
+                        Seen::of(node.as_ref().map(|it| &it.metadata)).show(&shown);
                         let node = node.map(|node| OwnNode {
                             uid: node.metadata.uid.unwrap_or_default(),
                             annotations: node.metadata.annotations.unwrap_or_default(),
@@ -133,14 +125,31 @@ impl Cluster {
             .map(|_| ())
     }
 
+    /// The metadata of the own Node as it is now, if there is one.
+    pub(crate) async fn metadata(&self) -> kube::Result<Option<ObjectMeta>> {
+        let api: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
+        let found = api.get_metadata_opt(&self.node).await?;
+        Ok(found.map(|it| it.metadata))
+    }
+
+    /// Writes annotations on the own Node, or takes them off, provided that it is as it was `seen`.
+    pub(crate) async fn annotate_as_seen(
+        &self,
+        seen: &ObjectMeta,
+        changes: &BTreeMap<&'static str, Option<&str>>,
+    ) -> kube::Result<()> {
+        let api: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
+        let patch = json!({ "metadata": {
+            "uid": seen.uid, "resourceVersion": seen.resource_version, "annotations": changes,
+        } });
+        let parameters = PatchParams::default();
+        api.patch(&self.node, &parameters, &Patch::Merge(&patch))
+            .await
+            .map(|_| ())
+    }
+
     /// What Events are about.
     pub(crate) fn reference(&self, uid: &str) -> ObjectReference {
-        ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(self.node.clone()),
-            uid: Some(uid.to_owned()),
-            ..ObjectReference::default()
-        }
+        about_node(&self.node, uid)
     }
 }

@@ -6,7 +6,7 @@ use evenkeel_host::verify::Finding;
 use evenkeel_host::watch::Event;
 use evenkeel_plan::phase::OnDrift;
 
-use super::tidings::Tiding;
+use crate::tiding::Tiding;
 
 #[derive(Debug, Default)]
 pub(crate) struct Drift {

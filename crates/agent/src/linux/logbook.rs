@@ -56,6 +56,8 @@ pub(crate) struct Logbook {
     pub(crate) drains: u64,
     /// What the last update that came to its end took, in seconds.
     pub(crate) last: BTreeMap<Stage, f64>,
+    /// The boot that nobody was told of before the machine went down.
+    untold: Option<String>,
     /// The one on its way.
     under_way: Option<Update>,
 }
@@ -76,6 +78,17 @@ impl Logbook {
 
     pub(crate) fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Nobody could be told that the machine boots with `config`: it is told when it is up again.
+    pub(crate) fn boots_untold(&mut self, config: &str) {
+        self.untold = Some(config.to_owned());
+    }
+
+    /// The machine is up again: what it booted with, if that is still to be told.
+    pub(crate) fn has_booted(&mut self) -> Option<String> {
+        self.reboots += 1;
+        self.untold.take()
     }
 
     /// The node is going to `target` from now on, if it was not already.
@@ -195,6 +208,17 @@ mod tests {
         logbook.heads_for("newer", at(100));
         assert!(!logbook.comes_to(&done(), at(101)));
         assert!(logbook.last.is_empty());
+    }
+
+    #[test]
+    fn a_boot_that_nobody_was_told_of_is_remembered_until_it_was_told() {
+        let mut logbook = Logbook::default();
+        logbook.boots_untold("new");
+        let mut logbook = Logbook::read(logbook.text().as_bytes());
+        assert_eq!(logbook.has_booted().as_deref(), Some("new"));
+        let mut logbook = Logbook::read(logbook.text().as_bytes());
+        assert_eq!(logbook.has_booted(), None);
+        assert_eq!(logbook.reboots, 2);
     }
 
     #[test]

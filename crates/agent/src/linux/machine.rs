@@ -1,7 +1,7 @@
 //! The machine, as the worker uses it: every method may wait for a disk or for systemd, and is called
 //! from a thread that may.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_api::names::linux::{FORCE_FILE, OWN_STATE};
 use evenkeel_daemon::Heartbeat;
@@ -27,6 +27,8 @@ const LOGBOOK: &str = "logbook";
 pub(crate) struct Machine {
     pub(crate) host: LinuxHost,
     pub(crate) state: State,
+    /// Where its root is, for this program.
+    pub(crate) root: PathBuf,
 }
 
 /// What a machine is at.
@@ -60,6 +62,7 @@ impl Machine {
         Ok(Self {
             host,
             state: State::at(OWN_STATE),
+            root: root.to_path_buf(),
         })
     }
 

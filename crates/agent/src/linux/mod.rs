@@ -7,6 +7,7 @@ mod logbook;
 mod lookout;
 mod machine;
 mod numbers;
+mod registrar;
 mod search;
 mod tidings;
 mod witness;
@@ -21,10 +22,11 @@ use tokio::sync::{mpsc, watch};
 use self::cluster::Cluster;
 use self::machine::Machine;
 use self::numbers::Numbers;
-use self::worker::{Turn, Worker};
+use self::worker::Worker;
 use crate::arguments::{Command, CommandLine, ControllerArguments};
 use crate::queue;
 use crate::reporter::{self, Seen};
+use crate::turn::Turn;
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
@@ -67,6 +69,11 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     let heart = Arc::new(heart);
     let machine = Arc::new(machine);
     let doorman = tokio::spawn(doorman::watch(Arc::clone(&machine), keys.clone()));
+    let registrar = arguments.register_kubelet_plugins.then(|| {
+        let cluster = Cluster::new(daemon.client(), &arguments.node_name);
+        let root = arguments.root.clone();
+        tokio::spawn(registrar::register(root, cluster, seen.clone()))
+    });
     let reporter = reporter::report(
         daemon.client(),
         arguments.node_name.clone(),
@@ -100,6 +107,9 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     node.abort();
     doorman.abort();
     reporter.abort();
+    if let Some(registrar) = registrar {
+        registrar.abort();
+    }
     worker.end().await;
     Ok(())
 }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_daemon::Metrics;
 use evenkeel_host::verify::Finding;
-use evenkeel_plan::linux_node::State;
 use evenkeel_plan::resource::Resource;
+use evenkeel_plan::state::State;
 use evenkeel_plan::targets::Part;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -13,21 +13,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::logbook::{Logbook, Stage};
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClassLabels {
-    class: &'static str,
-}
+use crate::numbers::NodeNumbers;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
@@ -40,9 +26,7 @@ const CLASSES: [&str; 5] = ["file", "unit", "drop-in", "unit-link", "ssh-keys"];
 /// What an agent counts.
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
-    state: Family<StateLabels, Gauge>,
-    drifted: Family<ClassLabels, Gauge>,
-    events: Family<ReasonLabels, Counter>,
+    node: NodeNumbers,
     reboots: Counter,
     drains: Counter,
     update: Family<PhaseLabels, Gauge<f64, AtomicU64>>,
@@ -52,23 +36,13 @@ pub(crate) struct Numbers {
 impl Numbers {
     /// Numbers that `metrics` show.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let numbers = Self::default();
+        let drift =
+            "Managed paths that are not as declared and are not being healed, by what they are";
+        let numbers = Self {
+            node: NodeNumbers::shown_in(metrics, drift),
+            ..Self::default()
+        };
         metrics.register(|registry| {
-            registry.register(
-                "evenkeel_node_state",
-                "1 for the state that this node is in, else 0",
-                numbers.state.clone(),
-            );
-            registry.register(
-                "evenkeel_node_drifted_paths",
-                "Managed paths that are not as declared and are not being healed, by what they are",
-                numbers.drifted.clone(),
-            );
-            registry.register(
-                "evenkeel_node_events",
-                "What was told of this node, by the reason of the Event",
-                numbers.events.clone(),
-            );
             registry.register(
                 "evenkeel_node_reboots",
                 "Boots that a configuration waited for, over the life of the machine",
@@ -96,23 +70,15 @@ impl Numbers {
 
     /// The node is in `state`.
     pub(crate) fn is_in(&self, state: State) {
-        for each in [State::Done, State::Working, State::Degraded] {
-            let labels = StateLabels {
-                state: each.as_str(),
-            };
-            self.state
-                .get_or_create(&labels)
-                .set(i64::from(each == state));
-        }
+        self.node.is_in(Some(state));
     }
 
     /// These paths have drifted, and no others.
     pub(crate) fn have_drifted(&self, findings: &[&Finding]) {
         for class in CLASSES {
             let paths = findings.iter().filter(|it| class_of(it) == class).count();
-            self.drifted
-                .get_or_create(&ClassLabels { class })
-                .set(i64::try_from(paths).unwrap_or(i64::MAX));
+            let paths = i64::try_from(paths).unwrap_or(i64::MAX);
+            self.node.drifted(class).set(paths);
         }
     }
 
@@ -125,7 +91,7 @@ impl Numbers {
 
     /// Something was told, for `reason`.
     pub(crate) fn told(&self, reason: &'static str) {
-        self.events.get_or_create(&ReasonLabels { reason }).inc();
+        self.node.told(reason);
     }
 
     /// Shows what is in `logbook`.

@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 
 use super::cluster::Cluster;
 use super::machine::Config;
-use super::worker::{Key, Trouble, blocking};
+use super::worker::Key;
+use crate::turn::{Trouble, blocking};
 
 /// A configuration that is looked for, and what was found. It is watched until this is dropped.
 pub(crate) struct Search {

@@ -1,40 +1,12 @@
 //! What people are told of a node's life, as Events on its Node and in the log.
 
-use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::phase::{Phase, Reason};
-use k8s_openapi::api::core::v1::ObjectReference;
 
-/// Something worth telling.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tiding {
-    severity: Severity,
-    /// The category of an error, or one word for what happened.
-    reason: &'static str,
-    action: &'static str,
-    note: String,
-}
+use crate::tiding::{Tiding, shown};
 
 impl Tiding {
-    fn good(reason: &'static str, action: &'static str, note: String) -> Self {
-        Self {
-            severity: Severity::Normal,
-            reason,
-            action,
-            note,
-        }
-    }
-
-    fn bad(reason: &'static str, action: &'static str, note: String) -> Self {
-        Self {
-            severity: Severity::Warning,
-            reason,
-            action,
-            note,
-        }
-    }
-
     /// The node has come to `phase`; nothing where other tidings say it better.
     pub(crate) fn of(phase: &Phase, current: Option<&str>) -> Option<Self> {
         match phase {
@@ -64,15 +36,14 @@ impl Tiding {
                 "Update",
                 format!("going to {target}: {changes}"),
             )),
-            Phase::Reboot => Some(Self::good(
-                "Rebooting",
-                "Reboot",
-                format!(
-                    "{} is written, the machine boots",
-                    current.unwrap_or("the configuration")
-                ),
-            )),
+            Phase::Reboot => Some(Self::boots(current.unwrap_or("the configuration"))),
         }
+    }
+
+    /// The machine boots, because `config` needs it.
+    pub(crate) fn boots(config: &str) -> Self {
+        let note = format!("{config} is written, the machine boots");
+        Self::good("Rebooting", "Reboot", note)
     }
 
     /// The paths of `config` are watched from now on.
@@ -131,29 +102,4 @@ impl Tiding {
         );
         Self::bad("SshAccess", "Login", note)
     }
-
-    /// One word for what happened.
-    pub(crate) fn reason(&self) -> &'static str {
-        self.reason
-    }
-
-    /// Says it in the log and on `object`.
-    pub(crate) fn tell(self, object: ObjectReference, events: &Events) {
-        match self.severity {
-            Severity::Normal => tracing::info!(reason = self.reason, "{}", self.note),
-            Severity::Warning => tracing::warn!(reason = self.reason, "{}", self.note),
-        }
-        events.publish(Event {
-            object,
-            severity: self.severity,
-            reason: self.reason.to_owned(),
-            action: self.action.to_owned(),
-            note: self.note,
-        });
-    }
-}
-
-/// A path that is not as it should be, in one line.
-pub(crate) fn shown(finding: &Finding) -> String {
-    format!("{}: {}", finding.resource, finding.why)
 }

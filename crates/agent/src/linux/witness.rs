@@ -1,12 +1,13 @@
 //! What a Linux machine says of itself to the reporter.
 
+use evenkeel_api::names::annotation;
 use evenkeel_api::readiness::Check;
 use evenkeel_host::disk::Host;
 use evenkeel_host::probe;
 use evenkeel_plan::readiness::Question;
 
 use super::machine::Machine;
-use crate::reporter::Witness;
+use crate::reporter::{Seen, Witness};
 
 /// The unit of the kubelet.
 const KUBELET: &str = "kubelet.service";
@@ -22,9 +23,21 @@ impl Witness for Machine {
         self.host.invocation(KUBELET).unwrap_or_default()
     }
 
+    fn state(&self, seen: &Seen) -> String {
+        let said = seen.annotations.get(annotation::STATE);
+        said.cloned().unwrap_or_default()
+    }
+
     fn ask(&self, question: &Question) -> Result<(), String> {
-        let Check::Service { name } = &question.check else {
-            return probe::ask(&question.check, question.timeout);
+        let name = match &question.check {
+            Check::Service { name } => name,
+            // A socket is a file of the machine, wherever that is mounted.
+            Check::UnixSocket { path } => {
+                let path = self.root.join(path.trim_start_matches('/'));
+                let path = path.display().to_string();
+                return probe::ask(&Check::UnixSocket { path }, question.timeout);
+            }
+            other => return probe::ask(other, question.timeout),
         };
         match self.host.is_active(name) {
             Ok(true) => Ok(()),

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 use evenkeel_api::names::annotation;
 use evenkeel_daemon::{Check, Events, Heartbeat};
 use evenkeel_host::linux::Login;
+use evenkeel_host::memory;
 use evenkeel_host::verify::Finding;
-use evenkeel_host::{Error, memory};
 use evenkeel_plan::linux_node::Report;
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
@@ -23,20 +23,15 @@ use super::lookout::{Lookout, News};
 use super::machine::{Machine, Standing};
 use super::numbers::Numbers;
 use super::search::Search;
-use super::tidings::{Tiding, shown};
+use crate::tiding::{Tiding, shown};
+use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn, blocking, ended, reason};
 
-/// How long after a failure it is tried again, at first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-/// How long after the API server did not answer it is asked again, at first and at most.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How long after healing it is looked at again: somebody may be quicker than that to change it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long after a node is degraded it is looked whether somebody has mended it, where nothing tells.
 const MENDED: Duration = Duration::from_secs(30);
 /// What the annotation of a node says that somebody has logged in to.
 const ACCESSED: &str = "accessed";
-/// A machine that has not gone down after this long is told again.
-const REBOOT_AGAIN: Duration = Duration::from_mins(5);
 
 /// Something that may have changed.
 #[derive(Debug)]
@@ -52,31 +47,6 @@ pub(crate) enum Key {
     Machine(News),
     /// Somebody logged in over SSH.
     Login(Login),
-}
-
-/// When the worker works again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// When something changes.
-    Rest,
-    /// At once, after what has changed by now.
-    Again,
-    /// When something changes, and after this long.
-    After(Duration),
-}
-
-/// Why a turn did not come to its end.
-pub(crate) enum Trouble {
-    /// The API server did not answer.
-    Cluster(kube::Error),
-    /// The machine said no.
-    Machine(Reason),
-}
-
-/// A failure that is tried again later.
-struct Failure {
-    reason: Reason,
-    again_at: Instant,
 }
 
 /// What a turn saw of the machine on its way to a configuration.
@@ -109,6 +79,8 @@ pub(crate) struct Worker {
     failure: Option<Failure>,
     failures: u32,
     unanswered: u32,
+    /// What is being said of the node. An answer that is lost on the way does not make it old news.
+    news: Option<Phase>,
     told: Option<Phase>,
 }
 
@@ -144,6 +116,7 @@ impl Worker {
             failure: None,
             failures: 0,
             unanswered: 0,
+            news: None,
             told: None,
         }
     }
@@ -196,22 +169,12 @@ impl Worker {
 
     /// Observes, plans, applies and reports, once.
     pub(crate) async fn turn(&mut self) -> Turn {
-        match self.work().await {
-            Ok(turn) => {
-                self.unanswered = 0;
-                self.ready.ready();
-                turn
-            }
-            Err(Trouble::Machine(reason)) => {
+        let turn = self.work().await;
+        match ended(turn, &mut self.unanswered, &self.ready) {
+            Ok(turn) => turn,
+            Err(reason) => {
                 self.fail(reason);
                 Turn::Again
-            }
-            Err(Trouble::Cluster(error)) => {
-                let pause = pause(ASK_AGAIN, self.unanswered);
-                self.unanswered = self.unanswered.saturating_add(1);
-                self.ready.not_ready("the API server does not answer");
-                tracing::warn!(%error, "the API server did not do what was asked; asking again in {pause:?}");
-                Turn::After(pause)
             }
         }
     }
@@ -309,16 +272,16 @@ impl Worker {
         report: &Report,
     ) -> Result<(), Trouble> {
         let changes = report.changes(&node.annotations);
-        if changes.is_empty() {
-            return Ok(());
+        if !changes.is_empty() {
+            self.news = Some(phase.clone());
+            self.write(&changes).await?;
         }
-        self.write(&changes).await?;
         let asked = changes.get(annotation::DESIRED_DRAIN);
         if asked.is_some_and(|asked| Drain::is_request(asked)) {
             self.logbook.drains += 1;
             self.keep_logbook().await?;
         }
-        if self.told.as_ref() != Some(phase) {
+        if self.news.take().as_ref() == Some(phase) && self.told.as_ref() != Some(phase) {
             let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
             let tiding = Tiding::of(phase, current);
             if let Some(tiding) = tiding {
@@ -370,6 +333,12 @@ impl Worker {
                 if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
                     return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
                 }
+                if !self.events.flush(LAST_WORDS).await {
+                    let config = self.standing.as_ref().and_then(|it| it.config.as_deref());
+                    self.logbook
+                        .boots_untold(config.unwrap_or("the configuration"));
+                    self.keep_logbook().await?;
+                }
                 self.on_machine(Machine::reboot).await?;
                 self.going_down = Some(Instant::now());
                 Ok(Turn::After(REBOOT_AGAIN))
@@ -394,12 +363,7 @@ impl Worker {
     }
 
     fn fail(&mut self, reason: Reason) {
-        let pause = pause(RETRY, self.failures);
-        self.failures = self.failures.saturating_add(1);
-        self.failure = Some(Failure {
-            reason,
-            again_at: Instant::now() + pause,
-        });
+        self.failure = Some(Failure::after(&mut self.failures, reason));
     }
 
     fn tell(&self, tiding: Tiding) {
@@ -407,33 +371,4 @@ impl Worker {
         self.numbers.told(tiding.reason());
         tiding.tell(self.cluster.reference(uid), &self.events);
     }
-}
-
-impl Failure {
-    fn is_over(&self) -> bool {
-        self.again_at <= Instant::now()
-    }
-}
-
-impl From<Reason> for Trouble {
-    fn from(reason: Reason) -> Self {
-        Self::Machine(reason)
-    }
-}
-
-/// Does what may wait, in a thread that may.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Reason> {
-    let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| Reason::new("Crashed", format!("this is a mistake of ours: {error}")))
-}
-
-fn reason(error: &Error) -> Reason {
-    Reason::new(error.category(), error.with_causes())
-}
-
-/// Twice as long each time, within limits.
-fn pause((first, longest): (Duration, Duration), times: u32) -> Duration {
-    first.saturating_mul(1 << times.min(10)).min(longest)
 }

@@ -11,10 +11,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, group};
-use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, VERSION, rule_from_json};
+use evenkeel_api::readiness::{
+    CertificateReport, KIND, PLURAL, ReadinessRule, VERSION, rule_from_json,
+};
 use evenkeel_plan::readiness::{Moment, Probing, Question, probed};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -27,6 +30,8 @@ use self::lease::Lease;
 
 /// How often the machine is looked at for a restart, and for what is due.
 const LOOK: Duration = Duration::from_millis(500);
+/// How much longer than it may take a question is waited for, by whoever asks it.
+const SLACK: Duration = Duration::from_secs(1);
 /// How long after the API server did not answer it is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -37,12 +42,39 @@ pub(crate) struct Seen {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
+impl Seen {
+    pub(crate) fn of(metadata: Option<&ObjectMeta>) -> Self {
+        let texts = |of: fn(&ObjectMeta) -> &Option<BTreeMap<String, String>>| {
+            metadata.and_then(|it| of(it).clone()).unwrap_or_default()
+        };
+        Self {
+            labels: texts(|it| &it.labels),
+            annotations: texts(|it| &it.annotations),
+        }
+    }
+
+    /// Shows it to the reporter, if it is news.
+    pub(crate) fn show(self, shown: &watch::Sender<Self>) {
+        shown.send_if_modified(|before| {
+            let differs = *before != self;
+            *before = self;
+            differs
+        });
+    }
+}
+
 /// What the machine can be asked.
 pub(crate) trait Witness: Send + Sync + 'static {
     /// Which boot this is.
     fn boot_id(&self) -> String;
     /// Which start of the kubelet this is; empty while it is down.
     fn kubelet_start(&self) -> String;
+    /// What is made of the node's configuration: Done, Working or Degraded; empty if nothing.
+    fn state(&self, seen: &Seen) -> String;
+    /// Whom the machine trusts, where that is kept.
+    fn certificates(&self) -> Option<CertificateReport> {
+        None
+    }
     /// Asks a question, and says why the answer is not well. May wait.
     fn ask(&self, question: &Question) -> Result<(), String>;
 }
@@ -79,18 +111,25 @@ pub(crate) async fn report(
         let label = |name: &str| node.labels.get(name).map(String::as_str);
         let own = node.annotations.get(annotation::SYSTEM_EXTENSIONS);
         probing.set(probed(&rules.known, label, own.map(String::as_str)), now());
-        let state = node.annotations.get(annotation::STATE);
-        probing.set_state(state.map(String::as_str).unwrap_or_default());
+        probing.set_state(&machine.state(&node));
+        probing.set_certificates(machine.certificates());
         probing.see(&machine.boot_id(), &machine.kubelet_start(), now());
         for question in probing.due(now()) {
-            let machine = Arc::clone(&machine);
-            answers.spawn_blocking(move || {
-                let answer = machine.ask(&question);
-                (question.name, answer)
-            });
+            answers.spawn(ask(Arc::clone(&machine), question));
         }
         lease.keep(&probing.report()).await;
     }
+}
+
+/// Asks a question, and gives it up when the answer takes too long: silence is no answer.
+async fn ask(machine: Arc<impl Witness>, question: Question) -> (String, Result<(), String>) {
+    let (name, limit) = (question.name.clone(), question.timeout + SLACK);
+    let asked = tokio::task::spawn_blocking(move || machine.ask(&question));
+    let answer = match tokio::time::timeout(limit, asked).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) | Err(_) => Err(format!("no answer within {limit:?}")),
+    };
+    (name, answer)
 }
 
 /// The rules of the cluster. Their metadata is watched, because statuses change often and matter to

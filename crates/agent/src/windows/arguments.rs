@@ -54,6 +54,10 @@ pub(crate) struct BootstrapArguments {
     /// The version whose services ConfigMap counts, such as 1.2.3-abc1234
     #[arg(long, value_name = "VERSION")]
     pub(crate) desired_version: Version,
+    /// SHA-256 of the services that count: others are waited out, for two minutes. Without it, whatever the
+    /// ConfigMap says
+    #[arg(long, value_name = "SHA256")]
+    pub(crate) desired_services: Option<String>,
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
     /// How long the Node may take to appear, in seconds
@@ -108,11 +112,7 @@ pub(crate) enum TrustCommand {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ServiceCommand {
     /// Installs this program as the service evenkeel-agent, and starts it
-    Install {
-        /// The operator's namespace, where services ConfigMaps are
-        #[arg(long, value_name = "NAME", default_value = "evenkeel")]
-        namespace: String,
-    },
+    Install(PlaceArguments),
     /// Stops and removes the service
     Remove,
 }

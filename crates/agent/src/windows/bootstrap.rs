@@ -7,6 +7,7 @@ use evenkeel_api::services::Services;
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_host::windows::about;
 use evenkeel_plan::node::Change;
+use evenkeel_plan::trust::{Published, has_proxy};
 use evenkeel_plan::windows_node::has_served;
 use kube::Client;
 
@@ -14,11 +15,13 @@ use super::arguments::BootstrapArguments;
 use super::cluster::{self, Cluster};
 use super::machine::{Kept, Machine, Wish};
 use super::values::commands_now;
-use super::worker::blocking;
 use super::{answer, host_error, login};
+use crate::turn::blocking;
 
 /// How long bootstrap services may take until all of them run.
 const RUNNING: Duration = Duration::from_mins(2);
+/// How long the right services ConfigMap is waited for.
+const RIGHT: Duration = Duration::from_mins(2);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn bootstrap(
@@ -27,27 +30,16 @@ pub(crate) async fn bootstrap(
     arguments: BootstrapArguments,
 ) -> Result<()> {
     let client = daemon.client();
-    let name = arguments.desired_version.config_map_name();
     let namespace = arguments.place.namespace.clone();
-    let found = cluster::services(&client, &namespace, &name).await;
-    let data = found.map_err(Error::work)?.ok_or_else(|| {
-        Error::work(format!(
-            "ConfigMap {namespace}/{name} does not exist: is {} the version of the operator?",
-            arguments.desired_version
-        ))
-    })?;
-    let (services, warnings) =
-        Services::from_data(&format!("ConfigMap {name}"), &data).map_err(Error::work)?;
-    for warning in warnings {
-        tracing::warn!("{warning}");
-    }
-    let kept = Kept {
-        version: arguments.desired_version.to_string(),
-        hash: services.hash(),
-        data,
-    };
+    let (services, kept) = told(&client, &arguments).await?;
     let limit = arguments.place.script_timeout;
-    let bring = move || bring(&Machine::open(), services, &kept, limit);
+    let bundle = cluster::bundle(&client, &namespace).await;
+    let bundle = bundle.map_err(Error::work)?;
+    let bring = move || {
+        let machine = Machine::open();
+        trust(&machine, &bundle, &services)?;
+        bring(&machine, services, &kept, limit)
+    };
     blocking(bring)
         .await
         .map_err(|reason| Error::work(reason.text))??;
@@ -61,6 +53,66 @@ pub(crate) async fn bootstrap(
     let own = login::client(daemon).await?;
     hold(&Cluster::new(own, &namespace, &node)).await?;
     answer(&serde_json::json!({ "node": node, "version": arguments.desired_version.to_string() }))
+}
+
+/// The services of the version, if they are those that count. Somebody may have meddled with the ConfigMap:
+/// the operator puts that right, which is waited for.
+async fn told(client: &Client, arguments: &BootstrapArguments) -> Result<(Services, Kept)> {
+    let version = &arguments.desired_version;
+    let (name, namespace) = (version.config_map_name(), &arguments.place.namespace);
+    let deadline = Instant::now() + RIGHT;
+    loop {
+        let found = cluster::services(client, namespace, &name).await;
+        let wrong = match found.map_err(Error::work)? {
+            None => format!(
+                "ConfigMap {namespace}/{name} does not exist: is {version} the version of the operator?"
+            ),
+            Some(data) => match Services::from_data(&format!("ConfigMap {name}"), &data) {
+                Err(problems) => problems.to_string(),
+                Ok((services, warnings)) => {
+                    let hash = services.hash();
+                    let wanted = arguments.desired_services.as_ref();
+                    if wanted.is_none_or(|it| *it == hash) {
+                        for warning in warnings {
+                            tracing::warn!("{warning}");
+                        }
+                        let version = version.to_string();
+                        return Ok((
+                            services,
+                            Kept {
+                                version,
+                                hash,
+                                data,
+                            },
+                        ));
+                    }
+                    format!(
+                        "ConfigMap {namespace}/{name} has other contents ({hash}) than this machine was told"
+                    )
+                }
+            },
+        };
+        if arguments.desired_services.is_none() || Instant::now() >= deadline {
+            return Err(Error::work(wrong));
+        }
+        tracing::warn!("{wrong}; waiting for the right one");
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// Trusts whom the cluster's bundle names, before anything is started that may meet them.
+fn trust(machine: &Machine, published: &Published, services: &Services) -> Result<()> {
+    let done = machine.trust(published, Some(has_proxy(services)));
+    let trusted = done.map_err(|error| host_error(&error))?;
+    let synced = trusted.synced.map_err(|error| host_error(&error))?;
+    let bundle = trusted.bundle;
+    let problems = bundle.problems.iter().map(ToString::to_string);
+    for words in problems.chain(bundle.warnings.iter().map(ToString::to_string)) {
+        tracing::warn!("{words}");
+    }
+    let (added, removed) = (synced.added.len(), synced.removed.len());
+    tracing::info!("trusted roots of the bundle: {added} came, {removed} of ours went");
+    Ok(())
 }
 
 /// Sets the variables, and starts exactly the bootstrap services. Others that are there already, because

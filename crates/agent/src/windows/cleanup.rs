@@ -15,8 +15,8 @@ use super::arguments::CleanupArguments;
 use super::bootstrap::own_node;
 use super::cluster::{self, Cluster};
 use super::machine::Machine;
-use super::worker::blocking;
 use super::{answer, host_error, login};
+use crate::turn::blocking;
 
 /// How long the Node is looked for if nobody remembers its name.
 const LOOK: Duration = Duration::from_secs(5);
@@ -47,7 +47,9 @@ pub(crate) async fn cleanup(
     };
     let (node, gone) = on_machine(clear).await?;
     if upgrade {
-        return answer(&serde_json::json!({ "removed": gone, "node": null }));
+        // The operator brought them, and takes away what the next version does not have.
+        let files = on_machine(Machine::kept_files).await?;
+        return answer(&serde_json::json!({ "removed": gone, "node": null, "files": files }));
     }
     let node = match node {
         Some(node) => Some(node),
@@ -57,6 +59,7 @@ pub(crate) async fn cleanup(
         let client = own_client(daemon, login, node).await?;
         let cluster = Cluster::new(client, &arguments.namespace, node);
         cluster.delete_node().await.map_err(Error::work)?;
+        tracing::info!("Node {node} is deleted");
     }
     on_machine(Machine::forget).await?;
     answer(&serde_json::json!({ "removed": gone, "node": node }))

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use evenkeel_api::names::object;
 use evenkeel_plan::node::Change;
+use evenkeel_plan::trust::Published;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ObjectReference};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -12,9 +14,12 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::worker::Key;
+use crate::reporter::Seen;
+use crate::turn::about_node;
 
 /// What of the own Node matters here.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,8 +47,12 @@ impl Cluster {
         }
     }
 
-    /// Puts every change of the own Node into the queue.
-    pub(crate) fn watch_node(&self, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+    /// Puts every change of the own Node into the queue, and shows it to the reporter.
+    pub(crate) fn watch_node(
+        &self,
+        keys: UnboundedSender<Key>,
+        shown: watch::Sender<Seen>,
+    ) -> JoinHandle<()> {
         let api: Api<Node> = Api::all(self.client.clone());
         let name = self.node.clone();
         tokio::spawn(async move {
@@ -51,6 +60,7 @@ impl Cluster {
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(node) => {
+                        Seen::of(node.as_ref().map(|it| &it.metadata)).show(&shown);
                         if keys.send(Key::Node(node.map(OwnNode::of))).is_err() {
                             return;
                         }
@@ -77,6 +87,26 @@ impl Cluster {
                         }
                     }
                     Err(error) => tracing::warn!(name, %error, "cannot watch the ConfigMap"),
+                }
+            }
+        })
+    }
+
+    /// Puts every version of the trust bundle into the queue, and that there is none.
+    pub(crate) fn watch_bundle(&self, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        tokio::spawn(async move {
+            let mut changes = watcher::watch_object(api, object::TRUSTED_CA)
+                .default_backoff()
+                .boxed();
+            while let Some(change) = changes.next().await {
+                match change {
+                    Ok(found) => {
+                        if keys.send(Key::Bundle(published(found))).is_err() {
+                            return;
+                        }
+                    }
+                    Err(error) => tracing::warn!(%error, "cannot watch the trust bundle"),
                 }
             }
         })
@@ -117,13 +147,7 @@ impl Cluster {
 
     /// What Events are about.
     pub(crate) fn reference(&self, uid: &str) -> ObjectReference {
-        ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(self.node.clone()),
-            uid: Some(uid.to_owned()),
-            ..ObjectReference::default()
-        }
+        about_node(&self.node, uid)
     }
 }
 
@@ -151,6 +175,26 @@ pub(crate) async fn services(
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = api.get_opt(name).await?;
     Ok(found.map(|found| found.data.unwrap_or_default()))
+}
+
+/// What the cluster says of its trust bundle.
+pub(crate) async fn bundle(client: &Client, namespace: &str) -> kube::Result<Published> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    Ok(published(api.get_opt(object::TRUSTED_CA).await?))
+}
+
+fn published(found: Option<ConfigMap>) -> Published {
+    let Some(found) = found else {
+        return Published::Nothing;
+    };
+    let text = found
+        .data
+        .unwrap_or_default()
+        .remove(object::TRUSTED_CA_FILE);
+    match text.filter(|text| !text.trim().is_empty()) {
+        Some(text) => Published::Text(text),
+        None => Published::Pending,
+    }
 }
 
 /// Every services ConfigMap of ours: name and `data`.

@@ -7,15 +7,19 @@ use std::time::Duration;
 
 use evenkeel_daemon::{Daemon, Events, EventsOptions, Result};
 use kube::Client;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use super::arguments::ControllerArguments;
 use super::cluster::Cluster;
 use super::machine::Machine;
 use super::numbers::Numbers;
-use super::worker::{Key, Signs, Turn, Worker};
+use super::witness::Onlooker;
+use super::worker::{Key, Signs, Worker};
 use super::{bootstrap, host_error, login};
 use crate::queue;
+use crate::reporter::{self, Seen};
+use crate::turn::Turn;
 
 /// How long the Node may take to be found.
 const NODE: Duration = Duration::from_mins(10);
@@ -46,6 +50,7 @@ pub(crate) async fn control(
         ready: daemon.health().check("node"),
         heart: Arc::new(heart),
     };
+    let onlooker = Arc::new(Onlooker::new(Arc::clone(&machine), signs.numbers.clone()));
     // A login that somebody else gave us is theirs to renew.
     let is_ours = given == Some(Machine::login_file().as_path());
     let (mut client, mut events) = (daemon.client(), daemon.events().clone());
@@ -62,10 +67,17 @@ pub(crate) async fn control(
             keys.clone(),
             limit,
         );
-        let watch = cluster.watch_node(keys.clone());
+        let (shown, seen) = watch::channel(Seen::default());
+        let onlooker = Arc::clone(&onlooker);
+        let reporter = reporter::report(client.clone(), node.clone(), onlooker, seen);
+        let beside = [
+            cluster.watch_node(keys.clone(), shown),
+            cluster.watch_bundle(keys.clone()),
+            tokio::spawn(reporter),
+        ];
         let renewal = is_ours.then(|| tokio::spawn(renew(client.clone(), node.clone(), keys)));
         let end = look_after(daemon, worker, queue, &signs).await;
-        watch.abort();
+        beside.iter().for_each(JoinHandle::abort);
         if let Some(renewal) = renewal {
             renewal.abort();
         }

@@ -19,7 +19,7 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::pem::parse_x509_pem;
 
 use super::machine::Machine;
-use super::worker::blocking;
+use crate::turn::blocking;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// How long an approval and the signature may take.

@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use evenkeel_api::names::windows::{OWN_STATE, STORE};
+use evenkeel_api::readiness::CertificateReport;
 use evenkeel_api::services::Services;
+use evenkeel_api::trust_bundle::TrustBundle;
 use evenkeel_host::disk::{Disk, Host};
-use evenkeel_host::execute::{Claim, State};
+use evenkeel_host::execute::{Claim, Progress, State};
 use evenkeel_host::verify::{self, Finding};
 use evenkeel_host::windows::WindowsHost;
+use evenkeel_host::windows::trust::{self as roots, Synced};
 use evenkeel_host::{Result, observe};
 use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::entry::Entry;
+use evenkeel_plan::entry::{Entry, Hash};
 use evenkeel_plan::journal::Direction;
 use evenkeel_plan::machine::{self, Plan, Seen};
 use evenkeel_plan::place;
@@ -20,6 +23,7 @@ use evenkeel_plan::record::Owned;
 use evenkeel_plan::resource::Resource;
 use evenkeel_plan::services::{Facts, targets_on};
 use evenkeel_plan::targets::{Part, Targets};
+use evenkeel_plan::trust::{self, Published};
 use serde::{Deserialize, Serialize};
 
 /// A machine with where our state is.
@@ -49,6 +53,14 @@ pub(crate) struct Wish {
     pub(crate) hash: Option<String>,
 }
 
+/// What became of the trusted roots.
+#[derive(Debug)]
+pub(crate) struct Trusted {
+    pub(crate) synced: Result<Synced>,
+    pub(crate) bundle: TrustBundle,
+    pub(crate) counts: CertificateReport,
+}
+
 /// What brings a machine to a wish, and what nobody here can bring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Way {
@@ -68,6 +80,15 @@ pub(crate) struct Kept {
 const KEPT: &str = "services";
 const NODE: &str = "node";
 const LOGIN: &str = "kubeconfig";
+
+/// How far `plan` is, for whoever reads the log after something went wrong in the middle.
+fn log(plan: &Plan, progress: Progress) {
+    let Progress { done, steps } = progress;
+    if let Some(step) = done.checked_sub(1).and_then(|at| plan.steps.get(at)) {
+        let (kind, resource) = (step.kind(), &step.resource);
+        tracing::info!("step {done} of {steps} is done: {kind}: {resource}");
+    }
+}
 
 fn with_slashes(path: &str) -> String {
     path.trim_end_matches('\\').replace('\\', "/")
@@ -176,7 +197,12 @@ impl Machine {
             let text = serde_json::to_vec(kept).unwrap_or_default();
             self.state.keep_note(&self.host, KEPT, &text)?;
         }
-        claim.apply(&now.plan, &Contents::default(), &mut |_| progress())?;
+        let Kept { version, hash, .. } = kept;
+        tracing::info!(version, hash, "applying services");
+        claim.apply(&now.plan, &Contents::default(), &mut |done| {
+            log(&now.plan, done);
+            progress();
+        })?;
         Ok(true)
     }
 
@@ -204,8 +230,38 @@ impl Machine {
         let nothing = Contents::default();
         let seen = observe::look(self.host.disk(), &targets, &record, &nothing)?;
         let plan = machine::plan(&Desired::default(), &targets, &nothing, &seen, &record)?;
-        claim.apply(&plan, &nothing, &mut |_| {})?;
+        claim.apply(&plan, &nothing, &mut |done| log(&plan, done))?;
         Ok(plan)
+    }
+
+    /// Makes what `published` says be ours among the trusted roots, and no others; `has_proxy` if that is not
+    /// to be read off the services that were accepted last. Counts them, however that ends.
+    pub(crate) fn trust(&self, published: &Published, has_proxy: Option<bool>) -> Result<Trusted> {
+        let has_proxy = if let Some(has_proxy) = has_proxy {
+            has_proxy
+        } else {
+            let services = self.kept()?.and_then(|kept| {
+                let read = Services::from_data("the services that are kept", &kept.data);
+                read.ok().map(|(services, _)| services)
+            });
+            services.as_ref().is_some_and(trust::has_proxy)
+        };
+        let now = jiff::Timestamp::now().as_second();
+        let (wanted, bundle) = trust::wanted(published, has_proxy, now);
+        let mut hashes = Vec::new();
+        let synced = match wanted {
+            trust::Wanted::AsItIs => Ok(Synced::default()),
+            trust::Wanted::Exactly(certificates) => {
+                let all: Vec<&[u8]> = certificates.iter().map(|it| it.der.as_slice()).collect();
+                hashes = all.iter().map(|it| Hash::of(it)).collect();
+                roots::sync(&all)
+            }
+        };
+        Ok(Trusted {
+            counts: trust::count(&hashes, &roots::roots()?),
+            synced,
+            bundle,
+        })
     }
 
     /// Forgets which node this was, last of all: until then a cleanup can be taken up again.
@@ -227,6 +283,16 @@ impl Machine {
         let note = self.state.note(&self.host, KEPT)?;
         // A note that cannot be read is as good as none: the cluster has it.
         Ok(note.and_then(|text| serde_json::from_slice(&text).ok()))
+    }
+
+    /// The payload files of the services that were accepted last.
+    pub(crate) fn kept_files(&self) -> Result<Vec<String>> {
+        let kept = self.kept()?.map(|kept| kept.data).unwrap_or_default();
+        // Services that do not hold say nothing that can be relied on.
+        let files = Services::from_data("the services that are kept", &kept)
+            .map(|(services, _)| services.files)
+            .unwrap_or_default();
+        Ok(files.into_iter().map(|it| it.path).collect())
     }
 
     /// The name of this machine's Node, as it was found.

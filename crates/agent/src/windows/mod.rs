@@ -12,16 +12,23 @@ mod lookout;
 mod machine;
 mod numbers;
 mod questions;
+mod roots;
 mod search;
 mod service;
 mod tidings;
 mod values;
+mod witness;
 mod worker;
+
+use std::time::Duration;
 
 use clap::Parser;
 use evenkeel_daemon::{Daemon, Error, Listen, Program, Result, Stop};
 
 use self::arguments::{Command, CommandLine};
+
+/// How long a thread for what blocks is kept: each is dear while it does nothing.
+const IDLE_THREAD: Duration = Duration::from_secs(1);
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
@@ -44,6 +51,7 @@ fn run(line: CommandLine, stop: Stop) -> anyhow::Result<()> {
     // One worker does one thing at a time; what blocks has threads of its own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .thread_keep_alive(IDLE_THREAD)
         .build()?;
     Ok(runtime.block_on(command(line, stop))?)
 }

@@ -1,90 +1,52 @@
 //! The agent's own numbers, for Prometheus: by the same names as on Linux.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use evenkeel_api::readiness::CertificateReport;
 use evenkeel_daemon::Metrics;
 use evenkeel_host::watch;
-use evenkeel_plan::linux_node::State;
 use evenkeel_plan::phase::Phase;
 use evenkeel_plan::resource::Resource;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use evenkeel_plan::state::State;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClassLabels {
-    class: &'static str,
-}
+use crate::numbers::NodeNumbers;
 
 /// What drifts, as it is counted.
 const CLASSES: [&str; 3] = ["service", "variable", "file"];
 
 /// What an agent counts. Clones count the same.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Numbers {
-    state: Family<StateLabels, Gauge>,
-    drifted: Family<ClassLabels, Gauge>,
-    events: Family<ReasonLabels, Counter>,
+    node: NodeNumbers,
+    certificates: Arc<Mutex<Option<CertificateReport>>>,
 }
 
 impl Numbers {
     /// Numbers that `metrics` show.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let numbers = Self::default();
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_node_state",
-                "1 for the state that this node is in, else 0",
-                numbers.state.clone(),
-            );
-            registry.register(
-                "evenkeel_node_drifted_paths",
-                "What is ours, is not as declared and could not be put back, by what it is",
-                numbers.drifted.clone(),
-            );
-            registry.register(
-                "evenkeel_node_events",
-                "What was told of this node, by the reason of the Event",
-                numbers.events.clone(),
-            );
-        });
+        let drift = "What is ours, is not as declared and could not be put back, by what it is";
+        let numbers = Self {
+            node: NodeNumbers::shown_in(metrics, drift),
+            certificates: Arc::default(),
+        };
         numbers.nothing_drifts();
         numbers
     }
 
     /// The node is in `phase`.
     pub(crate) fn is_in(&self, phase: &Phase) {
-        let state = match phase {
-            Phase::Unmanaged => None,
-            Phase::Done { .. } => Some(State::Done),
-            Phase::Degraded(_) => Some(State::Degraded),
-            Phase::Heal { .. } | Phase::AwaitDrain { .. } | Phase::Apply { .. } | Phase::Reboot => {
-                Some(State::Working)
-            }
-        };
-        for each in [State::Done, State::Working, State::Degraded] {
-            let labels = StateLabels {
-                state: each.as_str(),
-            };
-            self.state
-                .get_or_create(&labels)
-                .set(i64::from(state == Some(each)));
-        }
+        self.node.is_in(State::of(phase));
+    }
+
+    /// The state that the node is in, in one word; empty if in none yet.
+    pub(crate) fn state(&self) -> &'static str {
+        self.node.state()
     }
 
     /// Somebody begins to look from the start.
     pub(crate) fn nothing_drifts(&self) {
         for class in CLASSES {
-            self.drifted.get_or_create(&ClassLabels { class }).set(0);
+            self.node.drifted(class).set(0);
         }
     }
 
@@ -106,12 +68,23 @@ impl Numbers {
             Resource::Variable(_) => "variable",
             _ => "file",
         };
-        let gauge = self.drifted.get_or_create(&ClassLabels { class });
-        gauge.inc_by(change);
+        self.node.drifted(class).inc_by(change);
+    }
+
+    /// So many certificates are among the trusted roots.
+    pub(crate) fn trusts(&self, counts: CertificateReport) {
+        let known = self.certificates.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = Some(counts);
+    }
+
+    /// How many certificates are among the trusted roots, once somebody has looked.
+    pub(crate) fn certificates(&self) -> Option<CertificateReport> {
+        let known = self.certificates.lock();
+        *known.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something was told, for `reason`.
     pub(crate) fn told(&self, reason: &'static str) {
-        self.events.get_or_create(&ReasonLabels { reason }).inc();
+        self.node.told(reason);
     }
 }

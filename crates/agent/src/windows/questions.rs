@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::names::windows::{AGENT_SERVICE, LOGS};
+use evenkeel_api::trust_bundle::TrustBundle;
 use evenkeel_daemon::{Error, Result};
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::windows::{about, trust};
@@ -56,7 +57,7 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
             let roots = trust::roots().map_err(|error| host_error(&error))?;
             let roots: Vec<_> = roots
                 .iter()
-                .map(|root| json!({ "sha256": root.fingerprint.to_string(), "ours": root.is_ours() }))
+                .map(|root| json!({ "sha256": root.fingerprint.to_string(), "ours": root.is_ours }))
                 .collect();
             answer(&json!(roots))
         }
@@ -65,8 +66,12 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
             let read = Machine::open().host.disk().read(&path);
             let text = read.map_err(|error| host_error(&error))?;
             let text = text.ok_or_else(|| Error::work(format!("there is no file {path}")))?;
-            let certificates = certificates(&String::from_utf8_lossy(&text))
-                .map_err(|why| Error::work(format!("{}: {why}", file.display())))?;
+            let now = jiff::Timestamp::now().as_second();
+            let bundle = TrustBundle::read(&path, &String::from_utf8_lossy(&text), now);
+            for warning in &bundle.warnings {
+                tracing::warn!("{warning}");
+            }
+            let certificates = certificates(&path, &bundle)?;
             let synced = trust::sync(&certificates).map_err(|error| host_error(&error))?;
             let words = |hashes: &[evenkeel_plan::entry::Hash]| -> Vec<String> {
                 hashes.iter().map(ToString::to_string).collect()
@@ -76,39 +81,38 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
     }
 }
 
-/// The certificates of a PEM text. One without any is refused: it would take all of ours away.
-fn certificates(text: &str) -> std::result::Result<Vec<Vec<u8>>, String> {
-    use base64::Engine;
-    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-    const END: &str = "-----END CERTIFICATE-----";
-    let mut certificates = Vec::new();
-    for (at, block) in (1..).zip(text.split(BEGIN).skip(1)) {
-        let (body, _) = block
-            .split_once(END)
-            .ok_or_else(|| format!("certificate {at} has no end"))?;
-        let digits: String = body.split_whitespace().collect();
-        let bytes = base64::engine::general_purpose::STANDARD
-            .decode(digits)
-            .map_err(|error| format!("certificate {at} is no base64: {error}"))?;
-        certificates.push(bytes);
+/// The certificates of a bundle. One without any is refused, because it would take all of ours away, and so
+/// is one of which only a part can be read: whoever runs this can mend it.
+fn certificates<'b>(path: &str, bundle: &'b TrustBundle) -> Result<Vec<&'b [u8]>> {
+    let problems: Vec<String> = bundle.problems.iter().map(ToString::to_string).collect();
+    if !problems.is_empty() {
+        return Err(Error::work(problems.join("\n")));
     }
-    if certificates.is_empty() {
-        return Err("it has no certificate: give a PEM file with at least one".to_owned());
+    if bundle.certificates.is_empty() {
+        return Err(Error::work(format!(
+            "{path}: it has no certificate: give a PEM file with at least one"
+        )));
     }
-    Ok(certificates)
+    Ok(bundle
+        .certificates
+        .iter()
+        .map(|it| it.der.as_slice())
+        .collect())
 }
 
 pub(crate) fn service(command: &ServiceCommand) -> Result<()> {
     let machine = Machine::open();
     let entry = match command {
         ServiceCommand::Remove => Entry::Absent,
-        ServiceCommand::Install { namespace } => {
+        ServiceCommand::Install(place) => {
             let program = std::env::current_exe()
                 .map_err(|error| Error::work(format!("where is this program? {error}")))?;
             Entry::Service(ServiceEntry {
                 command: format!(
-                    r#""{}" controller --windows-service --namespace {namespace} --kubeconfig "{}" --log-file "{LOGS}agent.log""#,
+                    r#""{}" controller --windows-service --namespace {} --script-timeout {} --kubeconfig "{}" --log-file "{LOGS}agent.log""#,
                     program.display(),
+                    place.namespace,
+                    place.script_timeout.as_secs(),
                     Machine::login_file().display(),
                 ),
                 start: Start::Automatic,
@@ -127,30 +131,5 @@ pub(crate) fn service(command: &ServiceCommand) -> Result<()> {
     match seen.differs_from(&entry) {
         None => answer(&json!({ "service": AGENT_SERVICE })),
         Some(why) => Err(Error::work(format!("service {AGENT_SERVICE}: {why}"))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bundle_has_certificates_or_is_refused() {
-        let one = "# a comment\n-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n";
-        assert_eq!(
-            certificates(&one.repeat(2)).unwrap(),
-            [[0, 1, 2], [0, 1, 2]]
-        );
-        for (text, words) in [
-            ("", "no certificate"),
-            ("-----BEGIN CERTIFICATE-----\nAAEC", "no end"),
-            (
-                "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----",
-                "no base64",
-            ),
-        ] {
-            let said = certificates(text).unwrap_err();
-            assert!(said.contains(words), "{said}");
-        }
     }
 }

@@ -1,37 +1,11 @@
 //! What people are told of a Windows node's life, as Events on its Node and in the log.
 
-use evenkeel_daemon::{Event, Events, Severity};
-use evenkeel_host::verify::Finding;
 use evenkeel_host::watch;
 use evenkeel_plan::phase::Phase;
-use k8s_openapi::api::core::v1::ObjectReference;
 
-/// Something worth telling.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tiding {
-    severity: Severity,
-    reason: &'static str,
-    action: &'static str,
-    note: String,
-}
+use crate::tiding::{Tiding, shown};
 
 impl Tiding {
-    fn good(reason: &'static str, action: &'static str, note: String) -> Self {
-        Self {
-            severity: Severity::Normal,
-            reason,
-            action,
-            note,
-        }
-    }
-
-    fn bad(reason: &'static str, action: &'static str, note: String) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::good(reason, action, note)
-        }
-    }
-
     /// The node has come to `phase`.
     pub(crate) fn of(phase: &Phase) -> Option<Self> {
         match phase {
@@ -106,29 +80,4 @@ impl Tiding {
             )),
         }
     }
-
-    /// The reason of its Event.
-    pub(crate) fn reason(&self) -> &'static str {
-        self.reason
-    }
-
-    /// Says it in the log and on `object`.
-    pub(crate) fn tell(self, object: ObjectReference, events: &Events) {
-        match self.severity {
-            Severity::Normal => tracing::info!(reason = self.reason, "{}", self.note),
-            Severity::Warning => tracing::warn!(reason = self.reason, "{}", self.note),
-        }
-        events.publish(Event {
-            object,
-            severity: self.severity,
-            reason: self.reason.to_owned(),
-            action: self.action.to_owned(),
-            note: self.note,
-        });
-    }
-}
-
-/// What is wrong where, in words.
-pub(crate) fn shown(finding: &Finding) -> String {
-    format!("{}: {}", finding.resource, finding.why)
 }

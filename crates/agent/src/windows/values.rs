@@ -11,7 +11,8 @@ use evenkeel_plan::variables::{NoValue, command};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::worker::{Key, blocking};
+use super::worker::Key;
+use crate::turn::blocking;
 
 /// A script that is quick is waited for, so that its service comes with the others.
 const QUICK: Duration = Duration::from_secs(10);
@@ -32,6 +33,8 @@ enum Outcome {
     Runs(Instant),
     Printed(String),
     Failed(String),
+    /// It failed with these words, and runs once more.
+    RunsAgain(String),
 }
 
 /// Scripts of the services with one hash, by their path.
@@ -62,18 +65,33 @@ impl Scripts {
         filled(services, Some(node), |path| self.value(path))
     }
 
-    /// The script at `path` of the services with this hash has ended.
-    pub(crate) fn hear(&mut self, hash: &str, path: String, printed: Result<String, String>) {
-        if self.hash == hash {
-            let outcome = printed.map_or_else(Outcome::Failed, Outcome::Printed);
-            self.outcomes.insert(path, outcome);
+    /// The script at `path` of the services with this hash has ended. Says whether that is news: one that
+    /// fails as before is none.
+    pub(crate) fn hear(
+        &mut self,
+        hash: &str,
+        path: String,
+        printed: Result<String, String>,
+    ) -> bool {
+        if self.hash != hash {
+            return false;
+        }
+        let failed = printed.as_ref().err().cloned();
+        let outcome = printed.map_or_else(Outcome::Failed, Outcome::Printed);
+        match self.outcomes.insert(path, outcome) {
+            Some(Outcome::RunsAgain(before)) => failed != Some(before),
+            _ => true,
         }
     }
 
-    /// Runs scripts that failed once more, when they are asked for next.
+    /// Runs scripts that failed once more. Until they end they have failed as they did.
     pub(crate) fn try_again(&mut self) {
-        self.outcomes
-            .retain(|_, outcome| !matches!(outcome, Outcome::Failed(_)));
+        for (path, outcome) in &mut self.outcomes {
+            if let Outcome::Failed(words) = outcome {
+                *outcome = Outcome::RunsAgain(std::mem::take(words));
+                run(path, &self.hash, self.limit, &self.keys);
+            }
+        }
     }
 
     /// How long the scripts that run may still be called quick.
@@ -92,31 +110,37 @@ impl Scripts {
     fn value(&mut self, path: &str) -> Option<Result<String, NoValue>> {
         match self.outcomes.get(path) {
             Some(Outcome::Printed(printed)) => Some(Ok(printed.clone())),
-            Some(Outcome::Failed(words)) => Some(Err(NoValue::NotYet(words.clone()))),
+            Some(Outcome::Failed(words) | Outcome::RunsAgain(words)) => {
+                Some(Err(NoValue::NotYet(words.clone())))
+            }
             Some(Outcome::Runs(_)) => None,
             None => {
-                let (keys, limit) = (self.keys.clone(), self.limit);
-                let (hash, path) = (self.hash.clone(), path.to_owned());
                 let begun = Outcome::Runs(Instant::now());
-                self.outcomes.insert(path.clone(), begun);
-                tokio::spawn(async move {
-                    let of = path.clone();
-                    let ran = blocking(move || script::output_of(&of, limit)).await;
-                    let printed = match ran {
-                        Ok(printed) => printed.map_err(|error| error.with_causes()),
-                        Err(reason) => Err(reason.text),
-                    };
-                    // Without a worker nobody wants to know.
-                    _ = keys.send(Key::Script {
-                        hash,
-                        path,
-                        printed,
-                    });
-                });
+                self.outcomes.insert(path.to_owned(), begun);
+                run(path, &self.hash, self.limit, &self.keys);
                 None
             }
         }
     }
+}
+
+/// Runs the script at `path` for the services with this hash, and puts what it came to into the queue.
+fn run(path: &str, hash: &str, limit: Duration, keys: &UnboundedSender<Key>) {
+    let (path, hash, keys) = (path.to_owned(), hash.to_owned(), keys.clone());
+    tokio::spawn(async move {
+        let of = path.clone();
+        let ran = blocking(move || script::output_of(&of, limit)).await;
+        let printed = match ran {
+            Ok(printed) => printed.map_err(|error| error.with_causes()),
+            Err(reason) => Err(reason.text),
+        };
+        // Without a worker nobody wants to know.
+        _ = keys.send(Key::Script {
+            hash,
+            path,
+            printed,
+        });
+    });
 }
 
 /// The commands of `services`, for whoever can wait: each script is run at most for `limit`.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::annotation;
 use evenkeel_daemon::{Check, Events, Heartbeat};
-use evenkeel_host::Error;
 use evenkeel_host::watch::Event;
 use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
 use evenkeel_plan::targets::Part;
+use evenkeel_plan::trust::Published;
 use evenkeel_plan::windows_node::{Progress, Told, has_served};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -23,16 +23,11 @@ use super::drift::Drift;
 use super::lookout::{Lookout, News};
 use super::machine::{Kept, Machine, Standing, Way, Wish};
 use super::numbers::Numbers;
+use super::roots::Roots;
 use super::search::Search;
-use super::tidings::Tiding;
 use super::values::Scripts;
-
-/// How long after a failure it is tried again, at first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-/// How long after the API server did not answer it is asked again, at first and at most.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// A machine that has not gone down after this long is told again.
-const REBOOT_AGAIN: Duration = Duration::from_mins(5);
+use crate::tiding::Tiding;
+use crate::turn::{Failure, Trouble, Turn, ended, reason};
 
 /// Something that may have changed.
 #[derive(Debug)]
@@ -52,39 +47,12 @@ pub(crate) enum Key {
         path: String,
         printed: Result<String, String>,
     },
+    /// What the cluster says of its trust bundle.
+    Bundle(Published),
+    /// The machine's trusted roots may have changed.
+    Roots,
     /// There is a new login: this worker ends, and the next one goes on.
     Renewed,
-}
-
-/// When the worker works again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// When something changes.
-    Rest,
-    /// At once, after what has changed by now.
-    Again,
-    /// When something changes, and after this long.
-    After(Duration),
-}
-
-/// Why a turn did not come to its end.
-enum Trouble {
-    /// The API server did not answer.
-    Cluster(kube::Error),
-    /// The machine said no.
-    Machine(Reason),
-}
-
-impl From<Reason> for Trouble {
-    fn from(reason: Reason) -> Self {
-        Self::Machine(reason)
-    }
-}
-
-/// A failure that is tried again later.
-struct Failure {
-    reason: Reason,
-    again_at: Instant,
 }
 
 /// What was planned from what, so that nothing is looked at twice for the same.
@@ -125,6 +93,7 @@ pub(crate) struct Worker {
     heart: Arc<Heartbeat>,
     keys: UnboundedSender<Key>,
     scripts: Scripts,
+    roots: Roots,
     node: Option<OwnNode>,
     standing: Option<Standing>,
     lookout: Option<Lookout>,
@@ -149,13 +118,14 @@ impl Worker {
     ) -> Self {
         Self {
             cluster,
-            machine,
             events,
             numbers: signs.numbers,
             ready: signs.ready,
             heart: signs.heart,
             scripts: Scripts::new(script_limit, keys.clone()),
+            roots: Roots::watched(&machine, keys.clone()),
             keys,
+            machine,
             node: None,
             standing: None,
             lookout: None,
@@ -196,17 +166,30 @@ impl Worker {
                 hash,
                 path,
                 printed,
-            } => self.scripts.hear(&hash, path, printed),
+            } => {
+                if self.scripts.hear(&hash, path, printed) {
+                    // What it lacked it has now, or the reason why not is another one.
+                    self.failure = None;
+                }
+            }
+            Key::Bundle(published) => self.roots.publish(published),
+            Key::Roots => self.roots.look(),
             Key::Renewed => {}
             Key::Machine(News::Event(event)) => {
-                if let Event::HealFailed { finding, .. } | Event::Recovered { finding } = &*event
-                    && matches!(finding.part, Part::Payload(_))
-                {
-                    // What the store lacks is listed on the Node, until somebody has brought it; then
-                    // the store gets its copy.
+                // What the store lacks is listed on the Node until somebody has brought it; then the store
+                // gets its copy.
+                let (is_back, finding) = match &*event {
+                    Event::HealFailed { finding, .. } => (false, Some(finding)),
+                    Event::Recovered { finding } => (true, Some(finding)),
+                    Event::Healed { finding, .. } => {
+                        (true, Some(finding).filter(|_| self.is_short()))
+                    }
+                    _ => (false, None),
+                };
+                if finding.is_some_and(|finding| matches!(finding.part, Part::Payload(_))) {
                     self.planned = None;
                     self.failure = None;
-                    if let Event::Recovered { .. } = &*event {
+                    if is_back {
                         self.standing = None;
                     }
                 }
@@ -228,22 +211,12 @@ impl Worker {
 
     /// Observes, plans, applies and reports, once.
     pub(crate) async fn turn(&mut self) -> Turn {
-        match self.work().await {
-            Ok(turn) => {
-                self.unanswered = 0;
-                self.ready.ready();
-                turn
-            }
-            Err(Trouble::Machine(reason)) => {
+        let turn = self.work().await;
+        match ended(turn, &mut self.unanswered, &self.ready) {
+            Ok(turn) => turn,
+            Err(reason) => {
                 self.fail(reason);
                 Turn::Again
-            }
-            Err(Trouble::Cluster(error)) => {
-                let pause = pause(ASK_AGAIN, self.unanswered);
-                self.unanswered = self.unanswered.saturating_add(1);
-                self.ready.not_ready("the API server does not answer");
-                tracing::warn!(%error, "the API server did not do what was asked; asking again in {pause:?}");
-                Turn::After(pause)
             }
         }
     }
@@ -254,11 +227,7 @@ impl Worker {
     }
 
     async fn work(&mut self) -> Result<Turn, Trouble> {
-        if self
-            .failure
-            .as_ref()
-            .is_some_and(|it| it.again_at <= Instant::now())
-        {
+        if self.failure.as_ref().is_some_and(Failure::is_over) {
             self.failure = None;
             self.planned = None;
             self.scripts.try_again();
@@ -267,6 +236,7 @@ impl Worker {
         if self.failure.is_none() {
             self.settle().await?;
         }
+        self.keep_roots().await;
         let Some(node) = self.node.clone() else {
             return Ok(self.rest());
         };
@@ -345,23 +315,6 @@ impl Worker {
     }
 }
 
-/// Does what may wait, in a thread that may.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Reason> {
-    let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| Reason::new("Crashed", format!("this is a mistake of ours: {error}")))
-}
-
-fn reason(error: &Error) -> Reason {
-    Reason::new(error.category(), error.with_causes())
-}
-
 fn refused(error: &evenkeel_api::version::NotAVersion) -> Reason {
     Reason::new(error.category(), error.to_string())
-}
-
-/// Twice as long each time, within limits.
-fn pause((first, longest): (Duration, Duration), times: u32) -> Duration {
-    first.saturating_mul(1 << times.min(10)).min(longest)
 }

@@ -11,6 +11,7 @@ mod logins;
 mod oddities;
 mod os;
 mod outages;
+mod plugins;
 mod policy;
 mod power;
 mod readiness;

@@ -10,7 +10,7 @@ use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -84,19 +84,24 @@ async fn an_agent_cannot_change_another_node_or_what_is_not_an_agents() -> Resul
         json!({ "spec": { "taints": taints } })
     };
     let api: Api<Node> = Api::all(agent.clone());
-    let own = api.get("own-1").await.doing(|| "cannot read")?;
-    let spec = own.spec.unwrap_or_default();
-    let mut keys: Vec<_> = spec
-        .taints
-        .iter()
-        .flatten()
-        .map(|it| it.key.as_str())
-        .collect();
-    keys.push("kubernetes.io/MetaReadiness");
-    let ours = taints(&keys);
-    patch(&agent, "own-1", ours)
-        .await
-        .doing(|| "an agent may set our taint")?;
+    let what = "an agent to set our taint";
+    let keys = until_async(what, Duration::from_secs(30), async || {
+        let own = api.get("own-1").await.doing(|| "cannot read")?;
+        let mut all = own.spec.and_then(|it| it.taints).unwrap_or_default();
+        all.push(Taint {
+            key: "kubernetes.io/MetaReadiness".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        });
+        // Somebody else may have changed the others meanwhile, which would be put back by this.
+        let set = patch(&agent, "own-1", json!({ "spec": { "taints": all } })).await;
+        Ok(match set {
+            Ok(_) => Look::Found(all.into_iter().map(|it| it.key).collect::<Vec<_>>()),
+            Err(error) => Look::NotYet(error.to_string()),
+        })
+    })
+    .await?;
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
 
     for (denied, words) in [
         (annotation(DESIRED), "annotations that are an agent's"),
@@ -168,14 +173,135 @@ async fn an_agent_reads_and_makes_only_what_its_role_says() -> Result<()> {
     assert!(Api::<Pod>::all(agent.clone()).list(&list).await.is_err());
     assert!(Api::<Node>::all(agent.clone()).list(&list).await.is_ok());
     let leases: Api<Lease> = Api::namespaced(agent, "node-extensions");
+    let make = async |name: &str| -> Result<kube::Result<Lease>> {
+        let lease = serde_json::from_value(json!({ "metadata": { "name": name } }))
+            .doing(|| "no such lease")?;
+        Ok(leases.create(&PostParams::default(), &lease).await)
+    };
+    let mut tries = 0;
+    let what = "the policy for Leases to be in force";
+    until_async(what, Duration::from_secs(30), async || {
+        tries += 1;
+        Ok(match make(&format!("other-2.try-{tries}")).await? {
+            Err(_) => Look::Found(()),
+            Ok(_) => Look::NotYet("it was allowed".to_owned()),
+        })
+    })
+    .await?;
     for (name, allowed) in [
         ("own-2.evenkeel-agent", true),
         ("other-2.evenkeel-agent", false),
     ] {
-        let lease = serde_json::from_value(json!({ "metadata": { "name": name } }))
-            .doing(|| "no such lease")?;
-        let made = leases.create(&PostParams::default(), &lease).await;
+        let made = make(name).await?;
         assert_eq!(made.is_ok(), allowed, "{name}: {made:?}");
+    }
+    Ok(())
+}
+
+/// What keeps pods away from a node.
+const DOWN: &str = r#"{"spec":{"unschedulable":true}}"#;
+/// Where somebody approves a certificate.
+const APPROVAL: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-1/approval";
+
+/// Covers H13.
+#[tokio::test]
+async fn the_agent_of_a_windows_node_says_what_it_runs_and_may_do_nothing_else() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let (_, agent) = nodes(&["own-4", "other-4"]).await?;
+    for said in [
+        "windowsmachineconfig.openshift.io/version",
+        "evenkeel.dev/current-services",
+        "evenkeel.dev/missing-files",
+    ] {
+        let allowed = patch(&agent, "own-4", annotation(said)).await;
+        allowed.doing(|| format!("an agent may say {said}"))?;
+        let denied = patch(&agent, "other-4", annotation(said)).await;
+        assert!(denied.is_err(), "{said} was said on another Node");
+    }
+    for told in [
+        "windowsmachineconfig.openshift.io/desired-version",
+        "evenkeel.dev/desired-services",
+        "evenkeel.dev/instance",
+        "machineconfiguration.openshift.io/lastAppliedDrain",
+        "evenkeel.dev/drain-granted",
+    ] {
+        let denied = patch(&agent, "own-4", annotation(told)).await;
+        let error = denied.map(|_| ()).expect_err(&format!("{told} was said"));
+        assert!(error.to_string().contains("an agent's to write"), "{error}");
+    }
+    // Both logins that it ever has: its own, and the one of ten minutes for bootstrap and cleanup.
+    let scratch = Scratch::new("tries")?;
+    let own = cluster()?.kubeconfig_for_user("evenkeel:agent:own-4", &["evenkeel:agents"])?;
+    let ask = ["create", "token", "evenkeel-agent", "--namespace=evenkeel"];
+    let first = with_token(&cluster()?.kubectl(&ask)?)?;
+    let request = scratch.path().join("lease.json");
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": { "name": "own-4.evenkeel-agent", "namespace": "default" },
+    });
+    std::fs::write(&request, lease.to_string()).doing(|| "cannot write")?;
+    let lease = request.display().to_string();
+    for (who, login) in [("its own login", own), ("the first login", first)] {
+        let path = scratch.path().join("kubeconfig");
+        login.write(&path)?;
+        let tries = |words: &[&str]| -> Result<(bool, String)> {
+            let mut kubectl = std::process::Command::new(cluster()?.kubectl_program());
+            kubectl.arg("--kubeconfig").arg(&path).args(words);
+            let ended = output(&mut kubectl, &[])?;
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            Ok((ended.status.success(), said))
+        };
+        for allowed in [
+            &["get", "nodes"][..],
+            &["get", "configmaps", "--namespace=evenkeel"],
+        ] {
+            let (done, said) = tries(allowed)?;
+            assert!(done, "{who} may {allowed:?}: {said}");
+        }
+        for denied in [
+            &["get", "secrets", "--namespace=evenkeel"][..],
+            &["get", "configmaps", "--namespace=kube-system"],
+            &[
+                "create",
+                "configmap",
+                "services-9-9-9-abcdef0",
+                "--namespace=evenkeel",
+            ],
+            &["delete", "configmap", "--all", "--namespace=evenkeel"],
+            &["get", "pods", "--all-namespaces"],
+            &["create", "namespace", "theirs"],
+            &["create", "-f", &lease],
+            &["get", "leases", "--namespace=kube-node-lease"],
+            &["get", "csr"],
+            &["replace", "--raw", APPROVAL, "-f", &lease],
+            &[
+                "create",
+                "token",
+                "evenkeel-operator",
+                "--namespace=evenkeel",
+            ],
+            &[
+                "create",
+                "clusterrolebinding",
+                "x",
+                "--clusterrole=cluster-admin",
+                "--user=x",
+            ],
+            &["get", "nodes", "--as=system:admin"],
+            &["get", "--raw", "/api/v1/nodes/own-4/proxy/logs/"],
+            &["delete", "node", "other-4"],
+            &["patch", "node", "other-4", "-p", DOWN],
+            &["label", "node", "own-4", "zone=b", "--overwrite"],
+            &["taint", "node", "own-4", "theirs-"],
+        ] {
+            let (done, said) = tries(denied)?;
+            assert!(!done, "{who}: {denied:?} was allowed");
+            let words = ["orbidden", "denied request", "ValidatingAdmissionPolicy"];
+            let is_refused = words.iter().any(|it| said.contains(it));
+            assert!(is_refused, "{who}: {denied:?} failed otherwise: {said}");
+        }
     }
     Ok(())
 }

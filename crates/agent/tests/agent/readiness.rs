@@ -19,12 +19,39 @@ const SERVICE: &str = "[Service]
 ExecStart=/bin/sleep infinity
 ";
 
-struct Reports {
+pub(crate) struct Reports {
     node: String,
     leases: Api<Lease>,
 }
 
 impl Reports {
+    pub(crate) fn of(scene: &Scene) -> Self {
+        Self {
+            node: scene.name.clone(),
+            leases: Api::namespaced(scene.client.clone(), "node-extensions"),
+        }
+    }
+
+    /// Waits until it is renewed, and says how long that took.
+    pub(crate) async fn renewed(&self) -> Result<Duration> {
+        let version = |lease: &Option<Lease>| {
+            lease
+                .as_ref()
+                .and_then(|it| it.spec.as_ref()?.renew_time.clone())
+        };
+        let before = self.lease().await?;
+        let begun = Instant::now();
+        until_async("a renewal", SOON, async || {
+            let now = self.lease().await?;
+            Ok(if version(&now) == version(&before) {
+                Look::NotYet(String::new())
+            } else {
+                Look::Found(begun.elapsed())
+            })
+        })
+        .await
+    }
+
     async fn lease(&self) -> Result<Option<Lease>> {
         let name = format!("{}.evenkeel-agent", self.node);
         self.leases
@@ -34,7 +61,11 @@ impl Reports {
     }
 
     /// Waits for a report that is so.
-    async fn until(&self, what: &str, is_it: impl Fn(&Report) -> bool) -> Result<Report> {
+    pub(crate) async fn until(
+        &self,
+        what: &str,
+        is_it: impl Fn(&Report) -> bool,
+    ) -> Result<Report> {
         until_async(what, SOON, async || {
             let lease = self.lease().await?;
             let text = lease
@@ -58,10 +89,7 @@ async fn restarts_probes_and_state_are_in_one_lease_that_is_written_at_once() ->
     let Some(mut scene) = Scene::start("reporter").await? else {
         return Ok(());
     };
-    let reports = Reports {
-        node: scene.name.clone(),
-        leases: Api::namespaced(scene.client.clone(), "node-extensions"),
-    };
+    let reports = Reports::of(&scene);
     for unit in ["kubelet", "cni"] {
         scene
             .node
@@ -144,27 +172,8 @@ async fn restarts_probes_and_state_are_in_one_lease_that_is_written_at_once() ->
         .await?;
 
     // Without news it is renewed every ten seconds, with one write each.
-    let version = |lease: &Option<Lease>| {
-        lease
-            .as_ref()
-            .and_then(|it| it.spec.as_ref()?.renew_time.clone())
-    };
-    let before = reports.lease().await?;
-    let begun = Instant::now();
-    until_async("a renewal", SOON, async || {
-        let now = reports.lease().await?;
-        Ok(if version(&now) == version(&before) {
-            Look::NotYet(String::new())
-        } else {
-            Look::Found(())
-        })
-    })
-    .await?;
-    assert!(
-        begun.elapsed() < Duration::from_secs(14),
-        "{:?}",
-        begun.elapsed()
-    );
+    let renewed = reports.renewed().await?;
+    assert!(renewed < Duration::from_secs(14), "{renewed:?}");
 
     scene.node.reboot()?;
     let booted = reports

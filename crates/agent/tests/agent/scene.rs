@@ -44,14 +44,17 @@ pub(crate) struct Scene {
 pub(crate) fn cluster() -> Result<&'static ControlPlane> {
     static READY: OnceLock<Result<()>> = OnceLock::new();
     let cluster = ControlPlane::shared()?;
-    let ready = READY.get_or_init(|| {
-        let chart = Chart::render("evenkeel", &[])?;
-        let kinds = chart.kinds(&["CustomResourceDefinition"]);
-        kinds.apply(cluster)?;
-        let agent = chart.component("agent");
-        agent.without(&["DaemonSet"]).apply(cluster)
-    });
+    let ready = READY.get_or_init(|| let_agents_in(cluster));
     ready.clone().map(|()| cluster)
+}
+
+/// Everything of the chart that concerns agents, but for the agents themselves.
+pub(crate) fn let_agents_in(cluster: &ControlPlane) -> Result<()> {
+    let chart = Chart::render("evenkeel", &[])?;
+    let kinds = chart.kinds(&["CustomResourceDefinition"]);
+    kinds.apply(cluster)?;
+    let agent = chart.component("agent");
+    agent.without(&["DaemonSet"]).apply(cluster)
 }
 
 pub(crate) fn deployed(file: &str) -> PathBuf {

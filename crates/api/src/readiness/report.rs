@@ -17,6 +17,21 @@ pub struct Report {
     pub state: String,
     /// What its questions were answered, by the extension's name.
     pub probes: BTreeMap<String, ProbeReport>,
+    /// Whom the machine trusts, where the agent keeps that: on Windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<CertificateReport>,
+}
+
+/// How many certificates are among a machine's trusted roots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateReport {
+    /// Those that we brought.
+    pub ours: usize,
+    /// Those of the cluster's bundle that are not there.
+    pub missing: usize,
+    /// Those of others.
+    pub foreign: usize,
 }
 
 /// What a question was answered.
@@ -56,6 +71,10 @@ mod tests {
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(value(&report.to_json()), value(text));
         assert_eq!(Report::from_json("{}"), Ok(Report::default()));
+        let text = r#"{"bootId":"b","kubeletStart":"k","state":"Done","probes":{},"certificates":{"ours":3,"missing":1,"foreign":7}}"#;
+        let report = Report::from_json(text).unwrap();
+        assert_eq!(report.certificates.map(|it| it.foreign), Some(7));
+        assert_eq!(value(&report.to_json()), value(text));
         assert!(Report::from_json("[").is_err());
     }
 }

@@ -6,6 +6,7 @@ mod command;
 mod payload;
 mod read;
 mod rules;
+mod template;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::ignition::data_url::to_hex;
 
 pub(crate) use read::{Entry, read_entries};
+pub use template::{KUBELET_ARGUMENTS, Template};
 
 /// What an instance is to have. Only readings that passed every rule give one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

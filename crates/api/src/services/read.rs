@@ -11,7 +11,7 @@ use crate::problem::{At, Findings, Problems, Warning};
 use crate::shape::Shape::{Flag, Integer, OneOrMany, Text};
 use crate::shape::{self, Shape, TEXTS, object, optional, required};
 
-const SERVICE: Shape = object(
+pub(super) const SERVICE: Shape = object(
     "name",
     &[
         required("name", &Text),
@@ -206,7 +206,11 @@ pub(super) fn each<T>(
     found
 }
 
-fn read_services(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> Vec<Service> {
+pub(super) fn read_services(
+    items: &[Node<'_>],
+    at: &At<'_>,
+    findings: &mut Findings,
+) -> Vec<Service> {
     let drafts = each(items, &SERVICE, at, findings, read_service);
     let drafts: Vec<Draft> = drafts
         .into_iter()

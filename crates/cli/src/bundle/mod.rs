@@ -2,6 +2,7 @@
 //!
 //! Secrets are never asked for; what looks like one in anything else is taken out before it is written.
 
+mod node_logs;
 mod redact;
 
 use std::io::Write;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use evenkeel_api::names::linux::OWN_STATE;
 use evenkeel_api::names::{group, object};
+use evenkeel_api::windows_pool;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
@@ -96,6 +98,16 @@ fn kinds(namespace: &str) -> Vec<(ApiResource, Option<String>, &'static str)> {
         (pools_kind(), None, "objects/machineconfigpools.json"),
         (configs_kind(), None, "objects/machineconfigs.json"),
         (
+            kind(
+                group::EVENKEEL,
+                windows_pool::VERSION,
+                windows_pool::KIND,
+                windows_pool::PLURAL,
+            ),
+            None,
+            "objects/windowspools.json",
+        ),
+        (
             kind("apps", "v1", "Deployment", "deployments"),
             own.clone(),
             "objects/deployments.json",
@@ -141,7 +153,9 @@ impl Bundle {
             match cluster.pages(&api, &ListParams::default()).await {
                 Ok(objects) => self.objects(file, &kind, objects)?,
                 Err(kube::Error::Api(status))
-                    if status.code == 404 && kind.group == group::MACHINE_CONFIGURATION =>
+                    if status.code == 404
+                        && [group::MACHINE_CONFIGURATION, group::EVENKEEL]
+                            .contains(&kind.group.as_str()) =>
                 {
                     self.missing
                         .push(format!("{file}: this cluster has no {}", kind.plural));
@@ -154,7 +168,8 @@ impl Bundle {
                 ),
             }
         }
-        self.logs(cluster, namespace).await
+        self.logs(cluster, namespace).await?;
+        self.node_logs(cluster).await
     }
 
     fn lacks(&mut self, cluster: &Cluster, file: &str, what: &str, error: kube::Error) {

@@ -221,6 +221,12 @@ mod tests {
         assert_eq!(pod["binaryData"]["a"], REMOVED_UNREAD);
         assert_eq!(pod["env"][0]["value"], REMOVED);
         assert_eq!(pod["env"][1]["value"], "/root");
+        let mut services = json!({ "kind": "ConfigMap", "data": {
+            "environmentVars": r#"[{"name":"HTTP_PROXY","value":"http://me:hunter2@proxy"}]"#,
+            "watchedEnvironmentVars": r#"[{"name":"HTTP_PROXY"}]"#,
+        } });
+        assert_eq!(object(&mut services), 1);
+        assert_eq!(services["data"]["environmentVars"], REMOVED);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What a support bundle has in it, and what it has not.
 
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::need::Need;
+use evenkeel_testbed::network::{GATEWAY, Network};
 use evenkeel_testbed::{Doing, Result, need};
 use serde_json::{Value, json};
 
@@ -9,9 +11,11 @@ use super::scene::{Said, file};
 
 const SECRET: &str = "hunter2-is-secret-9a7c";
 
+/// Covers H36.
 #[test]
 fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
-    if need::skip(ControlPlane::NEEDS)? {
+    let network = [Need::Root, Need::Program("ip", "iproute2")];
+    if need::skip(ControlPlane::NEEDS)? || need::skip(&network)? {
         return Ok(());
     }
     let fleet = Fleet::start()?;
@@ -27,6 +31,10 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
         json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "evenkeel" }, "stringData": { "k": SECRET } }),
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "c", "namespace": "evenkeel" },
             "data": { "api-token": SECRET, "services": format!("run --token={SECRET}"), "seen": "seen-in-bundle" } }),
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "worker-ignition", "namespace": "evenkeel" }, "stringData": { "worker.ign": SECRET } }),
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "services-1-2-3-abc1234", "namespace": "evenkeel" }, "immutable": true,
+            "data": { "services": "[{\"name\":\"kubelet\",\"command\":\"C:\\\\k\\\\kubelet.exe --v=3\",\"bootstrap\":true,\"priority\":0}]", "files": "[]" } }),
+        json!({ "apiVersion": "evenkeel.dev/v1alpha1", "kind": "WindowsPool", "metadata": { "name": "windows" }, "spec": { "maxUnavailable": "17%" } }),
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "namespace": "evenkeel" },
             "spec": { "containers": [{ "name": "c", "image": "i", "env": [{ "name": "DB_PASSWORD", "value": SECRET }] }] } }),
         json!({ "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": { "name": "e", "namespace": "default" },
@@ -35,6 +43,16 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
     ] {
         fleet.apply(&object)?;
     }
+    // A Windows node whose kubelet serves the logs of its agent, and one where nobody answers.
+    let _network = Network::new("logs")?;
+    let logs = fleet.path("log");
+    std::fs::create_dir_all(logs.join("evenkeel")).doing(|| "cannot make a folder")?;
+    let text = format!("INFO applying services version=1.2.3\nINFO token={SECRET}\n");
+    std::fs::write(logs.join("evenkeel/agent.log"), text).doing(|| "cannot write a log")?;
+    std::fs::write(logs.join("others.log"), "not-ours").doing(|| "cannot write a log")?;
+    let _kubelet = fleet.serve_logs(&logs)?;
+    fleet.windows_node("win-1", &GATEWAY.to_string())?;
+    fleet.windows_node("win-2", "127.0.0.9")?;
     let root = fleet.path("root");
     let state = root.join("etc/machine-config-daemon/state");
     std::fs::create_dir_all(&state).doing(|| "cannot make a folder")?;
@@ -46,14 +64,18 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
     let ready = ["wait", "--for=condition=Ready", "pod/p", "--timeout=60s"];
     fleet.kubectl(&[&ready[..], &["--namespace=evenkeel"]].concat())?;
     let said = fleet.says("supporter", &words)?;
-    // The node is a double without a kubelet that has logs: that is all that is missing.
+    // Two nodes are doubles without a kubelet that has logs: that is all that is missing.
     assert_eq!(
         (said.code, said.err.lines().count()),
-        (Some(2), 1),
+        (Some(2), 2),
         "{said:?}"
     );
-    let missing = "warning: logs/p/c.log: cannot read the log of pod p: ";
-    assert!(said.err.starts_with(missing), "{said:?}");
+    for missing in [
+        "warning: logs/p/c.log: cannot read the log of pod p: ",
+        "warning: logs/win-2: cannot read the logs of node win-2: ",
+    ] {
+        assert!(said.err.contains(missing), "{said:?}");
+    }
     assert!(
         said.out.contains("look it through before you send it"),
         "{said:?}"
@@ -65,12 +87,18 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
     for there in [
         "evenkeel-support/objects/nodes.json",
         "evenkeel-support/objects/machineconfigpools.json",
+        "evenkeel-support/objects/windowspools.json",
+        "17%",
+        "services-1-2-3-abc1234",
+        "kubelet.exe --v=3",
         "evenkeel-support/journal.json",
         "evenkeel-support/about.json",
         "99-secret",
         "plain-and-visible",
         "all pods left",
         "seen-in-bundle",
+        "evenkeel-support/logs/win-1/agent.log",
+        "applying services version=1.2.3",
         "/var/lib/kubelet/config.json",
         "v1.37",
     ] {
@@ -80,6 +108,7 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
             "{there} is not in {all}"
         );
     }
+    assert!(!all.contains("not-ours"), "{all}");
     let encoded = percent(SECRET);
     for secret in [SECRET, &encoded, "aHVudGVyMi1pcy1zZWNyZXQtOWE3Y"] {
         assert!(
@@ -100,6 +129,11 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
         said.err.contains(
             "objects/deployments.json: you may not list deployments in namespace evenkeel"
         ),
+        "{}",
+        said.err
+    );
+    assert!(
+        said.err.contains("ClusterRole evenkeel-node-logs"),
         "{}",
         said.err
     );

@@ -1,13 +1,15 @@
 //! A cluster with pools as an operator leaves them, and people with the roles of the chart. The
 //! administrator's login is for the harness alone.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
-use evenkeel_testbed::node_double::NodeDouble;
+use evenkeel_testbed::network::GATEWAY;
+use evenkeel_testbed::node_double::logs::{self, LogServer};
+use evenkeel_testbed::node_double::{NodeDouble, Os};
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::{Doing, Result};
 use serde_json::{Value, json};
@@ -24,6 +26,8 @@ pub(crate) struct Fleet {
     scratch: Scratch,
     nodes: Mutex<Vec<NodeDouble>>,
     runtime: tokio::runtime::Runtime,
+    /// Where whoever serves something lives.
+    background: tokio::runtime::Runtime,
     // What is shown is all that there is: one test at a time. Last, so that it is given back last.
     _alone: MutexGuard<'static, ()>,
 }
@@ -42,6 +46,7 @@ fn cluster() -> Result<&'static ControlPlane> {
             ("editor", "evenkeel-viewer"),
             ("editor", "evenkeel-editor"),
             ("supporter", "evenkeel-viewer"),
+            ("supporter", "evenkeel-node-logs"),
         ] {
             control_plane.kubectl(&[
                 "create",
@@ -68,17 +73,22 @@ fn cluster() -> Result<&'static ControlPlane> {
 }
 
 impl Fleet {
-    /// A cluster without pools and nodes.
+    /// A cluster without pools and nodes, whoever had one before.
     pub(crate) fn start() -> Result<Self> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let control_plane = cluster()?;
-        control_plane.kubectl(&["delete", "mcp,mc,nodes", "--all"])?;
+        control_plane.kubectl(&["delete", "mcp,mc,nodes,windowspools", "--all"])?;
         Ok(Self {
             control_plane,
             scratch: Scratch::new("fleet")?,
             nodes: Mutex::default(),
             runtime: tokio::runtime::Builder::new_current_thread()
+                .build()
+                .doing(|| "cannot make a runtime")?,
+            background: tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
                 .build()
                 .doing(|| "cannot make a runtime")?,
             _alone: alone,
@@ -138,6 +148,26 @@ impl Fleet {
             name,
             &[(CURRENT, config), (DESIRED, config), (STATE, "Done")],
         )
+    }
+
+    /// Serves `folder` as the logs of the kubelet on this machine.
+    pub(crate) fn serve_logs(&self, folder: &Path) -> Result<LogServer> {
+        let address = (GATEWAY, logs::PORT).into();
+        self.background.block_on(LogServer::start(address, folder))
+    }
+
+    /// A Windows node of ours at `address`.
+    pub(crate) fn windows_node(&self, name: &str, address: &str) -> Result<()> {
+        let admin = self.control_plane.admin_kubeconfig();
+        let described = NodeDouble::named(name)
+            .os(Os::Windows)
+            // Where this API server looks for its kubelet first.
+            .address("Hostname", address)
+            .address("InternalIP", address);
+        let node = self.runtime.block_on(described.start(&admin))?;
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.push(node);
+        self.annotate(name, &[("evenkeel.dev/current-services", "h")])
     }
 
     pub(crate) fn annotate(&self, node: &str, annotations: &[(&str, &str)]) -> Result<()> {

@@ -8,11 +8,17 @@ mod bundle;
 #[cfg(test)]
 mod console;
 #[cfg(test)]
+mod egress;
+#[cfg(test)]
 mod fleet;
+#[cfg(test)]
+mod instances;
 #[cfg(test)]
 mod interruptions;
 #[cfg(test)]
 mod live;
+#[cfg(test)]
+mod payload;
 #[cfg(test)]
 mod plan;
 #[cfg(test)]
@@ -23,3 +29,5 @@ mod readme;
 mod refusals;
 #[cfg(test)]
 mod scene;
+#[cfg(test)]
+mod upgrade;

@@ -1,9 +1,11 @@
-//! `explain` and `readiness dry-run`, typed by somebody who may only look.
+//! `explain`, `readiness dry-run` and readiness in `status`, typed by somebody who may only look.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use evenkeel_api::machine_config_pool::Condition;
+use evenkeel_api::readiness::{NodeCounts, RuleStatus, Worst};
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Result, need};
 use serde_json::{Value, json};
@@ -37,8 +39,47 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
         fleet.apply(&lease(node, "dp", 0))?;
     }
     fleet.node("web-1", "web", "rendered-web-1")?;
+    // A status object with a Lease inside, which is not renewed.
+    fleet.apply(&json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "plugins.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": { "kind": "Plugin", "plural": "plugins" },
+            "versions": [{ "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+            } } }],
+        },
+    }))?;
+    fleet.kubectl(&[
+        "wait",
+        "--for=condition=Established",
+        "crd/plugins.example.com",
+    ])?;
+    for words in [
+        &[
+            "clusterrole",
+            "plugins",
+            "--verb=list",
+            "--resource=plugins.example.com",
+        ][..],
+        &[
+            "clusterrolebinding",
+            "plugins",
+            "--clusterrole=plugins",
+            "--user=viewer",
+        ][..],
+    ] {
+        fleet.kubectl(&[&["create"], words].concat())?;
+    }
+    fleet.apply(&json!({
+        "apiVersion": "example.com/v1", "kind": "Plugin",
+        "metadata": { "name": "gpu-2", "namespace": "node-extensions" },
+        "lease": { "holderIdentity": "gpu-2", "leaseDurationSeconds": 3, "renewTime": "2026-01-01T00:00:00.000000Z" },
+    }))?;
+    let plugin = json!({ "apiVersion": "example.com/v1", "kind": "Plugin", "namespace": "node-extensions", "name": "{node}", "lease": ".lease" });
     let extensions = json!([
         { "name": "dp", "lease": { "expiry": "4s" } },
+        { "name": "soft", "status": plugin, "affectsReadiness": false },
         { "name": "log", "lease": { "expiry": "4s" }, "affectsReadiness": false },
     ]);
     let file = fleet.give("rule.json", &rule("gpu", &extensions))?;
@@ -56,11 +97,9 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
                 std::thread::sleep(Duration::from_millis(500));
             }
         });
-        let tried = fleet.says("viewer", &["readiness", "dry-run", "-f", &file]);
-        let json = fleet.says(
-            "viewer",
-            &["readiness", "dry-run", "-f", &file, "-o", "json"],
-        );
+        let dry_run = ["readiness", "dry-run", "-f", &file, "--wait", "5s"];
+        let tried = fleet.says("viewer", &dry_run);
+        let json = fleet.says("viewer", &[&dry_run[..], &["-o", "json"]].concat());
         fleet.kubectl(&["apply", "-f", &file])?;
         let taint = json!([{ "key": "kubernetes.io/MetaReadiness", "effect": "NoSchedule" }]);
         let patch = json!({ "spec": { "taints": taint }, "metadata": { "annotations": { "evenkeel.dev/readiness-owners": "gpu" } } });
@@ -108,6 +147,7 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
         "gpu-2: not ready for pods",
         "held by gpu",
         "silent",
+        "soft       gpu   Plugin node-extensions/gpu-2                silent",
         "! dp: Lease node-extensions/gpu-2.dp was not renewed for 4s",
         "Next: the taint goes when dp is well",
         "configuration: Done, runs rendered-gpu-1",
@@ -140,5 +180,135 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
     let pool = fleet.give("pool.json", &super::fleet::machine_config("m", "web", &[]))?;
     let wrong = fleet.says("viewer", &["readiness", "dry-run", "-f", &pool])?;
     assert!(wrong.err.contains("give a NodeReadinessRule"), "{wrong:?}");
+    Ok(())
+}
+
+/// Covers R11, X07.
+#[test]
+fn status_tells_every_rule_what_its_limits_hold_back_and_the_worst_few() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    let said = fleet.says("viewer", &["status", "-o", "json"])?.json();
+    assert_eq!(said["readiness"], json!({ "rules": [], "zones": [] }));
+    for (node, zone) in [("gpu-1", "a"), ("gpu-2", "a"), ("gpu-3", "b")] {
+        fleet.node(node, "gpu", "rendered-gpu-1")?;
+        let zone = format!("topology.kubernetes.io/zone={zone}");
+        fleet.kubectl(&["label", "node", node, &zone])?;
+    }
+    fleet.node("web-1", "web", "rendered-web-1")?;
+    let extensions = json!([{ "name": "dp", "lease": {} }]);
+    fleet.apply(&rule("gpu", &extensions))?;
+    let said = fleet.says("viewer", &["status"])?;
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.out
+            .contains("! rule gpu: no operator has looked at it yet: does one run?"),
+        "{said:?}"
+    );
+
+    // What an operator says of it, in a storm.
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| Condition {
+        kind: kind.to_owned(),
+        status: status.to_owned(),
+        last_transition_time: None,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    let limits = "a: 2 of 2 are not ready and 2 are quiet: one taint for silence every 1s, no evictions in a zone of up to 50 nodes";
+    let mut status = RuleStatus {
+        observed_generation: 1,
+        nodes: NodeCounts {
+            total: 3,
+            ready: 1,
+            not_ready: 2,
+            evicting: 1,
+            held_back: 1,
+        },
+        worst: vec![Worst {
+            node: "gpu-2".to_owned(),
+            extension: "dp".to_owned(),
+            why: "Lease node-extensions/gpu-2.dp was not renewed for 10s".to_owned(),
+        }],
+        conditions: vec![
+            condition("Valid", "True", "Followed", ""),
+            condition("Guarded", "True", "Storm", limits),
+        ],
+    };
+    let write = |status: &RuleStatus| {
+        let patch = json!({ "status": status }).to_string();
+        let words = ["patch", "nodereadinessrule", "gpu", "--subresource=status"];
+        fleet.kubectl(&[&words[..], &["--type=merge", "-p", &patch]].concat())
+    };
+    write(&status)?;
+    for node in ["gpu-1", "gpu-2"] {
+        let taint = json!([{ "key": "kubernetes.io/MetaReadiness", "effect": "NoSchedule" }]);
+        let patch = json!({ "spec": { "taints": taint }, "metadata": { "annotations": { "evenkeel.dev/readiness-owners": "gpu" } } });
+        let patch = patch.to_string();
+        fleet.kubectl(&["patch", "node", node, "--type=merge", "-p", &patch])?;
+    }
+    let said = fleet.says("viewer", &["status"])?;
+    assert_eq!(said.code, Some(2), "{said:?}");
+    let shown: String = said
+        .out
+        .split_inclusive('\n')
+        .skip_while(|line| !line.starts_with("RULE"))
+        .collect();
+    assert_eq!(
+        shown,
+        format!(
+            "RULE  STATE    READY   EVICTING  HELD BACK
+gpu   guarded  1 of 3  1         1
+! rule gpu: {limits}
+
+ZONE  NOT READY
+a     2 of 2
+b     0 of 1
+
+NODE   RULE  EXTENSION  WHY
+gpu-2  gpu   dp         Lease node-extensions/gpu-2.dp was not renewed for 10s
+and 1 more; `evenkeel explain NODE` says why
+"
+        ),
+        "{said:?}"
+    );
+    let json = fleet.says("viewer", &["status", "-o", "json"])?.json();
+    let readiness = &json["readiness"];
+    assert_eq!(readiness["rules"][0]["nodes"]["heldBack"], 1);
+    assert_eq!(readiness["rules"][0]["problems"], json!([limits]));
+    assert_eq!(
+        readiness["zones"][0],
+        json!({ "zone": "a", "nodes": 2, "notReady": 2 })
+    );
+
+    // It is over.
+    status.nodes = NodeCounts {
+        total: 3,
+        ready: 3,
+        ..NodeCounts::default()
+    };
+    status.worst.clear();
+    status.conditions[1] = condition("Guarded", "False", "Calm", "");
+    // A merge would leave what is not there any more.
+    let mut calm = json!({ "status": status });
+    calm["status"]["worst"] = Value::Null;
+    let words = ["patch", "nodereadinessrule", "gpu", "--subresource=status"];
+    let calm = calm.to_string();
+    fleet.kubectl(&[&words[..], &["--type=merge", "-p", &calm]].concat())?;
+    for node in ["gpu-1", "gpu-2"] {
+        let patch = json!({ "spec": { "taints": null }, "metadata": { "annotations": { "evenkeel.dev/readiness-owners": null } } });
+        let patch = patch.to_string();
+        fleet.kubectl(&["patch", "node", node, "--type=merge", "-p", &patch])?;
+    }
+    let said = fleet.says("viewer", &["status"])?;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(
+        said.out.ends_with(
+            "RULE  STATE     READY   EVICTING  HELD BACK\ngpu   followed  3 of 3  0         0\n"
+        ),
+        "{said:?}"
+    );
+    fleet.kubectl(&["delete", "nodereadinessrules", "--all"])?;
     Ok(())
 }

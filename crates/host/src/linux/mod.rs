@@ -5,6 +5,7 @@ mod interrupt;
 mod logins;
 mod os;
 mod process;
+mod sockets;
 mod systemd;
 mod watch;
 
@@ -14,6 +15,7 @@ pub use disk::{Lock, RootedDisk};
 pub use interrupt::on_interrupt;
 pub use logins::Login;
 pub use process::kill_when;
+pub use sockets::Sockets;
 pub use watch::{Stopper, Watcher};
 
 use evenkeel_plan::os::{Edits, Sight};

@@ -11,12 +11,14 @@ mod power;
 mod registry;
 pub mod script;
 mod services;
+mod started;
 mod text;
 pub mod trust;
 mod watch;
 
 pub use disk::{Lock, WindowsDisk};
-pub use watch::{Stopper, Watcher};
+pub use started::Started;
+pub use watch::{RootsWatcher, Stopper, Watcher};
 
 use evenkeel_api::names::windows::MANAGED_TAG;
 use evenkeel_plan::entry::Hash;
@@ -45,6 +47,11 @@ impl WindowsHost {
     /// Watches `places` for changes; whoever listens is first told to look at everything.
     pub fn watch<'p>(&self, places: impl IntoIterator<Item = &'p str>) -> Result<Watcher> {
         Watcher::new(&self.disk, places)
+    }
+
+    /// Watches the machine's trusted roots.
+    pub fn watch_roots(&self) -> Result<RootsWatcher> {
+        RootsWatcher::new()
     }
 
     /// The services that carry our tag in their description.

@@ -6,7 +6,8 @@ use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_MORE_DATA, ERRO
 use windows_sys::Win32::System::Registry::{
     HKEY, HKEY_LOCAL_MACHINE, KEY_NOTIFY, KEY_READ, KEY_SET_VALUE, REG_DWORD, REG_EXPAND_SZ,
     REG_MULTI_SZ, REG_OPTION_VOLATILE, REG_SZ, REG_VALUE_TYPE, RegCloseKey, RegCreateKeyExW,
-    RegDeleteValueW, RegEnumKeyExW, RegFlushKey, RegOpenKeyExW, RegQueryValueExW, RegSetValueExW,
+    RegDeleteTreeW, RegDeleteValueW, RegEnumKeyExW, RegFlushKey, RegOpenKeyExW, RegQueryValueExW,
+    RegSetValueExW,
 };
 
 use super::text::{narrow, narrow_list, wide};
@@ -185,6 +186,16 @@ impl Key {
         match unsafe { RegDeleteValueW(self.handle, wide_name.as_ptr()) } {
             ERROR_FILE_NOT_FOUND => Ok(()),
             code => done("remove", &self.at(name), code),
+        }
+    }
+
+    /// Removes a key with all that is below it; that it is not there is fine.
+    pub(super) fn delete(path: &str) -> Result<()> {
+        let wide_path = wide(path);
+        // SAFETY: the path ends with a zero.
+        match unsafe { RegDeleteTreeW(HKEY_LOCAL_MACHINE, wide_path.as_ptr()) } {
+            ERROR_FILE_NOT_FOUND => Ok(()),
+            code => done("remove", path, code),
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod config;
 mod control;
+mod notice;
 mod process;
 
 use std::collections::BTreeMap;
@@ -16,13 +17,17 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use evenkeel_plan::entry::{Activity, Entry, ServiceEntry};
 use evenkeel_plan::place;
-use windows_sys::Win32::Foundation::ERROR_SERVICE_DOES_NOT_EXIST;
+use windows_sys::Win32::Foundation::{
+    ERROR_SERVICE_DOES_NOT_EXIST, ERROR_SERVICE_MARKED_FOR_DELETE,
+};
 use windows_sys::Win32::System::Services::{
     CloseServiceHandle, OpenSCManagerW, OpenServiceW, SC_HANDLE, SC_MANAGER_CONNECT,
     SC_MANAGER_CREATE_SERVICE, SERVICE_QUERY_STATUS,
 };
 
+pub(super) use config::shares_its_process;
 pub(super) use control::process as process_of;
+use notice::Notices;
 pub(super) use process::Process;
 
 use super::registry::Key;
@@ -41,6 +46,8 @@ pub(super) struct Services {
     /// The processes of services that we started, until somebody watches them: one that ends at once
     /// still has its exit code as long as somebody holds it.
     started: Mutex<BTreeMap<String, Process>>,
+    /// Whose end the manager tells.
+    pub(super) notices: Notices,
     /// Why services could not be started when they were put, by place.
     troubles: Mutex<BTreeMap<String, String>>,
 }
@@ -95,7 +102,14 @@ impl Services {
             // Somebody deleted it, and it only waits for its end: until then it takes no change.
             self.remove(name)?;
         }
-        config::write(name, wanted)?;
+        match config::write(name, wanted) {
+            Err(error) if is_marked_for_delete(&error) => {
+                // The same, and the registry did not say so.
+                self.remove(name)?;
+                config::write(name, wanted)?;
+            }
+            done => done?,
+        }
         match wanted.activity {
             // Whether it stays up shows at the next look.
             Activity::Running => {
@@ -186,6 +200,9 @@ fn open(name: &str, access: u32) -> Result<Option<Handle>> {
 /// The manager, to find services and to make them. It is reached once, and kept.
 fn manager() -> Result<&'static Handle> {
     static MANAGER: OnceLock<Handle> = OnceLock::new();
+    static REACHING: Mutex<()> = Mutex::new(());
+    // Two that reach for it at once would not both have a handle that holds (Wine).
+    let _alone = locked(&REACHING);
     if let Some(manager) = MANAGER.get() {
         return Ok(manager);
     }
@@ -224,6 +241,14 @@ fn is_going(name: &str) -> Result<bool> {
     let key = Key::read(&format!(r"{KEY}\{name}"))?;
     let Some(key) = key else { return Ok(false) };
     Ok(key.value("DeleteFlag")?.is_some())
+}
+
+fn is_marked_for_delete(error: &Error) -> bool {
+    let Error::Services { source, .. } = error else {
+        return false;
+    };
+    let source = source.downcast_ref::<io::Error>();
+    source.is_some_and(|source| is(source, ERROR_SERVICE_MARKED_FOR_DELETE))
 }
 
 fn is(error: &io::Error, code: u32) -> bool {

@@ -5,6 +5,7 @@ use std::io;
 
 use evenkeel_api::names::windows::MANAGED_TAG;
 use evenkeel_plan::entry::Hash;
+use evenkeel_plan::trust::{Root, difference};
 use windows_sys::Win32::Foundation::CRYPT_E_EXISTS;
 use windows_sys::Win32::Security::Cryptography::{
     CERT_CONTEXT, CERT_FRIENDLY_NAME_PROP_ID, CERT_STORE_ADD_NEW, CERT_STORE_CTRL_COMMIT,
@@ -18,23 +19,9 @@ use windows_sys::Win32::Security::Cryptography::{
 use super::text::{narrow, wide};
 use crate::{Error, Result};
 
+/// Where the machine keeps them.
+pub(super) const KEY: &str = r"SOFTWARE\Microsoft\SystemCertificates\ROOT";
 const NAME: &str = "the machine's trusted roots";
-
-/// A trusted root.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Root {
-    /// SHA-256 of the certificate.
-    pub fingerprint: Hash,
-    /// Its friendly name.
-    pub name: String,
-}
-
-impl Root {
-    /// Whether we brought it.
-    pub fn is_ours(&self) -> bool {
-        self.name == MANAGED_TAG
-    }
-}
 
 /// What a [`sync`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,28 +42,24 @@ pub fn roots() -> Result<Vec<Root>> {
 
 /// Makes exactly `certificates` (DER) be ours: what is missing comes, what is ours and no longer among
 /// them goes. Roots that were there before us stay, and stay somebody else's.
-pub fn sync(certificates: &[Vec<u8>]) -> Result<Synced> {
+pub fn sync(certificates: &[&[u8]]) -> Result<Synced> {
     let store = Store::open()?;
-    let mut synced = Synced::default();
     let wanted: Vec<Hash> = certificates.iter().map(|it| Hash::of(it)).collect();
-    let (mut there, mut going) = (Vec::new(), Vec::new());
-    store.each(|certificate| {
-        let root = certificate.root();
-        if root.is_ours() && !wanted.contains(&root.fingerprint) {
-            going.push((root.fingerprint, certificate));
-        } else {
-            there.push(root.fingerprint);
-        }
-    });
+    let mut there = Vec::new();
+    store.each(|certificate| there.push((certificate.root(), certificate)));
+    let roots: Vec<Root> = there.iter().map(|(root, _)| root.clone()).collect();
+    let change = difference(&wanted, &roots);
+    let mut synced = Synced::default();
     // Not while walking through the store: whoever walks loses his place.
-    for (fingerprint, certificate) in going {
-        certificate.delete()?;
-        synced.removed.push(fingerprint);
+    for (root, certificate) in there {
+        if change.remove.contains(&root.fingerprint) {
+            certificate.delete()?;
+            synced.removed.push(root.fingerprint);
+        }
     }
-    for (certificate, fingerprint) in certificates.iter().zip(wanted) {
-        if !there.contains(&fingerprint) && store.add(certificate)? {
-            there.push(fingerprint);
-            synced.added.push(fingerprint);
+    for at in change.add {
+        if store.add(certificates[at])? {
+            synced.added.push(wanted[at]);
         }
     }
     store.close()?;
@@ -189,7 +172,7 @@ impl Certificate {
         };
         Root {
             fingerprint: Hash::of(encoded),
-            name: self.name(),
+            is_ours: self.name() == MANAGED_TAG,
         }
     }
 

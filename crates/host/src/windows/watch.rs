@@ -1,5 +1,5 @@
-//! Hints that something on a Windows machine may have changed: the end of a service's process, a write
-//! to the Services or the Environment key, a change in a folder.
+//! Hints that something on a Windows machine may have changed: the end of a service's process, what the
+//! service manager tells, a write to the Services or the Environment key, a change in a folder.
 //!
 //! One thread waits for all of them at once. Windows waits for 64 things at most; what is beyond that
 //! is found by the slow check alone.
@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_plan::place::{self, Place};
-use windows_sys::Win32::Foundation::{INVALID_HANDLE_VALUE, WAIT_OBJECT_0, WAIT_TIMEOUT};
+use windows_sys::Win32::Foundation::{
+    INVALID_HANDLE_VALUE, WAIT_IO_COMPLETION, WAIT_OBJECT_0, WAIT_TIMEOUT,
+};
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SIZE,
     FindCloseChangeNotification, FindFirstChangeNotificationW, FindNextChangeNotification,
@@ -19,18 +21,23 @@ use windows_sys::Win32::Storage::FileSystem::{
 use windows_sys::Win32::System::Registry::{
     REG_NOTIFY_CHANGE_LAST_SET, REG_NOTIFY_CHANGE_NAME, RegNotifyChangeKeyValue,
 };
-use windows_sys::Win32::System::Threading::{CreateEventW, SetEvent, WaitForMultipleObjects};
+use windows_sys::Win32::System::Threading::{
+    CreateEventW, INFINITE, SetEvent, WaitForMultipleObjectsEx,
+};
 
 use super::disk::WindowsDisk;
 use super::registry::{Key, failed};
-use super::services::{Process, Services, process_of};
+use super::services::{Process, Services, process_of, shares_its_process};
 use super::text::wide;
-use super::{environment, services};
+use super::{environment, services, trust};
 use crate::watch::{Heard, Look, Source};
 use crate::{Error, Result};
 
 /// Windows waits for no more at once.
 const MOST: usize = 64;
+/// How long the manager is not asked again about a service that it has just told of: what it would tell
+/// at once is known.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Listens for changes of some places.
 pub struct Watcher {
@@ -40,6 +47,8 @@ pub struct Watcher {
     folders: Vec<WatchedFolder>,
     /// Services by name, with their process if it lives.
     processes: BTreeMap<String, Option<Process>>,
+    /// Services that the manager has just told of, and when.
+    told_of: BTreeMap<String, Instant>,
     told: bool,
 }
 
@@ -100,6 +109,7 @@ impl Watcher {
             keys,
             folders,
             processes,
+            told_of: BTreeMap::new(),
             told: false,
         })
     }
@@ -111,10 +121,16 @@ impl Watcher {
 
     /// Looks for the processes of services that have none yet, and for folders that were not there.
     fn find(&mut self) {
+        self.told_of.retain(|_, at| at.elapsed() < ASKED_AGAIN);
         for (name, process) in &mut self.processes {
             if process.is_none() {
                 let started = self.services.take_started(name);
                 *process = started.or_else(|| process_of(name));
+            }
+            // The end of a process of its own says the same, and costs less.
+            let is_due = process.is_some() && !self.told_of.contains_key(name);
+            if is_due && shares_its_process(name) {
+                self.services.notices.ask(name);
             }
         }
         for folder in &mut self.folders {
@@ -139,6 +155,20 @@ impl Watcher {
             .chain(folders)
             .take(MOST)
             .collect()
+    }
+
+    /// Notes what the manager has told, and says where to look.
+    fn told(&mut self) -> Vec<Look> {
+        let now = Instant::now();
+        let services = self.services.notices.heard().into_iter();
+        let looks = services.map(|name| {
+            // It may run in another process next.
+            self.processes.insert(name.clone(), None);
+            let look = Look::Path(place::service(&name));
+            self.told_of.insert(name, now);
+            look
+        });
+        looks.collect()
     }
 
     /// Notes what happened to one source, and says where to look.
@@ -186,6 +216,9 @@ impl Source for Watcher {
             self.told = true;
             return Ok(Heard::Looks(vec![Look::Everything]));
         }
+        let asked_again = |at: &Instant| ASKED_AGAIN.saturating_sub(at.elapsed());
+        let asked_again = self.told_of.values().map(asked_again).min();
+        let timeout = asked_again.map_or(timeout, |pause| timeout.min(pause));
         let mut timeout = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX - 1);
         let mut found = Vec::new();
         // All that has happened by now, one after the other: the first of them hides the others.
@@ -194,29 +227,64 @@ impl Source for Watcher {
             let handles: Vec<RawHandle> = sources.iter().map(|(handle, _)| *handle).collect();
             let count = u32::try_from(handles.len()).unwrap_or_default();
             // SAFETY: all handles are open as long as `self`, which nobody else changes meanwhile.
-            let woken = unsafe { WaitForMultipleObjects(count, handles.as_ptr(), 0, timeout) };
+            let woken = unsafe { WaitForMultipleObjectsEx(count, handles.as_ptr(), 0, timeout, 1) };
             if woken == WAIT_TIMEOUT {
                 return Ok(Heard::Looks(found));
             }
             let at = woken.wrapping_sub(WAIT_OBJECT_0) as usize;
-            match sources.get(at) {
+            let looks = match sources.get(at) {
                 Some((_, What::Stop)) => return Ok(Heard::Stopped),
-                Some((_, what)) => {
-                    for look in self.heard(what.clone())? {
-                        if !found.contains(&look) {
-                            found.push(look);
-                        }
-                    }
-                }
+                Some((_, what)) => self.heard(what.clone())?,
+                None if woken == WAIT_IO_COMPLETION => self.told(),
                 None => {
                     let error = io::Error::last_os_error();
                     return Err(Error::path("wait for", "changes of this machine", error));
+                }
+            };
+            for look in looks {
+                if !found.contains(&look) {
+                    found.push(look);
                 }
             }
             if found.len() > MOST {
                 return Ok(Heard::Looks(found));
             }
             timeout = 0;
+        }
+    }
+}
+
+/// Listens for changes of the machine's trusted roots, whoever makes them.
+pub struct RootsWatcher {
+    key: WatchedKey,
+    stop: Arc<Event>,
+}
+
+impl RootsWatcher {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            key: WatchedKey::arm(trust::KEY, true, BTreeSet::new())?,
+            stop: Arc::new(Event::new(true)?),
+        })
+    }
+
+    /// What ends this watcher, from any thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Waits for a change; `false` if somebody wants this to end.
+    pub fn changed(&mut self) -> Result<bool> {
+        let handles = [self.stop.handle(), self.key.event.handle()];
+        // SAFETY: both handles are open as long as `self`.
+        let woken = unsafe { WaitForMultipleObjectsEx(2, handles.as_ptr(), 0, INFINITE, 0) };
+        match woken.wrapping_sub(WAIT_OBJECT_0) {
+            0 => Ok(false),
+            1 => self.key.arm_again().map(|()| true),
+            _ => {
+                let error = io::Error::last_os_error();
+                Err(Error::path("wait for", "changes of trusted roots", error))
+            }
         }
     }
 }

@@ -88,6 +88,66 @@ fn a_service_that_dies_is_seen_with_its_exit_code_and_one_that_stops_is_stopped(
 }
 
 #[test]
+fn a_service_that_died_and_was_deleted_before_anybody_looked_comes_back() {
+    let machine = Machine::without(&["ek-undead"]);
+    machine.make("ek-undead", "--die 9 --die-after-ms 100");
+    until("the end", || {
+        matches!(machine.activity("ek-undead"), Activity::Ended(_)).then_some(())
+    });
+    windows(&["sc.exe", "delete", "ek-undead"]);
+    let entry = machine.make("ek-undead", "--again");
+    assert_eq!(machine.look("ek-undead"), Entry::Service(entry));
+}
+
+#[test]
+fn a_service_that_was_deleted_while_it_ran_and_died_comes_back() {
+    let machine = Machine::without(&["ek-going"]);
+    machine.make("ek-going", "--die 9 --die-after-ms 1500");
+    windows(&["sc.exe", "delete", "ek-going"]);
+    until("the end", || match machine.look("ek-going") {
+        Entry::Service(found) => matches!(found.activity, Activity::Ended(_)).then_some(()),
+        _ => Some(()),
+    });
+    let entry = machine.make("ek-going", "--again");
+    assert_eq!(machine.look("ek-going"), Entry::Service(entry));
+}
+
+#[test]
+fn one_that_shares_its_process_is_heard_of_while_it_stops_and_the_process_lives() {
+    use evenkeel_host::watch::{Heard, Look, Source};
+    let machine = Machine::without(&["ek-shares"]);
+    machine.make("ek-shares", "--stops-within-ms 4000");
+    let key = r"HKLM\SYSTEM\CurrentControlSet\Services\ek-shares";
+    windows(&[
+        "reg.exe",
+        "add",
+        key,
+        "/v",
+        "Type",
+        "/t",
+        "REG_DWORD",
+        "/d",
+        "32",
+        "/f",
+    ]);
+    let mut watcher = machine.host.watch(["service:ek-shares"]).unwrap();
+    let mut hints = || match watcher.next(Duration::from_millis(500)).unwrap() {
+        Heard::Looks(looks) => looks,
+        Heard::Stopped => panic!("nobody stopped it"),
+    };
+    while !hints().is_empty() {}
+    let start = std::time::Instant::now();
+    windows(&["sc.exe", "stop", "ek-shares"]);
+    let heard = until("a hint", || hints().pop());
+    println!(
+        "proof: a shared process, heard of after {:?}",
+        start.elapsed()
+    );
+    assert_eq!(heard, Look::Path("service:ek-shares".to_owned()));
+    assert!(start.elapsed() < Duration::from_secs(3), "that was its end");
+}
+
+#[test]
 fn ours_are_known_by_their_tag() {
     let machine = Machine::without(&["ek-ours", "ek-theirs"]);
     machine.make("ek-ours", "");

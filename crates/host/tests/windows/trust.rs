@@ -1,6 +1,6 @@
 //! The trust store: what is ours comes and goes, what was there before us stays.
 
-use evenkeel_host::windows::trust::{Root, roots, sync};
+use evenkeel_host::windows::trust::{roots, sync};
 use evenkeel_plan::entry::Hash;
 
 fn certificate(name: &str) -> Vec<u8> {
@@ -16,20 +16,20 @@ fn ours_are_exactly_those_that_were_given_and_theirs_stay() {
     let (first, second) = (Hash::of(&one), Hash::of(&two));
     let ours = || -> Vec<Hash> {
         let all = roots().unwrap().into_iter();
-        all.filter(Root::is_ours)
+        all.filter(|root| root.is_ours)
             .map(|root| root.fingerprint)
             .collect()
     };
-    let synced = sync(&[one.clone(), two.clone(), one.clone()]).unwrap();
+    let synced = sync(&[&one, &two, &one]).unwrap();
     assert_eq!(synced.added, [first, second]);
     let mut both = vec![first, second];
     both.sort();
     assert_eq!(ours(), both);
-    assert_eq!(sync(&[one.clone(), two]).unwrap().added, []);
-    let synced = sync(&[one]).unwrap();
+    assert_eq!(sync(&[&one, &two]).unwrap().added, []);
+    let synced = sync(&[&one]).unwrap();
     assert_eq!((synced.added, synced.removed), (vec![], vec![second]));
     assert_eq!(ours(), [first]);
     assert_eq!(sync(&[]).unwrap().removed, [first]);
     assert_eq!(roots().unwrap(), strangers);
-    assert!(sync(&[b"no certificate".to_vec()]).is_err());
+    assert!(sync(&[b"no certificate"]).is_err());
 }

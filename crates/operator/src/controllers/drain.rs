@@ -10,11 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use evenkeel_api::windows_pool::UpdatingNode;
 use evenkeel_daemon::{Event, Events, Severity, Stop};
 use evenkeel_plan::disruption::leave::{self, Allowance, Leave};
 use evenkeel_plan::drain::{self, Announcement, Attempt, Next, Pod, Settings};
 use evenkeel_plan::node::{Node, Request};
 use evenkeel_plan::pool::{Assignment, Place, place};
+use evenkeel_plan::windows_pool;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -70,6 +72,8 @@ pub(crate) async fn run(shared: &Shared, metrics: &DrainMetrics, settings: Setti
         shared.pools.store().changes(),
     );
     let mut beside = shared.beside.changes();
+    let mut windows = shared.windows.store().changes();
+    let mut others = shared.windows.changes();
     let mut fleet = Fleet::new(cluster, shared.clone());
     loop {
         tokio::select! {
@@ -77,6 +81,8 @@ pub(crate) async fn run(shared: &Shared, metrics: &DrainMetrics, settings: Setti
             Ok(()) = nodes.changed() => {}
             Ok(()) = pools.changed() => {}
             Ok(()) = beside.changed() => {}
+            Ok(()) = windows.changed() => {}
+            () = others.changed() => {}
             Some(done) = fleet.work.next() => fleet.finished(&done),
         }
         fleet.go_on();
@@ -119,9 +125,18 @@ impl Fleet {
 
     /// Those who ask for something, and who of them has leave.
     fn asking(&self) -> (Vec<Seen>, BTreeMap<String, Leave>) {
-        // Beside another operator that drains Linux nodes, they are its own.
-        let is_idle = self.shared.beside.is_idle();
-        let is_ours = |seen: &&Seen| seen.node.is_windows() || !is_idle;
+        // Beside another operator that drains nodes of a system, they are its own.
+        let beside = &self.shared.beside;
+        let (is_idle, is_idle_for_windows) = (beside.is_idle(), beside.is_idle_for_windows());
+        let windows = &self.shared.windows;
+        let claims = windows.claims();
+        let is_ours = |seen: &&Seen| {
+            if seen.node.is_windows() {
+                !is_idle_for_windows && windows_pool::is_ours(&seen.node, &claims)
+            } else {
+                !is_idle
+            }
+        };
         let asks = |seen: &&Seen| drain::next(&seen.node) != Next::Nothing;
         self.cluster.nodes.store().look(|all| {
             let asking: Vec<_> = all.values().filter(is_ours).filter(asks).cloned().collect();
@@ -150,9 +165,22 @@ impl Fleet {
             for (allowance, members) in allowances.zip(&assignment.members) {
                 answers.extend(leave::answer(allowance, members));
             }
-            for others in [&assignment.others, &assignment.windows] {
-                answers.extend(leave::answer(Allowance::default(), others));
-            }
+            answers.extend(leave::answer(Allowance::default(), &assignment.others));
+            let mut serving = assignment.windows;
+            serving.retain(|node| windows_pool::counts(node, &claims));
+            // One whose Machine is made anew is as far away as can be, and holds its place.
+            let granted = windows
+                .seen()
+                .map(|it| it.status.updating)
+                .unwrap_or_default();
+            let is_away =
+                |it: &&UpdatingNode| it.machine_set.is_some() && !all.contains_key(&it.node);
+            let away: Vec<&str> = granted
+                .iter()
+                .filter(is_away)
+                .map(|it| it.node.as_str())
+                .collect();
+            answers.extend(leave::answer_beside(windows.allowance(), &serving, &away));
             (asking, answers)
         })
     }

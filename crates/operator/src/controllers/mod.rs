@@ -1,23 +1,45 @@
 //! What the operator does, one controller a file: observe, plan, apply, report.
 
+pub(crate) mod certificates;
 pub(crate) mod drain;
+pub(crate) mod instances;
+pub(crate) mod offer;
+pub(crate) mod proxy;
 pub(crate) mod readiness;
 pub(crate) mod render;
 pub(crate) mod rollout;
+pub(crate) mod services;
+pub(crate) mod trusted_ca;
+pub(crate) mod windows_nodes;
 
-use evenkeel_daemon::{Daemon, Events, Stop};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_daemon::{Daemon, Events, Metrics, Stop};
 use evenkeel_plan::drain::Settings;
 use evenkeel_plan::readiness::Limits;
+use evenkeel_plan::upgrade::gate::{self, Kubernetes};
 use kube::Client;
 
 use crate::beside::Beside;
 use crate::configs::Configs;
+use crate::configuring::Configuring;
 use crate::drain_metrics::DrainMetrics;
+use crate::instances::{Fleet, HostKeys, InstanceMetrics, Known, MachineSets, Machines, Records};
 use crate::nodes::Nodes;
+use crate::operator_condition;
 use crate::pool_metrics::PoolMetrics;
 use crate::pools::Pools;
+use crate::proxy::Proxy;
+use crate::proxy_metrics::ProxyMetrics;
 use crate::readiness_metrics::ReadinessMetrics;
 use crate::rules::Rules;
+use crate::service_maps::ServiceMaps;
+use crate::ssh::Ssh;
+use crate::trusted_ca::TrustedCa;
+use crate::windows::Windows;
+use crate::windows_metrics::WindowsMetrics;
 
 /// What the person who runs the operator says.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) nodes: Option<String>,
     /// Only pools that match this label selector.
     pub(crate) pools: Option<String>,
+    /// Only Machines that match this label selector.
+    pub(crate) machines: Option<String>,
     /// Only readiness rules that match this label selector.
     pub(crate) rules: Option<String>,
     /// How careful readiness is when much is wrong at once.
@@ -34,6 +58,18 @@ pub(crate) struct Options {
     pub(crate) namespace: String,
     /// How long a drain may take, and what then, where the pool does not say.
     pub(crate) drain: Settings,
+    /// The payload of Windows instances; without one nothing is done for them.
+    pub(crate) payload: Option<PathBuf>,
+    /// The name of the WindowsPool.
+    pub(crate) windows_pool: String,
+    /// The `OperatorCondition` in which OLM reads whether a newer version may be installed.
+    pub(crate) operator_condition: Option<String>,
+    /// The oldest Kubernetes on which Windows nodes are upgraded, if not the usual one.
+    pub(crate) minimum_kubernetes: Option<Kubernetes>,
+    /// What is said about instances.
+    pub(crate) instances: instances::InstanceOptions,
+    /// What is said about the proxy of Windows nodes.
+    pub(crate) proxy: proxy::Given,
 }
 
 impl Options {
@@ -53,23 +89,49 @@ pub(crate) struct Shared {
     pub(crate) pools: Pools,
     pub(crate) configs: Configs,
     pub(crate) beside: Beside,
+    pub(crate) windows: Windows,
 }
 
 impl Shared {
+    /// Whether everything is known that decides about Windows nodes: nobody decides before.
+    pub(crate) fn knows_windows(&self) -> bool {
+        self.nodes.store().is_listed()
+            && self.windows.store().is_listed()
+            && self.beside.is_known_for_windows()
+    }
+
     /// Whether nodes, pools and who else is here are known: nobody decides before.
     pub(crate) fn is_listed(&self) -> bool {
         self.nodes.store().is_listed() && self.pools.store().is_listed() && self.beside.is_known()
     }
 }
 
+/// The numbers of all controllers.
+pub(crate) struct Numbers {
+    pub(crate) drains: DrainMetrics,
+    pub(crate) pools: PoolMetrics,
+    pub(crate) readiness: ReadinessMetrics,
+    pub(crate) windows: WindowsMetrics,
+    pub(crate) instances: InstanceMetrics,
+    pub(crate) proxy: ProxyMetrics,
+}
+
+impl Numbers {
+    /// Numbers that `metrics` shows.
+    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
+        Self {
+            drains: DrainMetrics::shown_in(metrics),
+            pools: PoolMetrics::shown_in(metrics),
+            readiness: ReadinessMetrics::shown_in(metrics),
+            windows: WindowsMetrics::shown_in(metrics),
+            instances: InstanceMetrics::shown_in(metrics),
+            proxy: ProxyMetrics::shown_in(metrics),
+        }
+    }
+}
+
 /// Runs all controllers until the daemon is asked to stop.
-pub(crate) async fn run(
-    daemon: &Daemon,
-    drains: &DrainMetrics,
-    pools: &PoolMetrics,
-    readiness: &ReadinessMetrics,
-    options: &Options,
-) {
+pub(crate) async fn run(daemon: &Daemon, numbers: &Numbers, options: &Options) {
     let client = daemon.client();
     let rules = Rules::new(client.clone());
     let shared = Shared {
@@ -79,6 +141,7 @@ pub(crate) async fn run(
         pools: Pools::new(client.clone()),
         configs: Configs::new(client.clone()),
         beside: Beside::new(),
+        windows: Windows::new(client.clone(), &options.windows_pool),
         client: client.clone(),
     };
     let (stop, health) = (daemon.stop(), daemon.health());
@@ -91,19 +154,90 @@ pub(crate) async fn run(
             .keep(options.pools.as_deref(), health.check("pools"), stop),
         shared.configs.keep(health.check("configs"), stop),
         shared.beside.keep(client, stop),
-        drain::run(&shared, drains, options.drain),
-        render::run(&shared, pools, options.sees_all_nodes()),
-        rollout::run(&shared, pools),
+        drain::run(&shared, &numbers.drains, options.drain),
+        render::run(&shared, &numbers.pools, options.sees_all_nodes()),
+        rollout::run(&shared, &numbers.pools),
+        care_for_windows(&shared, daemon, numbers, options),
+        operator_condition::run(&shared, options),
         rules.keep(options.rules.as_deref(), health.check("rules"), stop),
         readiness::run(
             &shared,
             readiness::Needs {
                 rules: &rules,
-                metrics: readiness,
-                drains,
+                metrics: &numbers.readiness,
+                drains: &numbers.drains,
                 limits: options.limits,
                 namespace: &options.namespace,
             }
         ),
     );
+}
+
+/// Everything for Windows nodes; without a payload there is nothing to do.
+async fn care_for_windows(shared: &Shared, daemon: &Daemon, numbers: &Numbers, options: &Options) {
+    let Some(payload) = &options.payload else {
+        tracing::info!("there is no payload: nothing is done for Windows nodes");
+        return;
+    };
+    let (stop, health) = (daemon.stop(), daemon.health());
+    let maps = ServiceMaps::new(daemon.client(), &options.namespace);
+    let ssh = match Ssh::new() {
+        Ok(ssh) => ssh,
+        Err(error) => {
+            tracing::error!("cannot have threads for SSH, and care for no Windows nodes: {error}");
+            return;
+        }
+    };
+    let (client, namespace) = (daemon.client(), options.namespace.as_str());
+    let proxy = Proxy::new(client.clone());
+    let bundle = TrustedCa::new(client.clone(), namespace);
+    let configuring = Configuring::default();
+    let fleet = Rc::new(Fleet {
+        namespace: namespace.to_owned(),
+        events: shared.events.clone(),
+        ssh,
+        records: Records::new(client.clone(), namespace),
+        host_keys: HostKeys::new(client.clone(), namespace),
+        windows: shared.windows.clone(),
+        configuring: configuring.clone(),
+        metrics: numbers.instances.clone(),
+        machines: Machines::new(client.clone(), options.machines.as_deref()),
+        machine_sets: MachineSets::new(client.clone()),
+        known: Known::default(),
+        client,
+    });
+    tokio::join!(
+        shared.windows.keep(health.check("windows-pool"), stop),
+        maps.keep(health.check("services"), stop),
+        proxy.keep(health.check("proxy"), stop),
+        bundle.keep(health.check("trusted-ca"), stop),
+        proxy::run(shared, &proxy, &maps, &options.proxy, &numbers.proxy),
+        trusted_ca::run(shared, &bundle, &proxy, &numbers.proxy),
+        offer::run(shared, payload, &options.namespace, &proxy),
+        services::run(shared, &maps, &numbers.windows),
+        windows_nodes::run(
+            shared,
+            &fleet,
+            &numbers.windows,
+            options.minimum_kubernetes.unwrap_or(gate::MINIMUM),
+        ),
+        instances::run(shared, &fleet, &options.instances),
+        certificates::run(shared, &configuring, namespace),
+    );
+}
+
+/// When a controller looks again without being told to: after `pause`, or never.
+pub(crate) async fn again(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The pause after so many failures in a row, for what shall be right within a second: it doubles. None after none.
+fn pause_after(failures: u32) -> Option<Duration> {
+    const FIRST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(5);
+    let doubled = FIRST * 2u32.saturating_pow(failures.checked_sub(1)?.min(9));
+    Some(doubled.min(LONGEST))
 }

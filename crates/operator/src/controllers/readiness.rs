@@ -318,6 +318,7 @@ impl Controller<'_> {
             return;
         }
         self.needs.metrics.show(&self.readiness);
+        self.reporter.forget_all_but(&self.readiness.feeds());
         let rules = self
             .needs
             .rules
@@ -342,6 +343,7 @@ impl Controller<'_> {
         if !self.ticks.is_multiple_of(5) {
             return;
         }
+        self.needs.metrics.show_extensions(&self.readiness);
         self.shared.nodes.store().look(|all| {
             for seen in all.values() {
                 self.reporter

@@ -10,9 +10,9 @@ use evenkeel_plan::node::{Change, Node};
 use evenkeel_plan::pool::{Assignment, Pool};
 use evenkeel_plan::rollout::{self, Counts, Stand};
 use futures::StreamExt;
-use jiff::Timestamp;
 
-use super::Shared;
+use super::{Shared, again};
+use crate::conditions::dated;
 use crate::nodes::Seen;
 use crate::pool_metrics::PoolMetrics;
 use crate::pools::SeenPool;
@@ -44,23 +44,17 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
     let mut pools = shared.pools.store().changes();
     let mut renderings = shared.pools.renderings();
     let mut beside = shared.beside.changes();
-    let mut again: Option<Duration> = None;
+    let mut pause: Option<Duration> = None;
     loop {
-        let later = async {
-            match again {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = shared.stop.stopped() => return,
             Ok(()) = nodes.changed() => {}
             Ok(()) = pools.changed() => {}
             Ok(()) = renderings.changed() => {}
             Ok(()) = beside.changed() => {}
-            () = later => {}
+            () = again(pause) => {}
         }
-        again = if !shared.is_listed() {
+        pause = if !shared.is_listed() {
             None
         } else if shared.beside.is_idle() {
             controller.stay_idle().await
@@ -296,24 +290,8 @@ impl Controller<'_> {
 
 /// The status with what only its predecessor knows: since when, and what others have said.
 fn completed(mut status: PoolStatus, seen: &SeenPool) -> PoolStatus {
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let before = &seen.status;
-    for condition in &mut status.conditions {
-        let same = before
-            .condition(&condition.kind)
-            .filter(|it| it.status == condition.status)
-            .and_then(|it| it.last_transition_time.clone());
-        condition.last_transition_time = Some(same.unwrap_or_else(|| now.clone()));
-    }
-    let others = before
-        .conditions
-        .iter()
-        .filter(|it| !OURS.contains(&it.kind.as_str()));
-    let others: Vec<_> = others
-        .filter(|it| status.condition(&it.kind).is_none())
-        .cloned()
-        .collect();
-    status.conditions.extend(others);
+    status.conditions = dated(status.conditions, &before.conditions, &OURS);
     status.observed_generation = seen.generation;
     let is_updated = status
         .condition(condition::UPDATED)

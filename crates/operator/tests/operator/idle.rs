@@ -18,7 +18,7 @@ use crate::rollout::LONG;
 use crate::scene::{SOON, Scene, annotated};
 
 /// Everybody on the shared control plane would fall idle.
-fn control_plane() -> Result<&'static ControlPlane> {
+pub(crate) fn control_plane() -> Result<&'static ControlPlane> {
     static OWN: OnceLock<Result<ControlPlane>> = OnceLock::new();
     let own = OWN.get_or_init(ControlPlane::start);
     own.as_ref().map_err(Clone::clone)

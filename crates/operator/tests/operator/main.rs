@@ -2,8 +2,10 @@
 
 mod agents;
 mod bad_input;
+mod cluster_proxy;
 mod drain;
 mod idle;
+mod instances;
 mod interruptions;
 mod memory;
 mod pools;
@@ -15,3 +17,4 @@ mod settings;
 mod systemd;
 mod uninstall;
 mod watchman;
+mod windows;

@@ -43,11 +43,6 @@ impl Scene {
         )
     }
 
-    /// The name of a pool, or of anything else in the cluster, of this scene's own.
-    pub(crate) fn own(&self, name: &str) -> String {
-        format!("{}-{name}", self.name)
-    }
-
     /// Makes the pool `name` of the nodes labelled with it, with `spec` beside its selectors.
     pub(crate) async fn pool(&self, name: &str, spec: Value) -> Result<()> {
         let made = self.try_pool(name, spec).await;

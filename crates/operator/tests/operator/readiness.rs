@@ -1,7 +1,15 @@
 //! What node readiness promises, on a real API server, scheduler and controller manager.
 
+mod bad_input;
 mod bed;
 mod boot;
+mod busy;
 mod crowd;
+mod fleet;
+mod machine;
+mod recovery;
 mod rules;
 mod silence;
+mod status;
+mod storm;
+mod zones;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
-use evenkeel_testbed::{Doing, Result};
+use evenkeel_testbed::{Doing, Error, Result};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,6 +18,8 @@ pub(crate) const NODES: usize = 5_000;
 /// The size of a real Node.
 pub(crate) const SIZE: usize = 11 * 1024;
 pub(crate) const LIMIT_KIB: u32 = 80 * 1024;
+/// How large the status of a readiness rule may be.
+const LARGEST_STATUS: usize = 2048;
 
 /// A Node with all that a real one has: labels, images, conditions, and what controllers note on it.
 fn node(number: usize, version: usize) -> String {
@@ -299,9 +301,6 @@ fn kib(process: u32, field: &str) -> u32 {
 pub(crate) struct Needed {
     /// Bytes of a Node on the wire.
     pub(crate) size: usize,
-    /// Bytes of the largest status of a readiness rule.
-    #[allow(dead_code, reason = "only the benchmark has a rule")]
-    pub(crate) status: usize,
     /// Resident when all was quiet.
     pub(crate) now_kib: u32,
     /// Resident at most.
@@ -367,9 +366,14 @@ pub(crate) async fn measure(has_rule: bool) -> Result<Needed> {
         },
     )
     .await?;
+    let status = replay.status.load(Ordering::SeqCst);
+    if status > LARGEST_STATUS {
+        return Err(Error::failed(format!(
+            "the status of a readiness rule has {status} bytes, and {LARGEST_STATUS} are allowed"
+        )));
+    }
     Ok(Needed {
         size: replay.bytes.load(Ordering::SeqCst) / NODES,
-        status: replay.status.load(Ordering::SeqCst),
         now_kib: kib(operator.id(), "VmRSS:"),
         most_kib: kib(operator.id(), "VmHWM:"),
     })

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_api::names::{annotation, program};
+use evenkeel_api::names::{annotation, program, proxy};
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::kubeconfig::Kubeconfig;
@@ -61,6 +61,11 @@ impl Scene {
         Ok(scene)
     }
 
+    /// The name of a pool, or of anything else in the cluster, of this scene's own.
+    pub(crate) fn own(&self, name: &str) -> String {
+        format!("{}-{name}", self.name)
+    }
+
     /// The operator's login.
     pub(crate) fn login(&self) -> Result<Kubeconfig> {
         self.control_plane
@@ -106,6 +111,17 @@ impl Scene {
         login: &Kubeconfig,
         options: &[&str],
     ) -> Result<Running> {
+        self.operator_in(&[], machine, login, options)
+    }
+
+    /// The same with variables in its environment, where there is no other proxy than what is given here.
+    pub(crate) fn operator_in(
+        &self,
+        environment: &[(&str, &str)],
+        machine: &str,
+        login: &Kubeconfig,
+        options: &[&str],
+    ) -> Result<Running> {
         login.write(&self.kubeconfig())?;
         let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_evenkeel-operator")));
         command.arg("run");
@@ -116,10 +132,15 @@ impl Scene {
             .args(["--namespace", &self.name])
             .args(["--node-selector", &format!("place={}", self.name)])
             .args(["--pool-selector", &format!("place={}", self.name)])
+            .args(["--machine-selector", &format!("place={}", self.name)])
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
             .args(options)
             .env("HOSTNAME", machine);
+        for name in proxy::ALL {
+            command.env_remove(name);
+        }
+        command.envs(environment.iter().copied());
         Running::start(
             "evenkeel-operator",
             &mut command,
@@ -378,6 +399,28 @@ impl Scene {
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A port that is free.
+pub(crate) fn free_port() -> Result<u16> {
+    let bound = std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+    Ok(bound.doing(|| "no port")?.port())
+}
+
+/// What an operator at that port says of itself.
+pub(crate) async fn metrics(port: u16) -> Result<String> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
+        .await
+        .doing(|| "no metrics")?;
+    let ask = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(ask).await.doing(|| "cannot ask")?;
+    let mut text = String::new();
+    stream
+        .read_to_string(&mut text)
+        .await
+        .doing(|| "no answer")?;
+    Ok(text)
 }
 
 /// A file of `deploy/`.

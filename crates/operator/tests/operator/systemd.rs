@@ -2,13 +2,12 @@
 //! and the operator.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;
-use evenkeel_testbed::process::run;
+use evenkeel_testbed::workspace;
 use evenkeel_testbed::{Doing, Result, SystemdNode, need};
 use serde_json::json;
 
@@ -17,30 +16,13 @@ use crate::rollout::LONG;
 use crate::scene::{Scene, annotated, deployed, is_cordoned};
 use crate::watchman::Watchman;
 
-/// The agent, built beside the operator.
-fn agent() -> Result<PathBuf> {
-    let operator = Path::new(env!("CARGO_BIN_EXE_evenkeel-operator"));
-    let folder = operator.parent().unwrap_or(operator);
-    let profile = match folder.file_name().and_then(|it| it.to_str()) {
-        Some("debug") | None => "dev",
-        Some(profile) => profile,
-    };
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .args([
-            "build",
-            "--quiet",
-            "--package",
-            "evenkeel-agent",
-            "--profile",
-            profile,
-        ])
-        .current_dir(env!("CARGO_MANIFEST_DIR"));
-    run(&mut cargo)?;
-    Ok(folder.join("evenkeel-agent"))
+/// The agent, as optimised as the operator.
+pub(crate) fn agent() -> Result<PathBuf> {
+    workspace::program("evenkeel-agent", "evenkeel-agent")
 }
 
-fn install(scene: &Scene, name: &str, agent: &Path) -> Result<SystemdNode> {
+/// A machine with the agent on it as it is shipped.
+pub(crate) fn install(scene: &Scene, name: &str, agent: &Path) -> Result<SystemdNode> {
     let node = SystemdNode::boot(name)?;
     let login = scene.agent_login(name)?;
     let unit = std::fs::read(deployed("agent/evenkeel-agent.service"))

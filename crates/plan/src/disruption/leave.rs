@@ -10,6 +10,7 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use crate::node::{Node, Request};
+use crate::pool::FieldProblem;
 
 /// How many nodes of a pool may be down at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +92,34 @@ pub struct Allowance {
     pub unclear: bool,
 }
 
+impl Allowance {
+    /// Reads a pool's `spec`, and says what is wrong with its limit.
+    pub fn read(spec: &Value) -> (Self, Option<FieldProblem>) {
+        let paused = spec["paused"].as_bool().unwrap_or_default();
+        let mut allowance = Self {
+            paused,
+            ..Self::default()
+        };
+        let problem = match &spec["maxUnavailable"] {
+            Value::Null => None,
+            limit => match MaxUnavailable::read(limit) {
+                Ok(limit) => {
+                    allowance.max_unavailable = limit;
+                    None
+                }
+                Err(message) => {
+                    allowance.unclear = true;
+                    Some(FieldProblem {
+                        field: "spec.maxUnavailable".to_owned(),
+                        message,
+                    })
+                }
+            },
+        };
+        (allowance, problem)
+    }
+}
+
 /// The answer to a node that asks for leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leave {
@@ -114,6 +143,32 @@ pub enum Why {
         /// Who is down, or has leave to be: the first few.
         down: Vec<String>,
     },
+    /// As many of its MachineSet do not serve as may be.
+    SetFull {
+        /// The MachineSet.
+        set: String,
+        /// The limit.
+        limit: usize,
+        /// Who does not serve: the first few.
+        down: Vec<String>,
+    },
+    /// Nobody understands the limit of its MachineSet.
+    SetUnclear {
+        /// The MachineSet.
+        set: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Its MachineSet is to have fewer Machines than there are: none would come in its place.
+    SetShrinks {
+        /// The MachineSet.
+        set: String,
+    },
+    /// Its MachineSet is not there any more: none would come in its place.
+    SetGone {
+        /// The MachineSet.
+        set: String,
+    },
 }
 
 impl fmt::Display for Why {
@@ -125,6 +180,20 @@ impl fmt::Display for Why {
                 f,
                 "at most {limit} of its pool may be unavailable at once, and now it is {}",
                 down.join(", ")
+            ),
+            Self::SetFull { set, limit, down } => write!(
+                f,
+                "at most {limit} of MachineSet {set} may be unavailable at once, and now it is {}",
+                down.join(", ")
+            ),
+            Self::SetUnclear { set, why } => write!(f, "MachineSet {set}: {why}"),
+            Self::SetShrinks { set } => write!(
+                f,
+                "MachineSet {set} is to have fewer Machines than it has: none would come in its place"
+            ),
+            Self::SetGone { set } => write!(
+                f,
+                "MachineSet {set} is gone: no Machine would come in its place"
             ),
         }
     }
@@ -162,6 +231,15 @@ impl<'a> Places<'a> {
         }
     }
 
+    /// The same, where `away` have a place and are no nodes now: others are made in their stead. They count for no
+    /// share of the pool.
+    #[must_use]
+    pub fn beside(mut self, away: &[&'a str]) -> Self {
+        self.held += away.len();
+        self.down.extend(away);
+        self
+    }
+
     /// How many may be down at once.
     pub fn limit(&self) -> usize {
         self.limit
@@ -181,6 +259,20 @@ impl<'a> Places<'a> {
             }
             return Leave::Granted;
         }
+        self.full(node)
+    }
+
+    /// Asks for `node`, which has a place, to use it for one thing more: not while more have one than the
+    /// limit.
+    pub fn use_again(&self, node: &Node) -> Leave {
+        match &self.closed {
+            Some(why) => Leave::Waits(why.clone()),
+            None if self.held <= self.limit => Leave::Granted,
+            None => self.full(node),
+        }
+    }
+
+    fn full(&self, node: &Node) -> Leave {
         let others = self.down.iter().filter(|name| **name != node.name);
         let down = others.take(NAMES).map(ToString::to_string).collect();
         let limit = self.limit;
@@ -200,6 +292,15 @@ pub fn is_ours(node: &Node) -> bool {
 /// the limit does not shrink, no more nodes than the limit ever have leave at once, and no ready node
 /// gets it while the limit is used up.
 pub fn answer(allowance: Allowance, pool: &[&Node]) -> BTreeMap<String, Leave> {
+    answer_beside(allowance, pool, &[])
+}
+
+/// The same, where `away` have a place and are no nodes now.
+pub fn answer_beside(
+    allowance: Allowance,
+    pool: &[&Node],
+    away: &[&str],
+) -> BTreeMap<String, Leave> {
     let mut asking: Vec<&&Node> = pool
         .iter()
         .filter(|node| matches!(node.request(), Request::Drain(_)) && !node.has_leave())
@@ -208,7 +309,7 @@ pub fn answer(allowance: Allowance, pool: &[&Node]) -> BTreeMap<String, Leave> {
         return BTreeMap::new();
     }
     asking.sort_by_key(|node| (!is_ours(node), node.ready, node.created, node.name.as_str()));
-    let mut places = Places::of(allowance, pool, is_ours);
+    let mut places = Places::of(allowance, pool, is_ours).beside(away);
     let answers = asking.into_iter().map(|node| {
         // Who was cordoned for a drain before, and never given back, has its place already.
         let leave = if is_ours(node) {

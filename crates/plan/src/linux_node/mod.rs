@@ -6,33 +6,10 @@ use std::collections::BTreeMap;
 use evenkeel_api::names::annotation;
 
 use crate::phase::{Drain, Phase, Reason, Sight};
+use crate::state::{self, State};
 
-/// Longer reasons are cut: an annotation is for the first look.
-const LONGEST_REASON: usize = 1024;
 /// The longest name that the API takes.
 const LONGEST_NAME: usize = 253;
-
-/// The three states of seed 003.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// The node is as it shall be.
-    Done,
-    /// It is on its way.
-    Working,
-    /// It cannot go on.
-    Degraded,
-}
-
-impl State {
-    /// The annotation's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "Done",
-            Self::Working => "Working",
-            Self::Degraded => "Degraded",
-        }
-    }
-}
 
 /// What the agent's annotations shall say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,29 +27,8 @@ pub struct Report {
 impl Report {
     /// What is to be said in `phase`; nothing about a node that is nobody's.
     pub fn of(phase: &Phase, sight: &Sight<'_>) -> Option<Self> {
-        let (state, reason) = match phase {
-            Phase::Unmanaged => return None,
-            Phase::Done { .. } => (State::Done, String::new()),
-            Phase::Degraded(reason) => (State::Degraded, reason.text.clone()),
-            Phase::Heal { target } => (
-                State::Working,
-                format!("putting back what drifted, before going to {target}"),
-            ),
-            Phase::AwaitDrain { target, changes } => (
-                State::Working,
-                format!("waiting until pods have left, to go to {target}: {changes}"),
-            ),
-            Phase::Apply { target, changes } => {
-                (State::Working, format!("going to {target}: {changes}"))
-            }
-            Phase::Reboot => (
-                State::Working,
-                format!(
-                    "{} is written and the machine boots",
-                    sight.current.unwrap_or("the configuration")
-                ),
-            ),
-        };
+        let state = State::of(phase)?;
+        let reason = state::why(phase, sight.current);
         let drain = match phase {
             Phase::AwaitDrain { target, .. } => Some(Drain::request(target)),
             Phase::Done { config } => sight.drain.held_for().map(|_| Drain::release(config)),
@@ -85,7 +41,7 @@ impl Report {
         Some(Self {
             current: current.map(str::to_owned),
             state,
-            reason: cut(reason),
+            reason,
             drain,
         })
     }
@@ -98,23 +54,17 @@ impl Report {
             (annotation::REASON, Some(self.reason.as_str())),
             (annotation::DESIRED_DRAIN, self.drain.as_deref()),
         ];
+        let asks = self.drain.as_deref().is_some_and(Drain::is_request);
         wanted
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?)))
-            .filter(|(name, value)| annotations.get(*name).map_or("", String::as_str) != *value)
+            .filter(|(name, value)| {
+                let said = annotations.get(*name).map_or("", String::as_str);
+                let waits = *name == annotation::REASON && asks;
+                !state::may_stay(said, value, waits)
+            })
             .collect()
     }
-}
-
-fn cut(mut text: String) -> String {
-    if text.len() > LONGEST_REASON {
-        let end = (0..=LONGEST_REASON)
-            .rev()
-            .find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or_default());
-        text.push('…');
-    }
-    text
 }
 
 impl Reason {

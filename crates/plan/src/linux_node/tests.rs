@@ -378,6 +378,22 @@ fn only_what_is_not_said_already_is_written() {
 }
 
 #[test]
+fn what_the_operator_says_of_a_long_drain_stays_while_pods_are_waited_for() {
+    let plan = file(&[Action::Drain, Action::Reboot]);
+    let sight = towards(&plan);
+    let phase = Phase::next(&sight);
+    let report = Report::of(&phase, &sight).unwrap();
+    let mut annotations = BTreeMap::new();
+    for (name, value) in report.changes(&BTreeMap::new()) {
+        annotations.insert(name.to_owned(), value.to_owned());
+    }
+    assert!(annotations[annotation::REASON].starts_with("waiting until pods have left"));
+    let late = "the drain takes longer than 1h: a/b".to_owned();
+    annotations.insert(annotation::REASON.to_owned(), late);
+    assert!(report.changes(&annotations).is_empty());
+}
+
+#[test]
 fn only_what_can_be_an_objects_name_is_looked_for() {
     for name in ["rendered-worker-1", "a", "a.b-c.d1"] {
         assert_eq!(Reason::misnamed(name), None, "{name}");

@@ -81,7 +81,10 @@ pub(super) struct Guard {
 
 /// What a node counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(clippy::struct_excessive_bools)] // Each is counted by itself.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "any of the four may hold without the others, and each is counted by itself"
+)]
 pub(super) struct Class {
     pub(super) governed: bool,
     pub(super) quiet: bool,
@@ -184,6 +187,26 @@ impl Guard {
             ..ZoneCounts::default()
         };
         self.state(all(|it| it.held), counts) == ZoneState::Disturbed
+    }
+
+    /// What is limited in a zone that is disturbed, for people.
+    pub(super) fn limits_of(&self, counts: ZoneCounts) -> String {
+        let limits = self.limits;
+        let is_held = self.state(counts.held, counts) == ZoneState::Disturbed;
+        let evictions = if self.is_all_disturbed() {
+            "no evictions while most of all zones is not ready".to_owned()
+        } else if !is_held {
+            format!("evictions from one node every {:?}", limits.eviction_pause)
+        } else if counts.nodes <= limits.small {
+            format!("no evictions in a zone of up to {} nodes", limits.small)
+        } else {
+            let pause = limits.slow_eviction_pause;
+            format!("evictions from one node every {pause:?}")
+        };
+        format!(
+            "one taint for silence every {:?}, {evictions}",
+            limits.silence_pause
+        )
     }
 
     /// Whether pods of one more node of the zone may be evicted now; else from when on, if ever.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_api::readiness::{
-    Check, Extension, ProbeReport, ReadinessRule, Report, Source, extensions_from_json,
+    CertificateReport, Check, Extension, ProbeReport, ReadinessRule, Report, Source,
+    extensions_from_json,
 };
 
 use super::time::Moment;
@@ -39,6 +40,7 @@ pub struct Probing {
     boot_id: String,
     kubelet_start: String,
     state: String,
+    certificates: Option<CertificateReport>,
 }
 
 /// The extensions of a node that its agent probes: those of all rules that select it, and of its own list.
@@ -102,6 +104,11 @@ impl Probing {
     /// What the agent makes of the node's configuration.
     pub fn set_state(&mut self, state: &str) {
         state.clone_into(&mut self.state);
+    }
+
+    /// Whom the machine trusts, where the agent keeps that.
+    pub fn set_certificates(&mut self, certificates: Option<CertificateReport>) {
+        self.certificates = certificates;
     }
 
     /// The questions that are due; each is asked once until it is answered.
@@ -181,6 +188,7 @@ impl Probing {
             kubelet_start: self.kubelet_start.clone(),
             state: self.state.clone(),
             probes: known.collect(),
+            certificates: self.certificates,
         }
     }
 }

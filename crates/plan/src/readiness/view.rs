@@ -1,16 +1,17 @@
 //! What is told about nodes and rules: counts and the worst few of a rule, every extension of one
 //! node, and the conditions that a rule publishes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_api::names::group;
 use evenkeel_api::readiness::{Check, NodeCounts, Source, Worst};
 use serde::Serialize;
 
-use super::gate::{Gate, Need, Phase};
+use super::gate::{Gate, Need, OWN_LIST, Phase};
 use super::guard::{ZoneCounts, ZoneState};
 use super::time::Moment;
-use super::verdict::{Verdict, place};
+use super::verdict::{Verdict, feed, place};
 use super::{Feed, Readiness};
 
 /// How many nodes are named in the status of a rule.
@@ -133,8 +134,11 @@ impl Readiness {
                     zone
                 };
                 parts.push(format!(
-                    "{zone}: {} of {} are not ready and {} are quiet: taints for silence and evictions are limited",
-                    counts.held, counts.nodes, counts.quiet
+                    "{zone}: {} of {} are not ready and {} are quiet: {}",
+                    counts.held,
+                    counts.nodes,
+                    counts.quiet,
+                    self.guard.limits_of(counts)
                 ));
             }
         }
@@ -159,6 +163,42 @@ impl Readiness {
             }
         }
         counts
+    }
+
+    /// How many nodes have each extension by what is said of it: its rule, its name, its source, one word for
+    /// what that says, and the number. What nodes list for themselves is counted together, without a name.
+    pub fn extensions(&self) -> BTreeMap<(&str, &str, &'static str, &'static str), usize> {
+        let mut counts = BTreeMap::new();
+        for need in self.gates.values().flat_map(|it| &it.needs) {
+            let Some(extension) = need.extension() else {
+                continue;
+            };
+            let rule = need.rule.name.as_str();
+            let name = if rule == OWN_LIST {
+                ""
+            } else {
+                &extension.name
+            };
+            let key = (rule, name, extension.source.kind(), need.verdict.word());
+            *counts.entry(key).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Whether a rule goes by what this watch tells, as its own extensions do or as all rules do.
+    pub fn goes_by(&self, rule: &str, watch: &Feed) -> bool {
+        let extensions = self.rules.get(rule).map(|it| it.extensions.as_slice());
+        let mut own = extensions.into_iter().flatten().filter_map(feed);
+        [Feed::kubelets(), Feed::agents()].contains(watch) || own.any(|it| it == *watch)
+    }
+
+    /// Whether a node's own list goes by what this watch tells.
+    pub fn lists(&self, node: &str, watch: &Feed) -> bool {
+        let needs = self.gates.get(node).map(|it| it.needs.as_slice());
+        let own = needs.into_iter().flatten();
+        let own = own.filter(|it| it.rule.name == OWN_LIST);
+        let mut own = own.filter_map(|it| feed(it.extension()?));
+        own.any(|it| it == *watch)
     }
 
     /// The rules that say something about a node that is not well, for what they would do.

@@ -202,7 +202,8 @@ fn listed(items: impl Iterator<Item = String>, count: usize) -> String {
     }
 }
 
-fn told(kind: &str, is_so: bool, reason: &str, message: impl Into<String>) -> Condition {
+/// A condition that is so, or is not; since when is for whoever writes it.
+pub(crate) fn told(kind: &str, is_so: bool, reason: &str, message: impl Into<String>) -> Condition {
     Condition {
         kind: kind.to_owned(),
         status: if is_so { "True" } else { "False" }.to_owned(),

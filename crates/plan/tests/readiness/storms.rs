@@ -273,7 +273,9 @@ const NODES: u8 = 12;
 /// A soak takes the time for many more.
 fn cases() -> u32 {
     let is_soak = std::env::var_os("EVENKEEL_SOAK").is_some_and(|value| value != "0");
-    if is_soak { 3_000 } else { 32 }
+    let cases = if is_soak { 3_000 } else { 32 };
+    println!("proof: {cases} random storms on {NODES} nodes");
+    cases
 }
 
 fn start() -> World {

@@ -1,8 +1,8 @@
 //! The outside of a Windows kubelet, run as a service: it takes a real kubelet's arguments, writes
 //! down what it was given and keeps a Node.
 //!
-//! Known arguments: `--kubeconfig`, `--bootstrap-kubeconfig`, `--node-ip`, `--hostname-override`, and of
-//! its own `--record FILE` (else `kubelet-double.json` beside the program), `--die CODE`,
+//! Known arguments: `--kubeconfig`, `--bootstrap-kubeconfig`, `--node-ip` (else the address from which it
+//! reaches the API server), `--hostname-override`, `--node-labels`, and of its own `--record FILE` (else `kubelet-double.json` beside the program), `--die CODE`,
 //! `--die-after-ms N`, `--console`. All others are taken and left alone.
 
 #[cfg(windows)]
@@ -32,8 +32,10 @@ mod kubelet {
                 .to_lowercase(),
         };
         let mut node = NodeDouble::named(&name).os(Os::Windows);
-        if let Some(address) = arguments.value("--node-ip") {
-            node = node.address("InternalIP", address);
+        node = node.address("InternalIP", &own_address(arguments)?);
+        let labels = arguments.value("--node-labels").unwrap_or_default();
+        for (key, value) in labels.split(',').filter_map(|it| it.split_once('=')) {
+            node = node.label(key, value);
         }
         if let Ok(boot) = std::fs::read_to_string(BOOT_ID) {
             node = node.boot_id(boot.trim());
@@ -70,6 +72,28 @@ mod kubelet {
         let node = node.join(&Kubeconfig::read(bootstrap)?).await?;
         node.kubeconfig().write(kubeconfig)?;
         Ok(node)
+    }
+
+    /// As a kubelet finds it: the address from which it would talk to the API server.
+    fn own_address(arguments: &Arguments) -> Result<String> {
+        if let Some(address) = arguments.value("--node-ip") {
+            return Ok(address.to_owned());
+        }
+        let files = ["--kubeconfig", "--bootstrap-kubeconfig"];
+        let mut files = files.iter().filter_map(|it| arguments.value(it));
+        let file = files
+            .find(|it| Path::new(it).exists())
+            .ok_or_else(|| Error::failed("there is no kubeconfig"))?;
+        let config = Kubeconfig::read(Path::new(file))?;
+        let server = config.server().trim_start_matches("https://").to_owned();
+        let route = || {
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+            socket.connect(&server)?;
+            socket.local_addr()
+        };
+        let address: std::io::Result<_> = route();
+        let address = address.doing(|| format!("there is no way to {server}"))?;
+        Ok(address.ip().to_string())
     }
 
     fn record_file(arguments: &Arguments) -> Result<PathBuf> {

@@ -122,7 +122,7 @@ impl NodeDescription {
     }
 
     /// The address under which the cluster reaches it.
-    pub(super) fn internal_ip(&self) -> String {
+    pub(crate) fn internal_ip(&self) -> String {
         let given = self.addresses.iter().find(|(kind, _)| kind == "InternalIP");
         given.map_or_else(
             || {

@@ -8,6 +8,7 @@ mod certificate;
 mod description;
 mod fleet;
 mod kubelet;
+pub mod logs;
 mod pods;
 mod rounds;
 

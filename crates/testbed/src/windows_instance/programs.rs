@@ -21,12 +21,16 @@ pub fn windows_program(package: &str, bin: &str) -> Result<PathBuf> {
         .ok_or_else(|| Error::failed(format!("{package} has no program {bin}")))
 }
 
-/// Several programs of one package, in the order asked for.
+/// Several programs of one package, in the order asked for. A benchmark gets what is shipped.
 pub fn windows_programs(package: &str, bins: &[&str]) -> Result<Vec<PathBuf>> {
     for need in NEEDS {
         need.check()?;
     }
-    workspace::programs(package, bins, &["--target", TARGET])
+    let profile = match workspace::profile()? {
+        shipped if shipped == "release" => shipped,
+        _ => "dev".to_owned(),
+    };
+    workspace::programs(package, bins, &["--target", TARGET, "--profile", &profile])
 }
 
 /// The program that runs the integration test `test` of the workspace's `package` on Windows.

@@ -47,6 +47,12 @@ impl WindowsInstance {
         self.append("authorized_keys", public_key)
     }
 
+    /// Lets the owner of this key log in, and nobody else any more.
+    pub fn authorize_only(&self, public_key: &str) -> Result<()> {
+        let path = self.folder().join("machine/authorized_keys");
+        std::fs::write(&path, public_key).doing(|| format!("cannot write {}", path.display()))
+    }
+
     /// Lets another user name log in, with the same keys and rights as `Administrator`.
     pub fn add_user(&self, name: &str) -> Result<()> {
         let letters = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);

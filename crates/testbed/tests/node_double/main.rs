@@ -19,6 +19,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 mod crowd;
+mod machines;
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -7,12 +7,13 @@ use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::phase::OnDrift;
 
-use super::{Preflight, Trouble, Worker, blocking, reason};
+use super::{Preflight, Worker};
 use crate::linux::drift::Drift;
 use crate::linux::lookout::Lookout;
 use crate::linux::machine::{Config, Machine};
 use crate::linux::search::Search;
-use crate::linux::tidings::Tiding;
+use crate::tiding::Tiding;
+use crate::turn::{Trouble, blocking, reason};
 
 impl Worker {
     /// Finds out where the machine stands if that is not known, and watches it.
@@ -27,7 +28,9 @@ impl Worker {
         }
         let mut standing = self.on_machine(Machine::settle).await?;
         if standing.has_booted {
-            self.logbook.reboots += 1;
+            if let Some(config) = self.logbook.has_booted() {
+                self.tell(Tiding::boots(&config));
+            }
             self.keep_logbook().await?;
         }
         self.forced = self.on_machine(Machine::is_forced).await?;

@@ -7,7 +7,8 @@ use evenkeel_api::version::Version;
 use evenkeel_plan::phase::Reason;
 use evenkeel_plan::windows_node::Told;
 
-use super::{Planned, Trouble, Worker, blocking, reason};
+use super::{Planned, Worker};
+use crate::turn::{Trouble, blocking, reason};
 use crate::windows::cluster::OwnNode;
 use crate::windows::drift::Drift;
 use crate::windows::lookout::Lookout;
@@ -101,6 +102,33 @@ impl Worker {
         };
         self.planned = Some(planned);
         Ok(Wanting::Planned)
+    }
+
+    /// Brings the trusted roots to the cluster's bundle. Whatever comes of it, services go on.
+    pub(super) async fn keep_roots(&mut self) {
+        let Some(published) = self.roots.due() else {
+            return;
+        };
+        let kept = self.on_machine(move |machine| machine.trust(&published, None));
+        let tidings = match kept.await {
+            Ok(trusted) => {
+                self.numbers.trusts(trusted.counts);
+                match trusted.synced {
+                    Ok(synced) => self.roots.done(&synced, &trusted.bundle),
+                    Err(error) => {
+                        let failed = self.roots.failed(reason(&error).text);
+                        failed.into_iter().collect()
+                    }
+                }
+            }
+            Err(Trouble::Machine(reason)) => self.roots.failed(reason.text).into_iter().collect(),
+            Err(Trouble::Cluster(error)) => {
+                self.roots.failed(error.to_string()).into_iter().collect()
+            }
+        };
+        for tiding in tidings {
+            self.tell(tiding);
+        }
     }
 
     pub(super) async fn on_machine<T: Send + 'static>(

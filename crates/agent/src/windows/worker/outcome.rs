@@ -6,10 +6,11 @@ use std::time::Instant;
 use evenkeel_plan::phase::{Phase, Reason};
 use evenkeel_plan::windows_node::{Told, report};
 
-use super::{Failure, Planned, REBOOT_AGAIN, RETRY, Trouble, Turn, Worker, pause};
+use super::{Planned, Worker};
+use crate::tiding::Tiding;
+use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn};
 use crate::windows::cluster::OwnNode;
 use crate::windows::machine::Machine;
-use crate::windows::tidings::Tiding;
 
 impl Worker {
     /// Says what is not said yet, in one request.
@@ -66,6 +67,8 @@ impl Worker {
                     self.stop_watching().await;
                     // Wherever this ends, that is found out anew.
                     self.standing = None;
+                    // Whether there is a proxy decides about trusted roots.
+                    self.roots.look();
                     let Planned {
                         wish, kept, way, ..
                     } = planned;
@@ -88,6 +91,7 @@ impl Worker {
                 if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
                     return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
                 }
+                self.events.flush(LAST_WORDS).await;
                 self.on_machine(Machine::reboot).await?;
                 self.going_down = Some(Instant::now());
                 Ok(Turn::After(REBOOT_AGAIN))
@@ -98,11 +102,16 @@ impl Worker {
     /// Until something changes, a failure is tried again, or a script is not quick any more.
     pub(super) fn rest(&self) -> Turn {
         let retry = self.failure.as_ref().map(|failure| {
-            let left = failure.again_at.saturating_duration_since(Instant::now());
-            Turn::After(left)
+            let at = failure.again_at;
+            at.saturating_duration_since(Instant::now())
         });
-        let script = self.scripts.patience().map(Turn::After);
-        retry.or(script).unwrap_or(Turn::Rest)
+        let first = retry.or(self.scripts.patience());
+        let roots = self.roots.again_in();
+        first
+            .into_iter()
+            .chain(roots)
+            .min()
+            .map_or(Turn::Rest, Turn::After)
     }
 
     /// What failed because of drift may succeed now.
@@ -113,18 +122,19 @@ impl Worker {
         }
     }
 
+    /// Whether payload files are lacking, as far as anybody knows.
+    pub(super) fn is_short(&self) -> bool {
+        let planned = self.planned.as_ref();
+        planned.is_none_or(|planned| !planned.way.missing.is_empty())
+    }
+
     pub(super) fn lacks_values(&self) -> bool {
         let planned = self.planned.as_ref();
         planned.is_some_and(|planned| !planned.unknown.is_empty())
     }
 
     pub(super) fn fail(&mut self, reason: Reason) {
-        let pause = pause(RETRY, self.failures);
-        self.failures = self.failures.saturating_add(1);
-        self.failure = Some(Failure {
-            reason,
-            again_at: Instant::now() + pause,
-        });
+        self.failure = Some(Failure::after(&mut self.failures, reason));
     }
 
     pub(super) fn tell(&self, tiding: Tiding) {

@@ -1,15 +1,22 @@
 //! Cleanup takes away exactly what is ours, wherever it is interrupted, and the Node last.
 
+use std::collections::BTreeMap;
+
 use evenkeel_testbed::chance::{Chance, is_soak, seed};
 use evenkeel_testbed::wait::{Look, until};
 use evenkeel_testbed::{Doing, Result};
 use serde_json::{Value, json};
-use std::time::Duration;
 
-use super::scene::{AGENT, ENVIRONMENT, SOON, Scene, kill};
+use super::scene::{AGENT, ENVIRONMENT, SOON, Scene};
+use super::steps::{End, Steps};
 
 /// Services of somebody else, one of which looks like ours at first sight.
 const STRANGERS: [&str; 2] = ["stranger", "kubelet-helper"];
+
+/// Two services and a variable go.
+const STEPS: usize = 3;
+/// How often a long run ends cleanup after each step.
+const TIMES: usize = 4;
 
 fn strangers(scene: &Scene) -> Result<()> {
     for name in STRANGERS {
@@ -70,7 +77,6 @@ fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_
     let before = scene.instance.snapshot()?;
     let data = scene.data("", &json!([]))?;
     scene.at_rest(&data)?;
-    certificate(&scene)?;
 
     // What the operator asks before.
     let said = scene.instance.ask(&[AGENT, "inspect"])?;
@@ -81,6 +87,7 @@ fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_
     assert_eq!(owned, Some(4), "three and the agent itself: {said}");
 
     stop_agent(&scene)?;
+    certificate(&scene)?;
     // An upgrade keeps the Node, and all that the next version decides. What we remember is lost: the
     // newest ConfigMap and the tag say what is ours.
     for note in ["record", "services"] {
@@ -94,19 +101,7 @@ fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_
     scene.bootstrap()?;
     assert_eq!(scene.state("kubelet"), "Running");
 
-    // Killed at some instant in the middle, with the ConfigMap gone.
-    let mut chance = Chance(seed());
-    for left in (0..if is_soak() { 20 } else { 1 }).rev() {
-        let name = format!("services-{}", scene.version.replace('.', "-"));
-        scene.kubectl(&["delete", "configmap", &name, "-n", "evenkeel"])?;
-        interrupted(&scene, &mut chance)?;
-        if left > 0 {
-            scene.put_configmap(&data)?;
-            scene.cleanup(&["--upgrade"])?;
-            ours_are_gone(&scene)?;
-            scene.bootstrap()?;
-        }
-    }
+    interrupted_at_its_steps(&scene)?;
     scene.cleanup(&[])?;
     ours_are_gone(&scene)?;
     until("the Node to be gone", SOON, || {
@@ -140,31 +135,66 @@ fn is_operators_or_wines(line: &str) -> bool {
         || line.contains(r"c:\users")
 }
 
-/// Runs `cleanup`, and ends it some time after it has begun to change something.
-fn interrupted(scene: &Scene, chance: &mut Chance) -> Result<()> {
+/// Cleanup is ended between its steps, with the ConfigMap gone, and is begun again after it.
+fn interrupted_at_its_steps(scene: &Scene) -> Result<()> {
+    let data = scene.data("", &json!([{"name": "EK_GONE", "value": "soon"}]))?;
+    let mut chance = Chance(seed());
+    // After so many steps; before the first one too, and after the last.
+    let plan: Vec<usize> = if is_soak() {
+        (0..=STEPS)
+            .flat_map(|steps| std::iter::repeat_n(steps, TIMES))
+            .collect()
+    } else {
+        vec![chance.below(STEPS)]
+    };
+    let mut hits: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut middle = 0;
+    for steps in &plan {
+        scene.put_configmap(&data)?;
+        scene.bootstrap()?;
+        let name = format!("services-{}", scene.version.replace('.', "-"));
+        scene.kubectl(&["delete", "configmap", &name, "-n", "evenkeel"])?;
+        let end = interrupted(scene, *steps)?;
+        println!("proof: cleanup was killed when {steps} steps were done: {end:?}");
+        *hits.entry(end.done.len()).or_default() += 1;
+        middle += usize::from(end.in_the_middle);
+        scene.cleanup(&["--upgrade"])?;
+        ours_are_gone(scene)?;
+    }
+    println!(
+        "proof: {} kills of cleanup with seed {}, {middle} of them in the middle: {hits:?} after so many steps",
+        plan.len(),
+        seed()
+    );
+    assert_ne!(middle, 0, "no kill was in the middle");
+    if is_soak() {
+        for steps in 0..=STEPS {
+            assert!(hits.contains_key(&steps), "never after {steps} steps");
+        }
+    }
+    Ok(())
+}
+
+/// Runs `cleanup`, and ends it when this many steps are done.
+fn interrupted(scene: &Scene, steps: usize) -> Result<End> {
     let journal = scene.instance.path(r"C:\k\state\journal")?;
     let words = [AGENT, "cleanup", "--kubeconfig", r"C:\k\login"];
     let mut command = scene.instance.command(&words)?;
-    let log = scene.instance.folder().join("cleanup.log");
-    let log = std::fs::File::create(log).doing(|| "no log")?;
+    let path = scene.instance.folder().join("cleanup.log");
+    let log = std::fs::File::create(&path).doing(|| "no log")?;
     let errors = log.try_clone().doing(|| "no log")?;
+    let under_way = Steps::of(&journal, &path);
     let child = command.stdout(log).stderr(errors).spawn();
     let mut child = child.doing(|| "cannot run the agent")?;
-    scene.until_written(&journal)?;
-    let process = scene.process_of("cleanup")?;
-    let pause = u64::try_from(chance.below(100)).unwrap_or(0);
-    std::thread::sleep(Duration::from_millis(pause));
-    kill(process)?;
+    let process = until("cleanup to run", SOON, || {
+        Ok(match scene.process_of("cleanup")? {
+            Some(process) => Look::Found(process),
+            None => Look::NotYet("it does not".to_owned()),
+        })
+    })?;
+    let end = under_way.end_after(Some(process), steps)?;
     child.wait().doing(|| "no such program")?;
-    let there: Vec<&str> = ["containerd", "kubelet", "network"]
-        .into_iter()
-        .filter(|name| scene.state(name) == "Running")
-        .collect();
-    let middle = journal.exists();
-    println!(
-        "proof: cleanup was killed {pause} ms after its journal (in the middle: {middle}); still running: {there:?}"
-    );
-    Ok(())
+    Ok(end)
 }
 
 /// A root of ours comes with `trust sync`, and goes with cleanup.

@@ -2,10 +2,14 @@
 //! Service Control Manager, registry and trust store, with the privileges that we ship.
 
 mod drift;
+mod edits;
 mod goodbye;
 mod kills;
+mod reports;
 mod scene;
+mod steps;
 mod trouble;
+mod trust;
 
 use std::time::SystemTime;
 

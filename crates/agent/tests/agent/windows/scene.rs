@@ -1,6 +1,9 @@
 //! A Windows instance with the agent on it, and its cluster with what `deploy/` says of agents. The
 //! administrator's login is for the scene alone.
 
+#[path = "process.rs"]
+pub(crate) mod process;
+
 use std::collections::BTreeMap;
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,6 +25,8 @@ pub(crate) const ENVIRONMENT: &str =
     r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
 const NAMESPACE: &str = "evenkeel";
 const LOGIN: &str = r"C:\k\state\kubeconfig";
+/// What an agent says of itself.
+pub(crate) const STATE: &str = "machineconfiguration.openshift.io/state";
 /// How long what takes no boot may take on a busy machine, where no test measures it.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// How long the runtime takes from its start until it serves.
@@ -44,7 +49,11 @@ impl Scene {
         if need::skip(&WindowsInstance::NEEDS)? || need::skip(ControlPlane::NEEDS)? {
             return Ok(None);
         }
-        let cluster = cluster()?;
+        Self::start_in(cluster()?, name).map(Some)
+    }
+
+    /// An instance with the payload on it, beside this control plane.
+    pub(crate) fn start_in(cluster: &'static ControlPlane, name: &str) -> Result<Self> {
         let instance = WindowsInstance::boot(name)?;
         let doubles = ["containerd-double", "kubelet-double", "service-double"];
         for (double, program) in doubles
@@ -67,13 +76,13 @@ impl Scene {
         // A version of its own for each test, so that their ConfigMaps do not meet.
         let mut commit = format!("{:x}", Sha256::digest(name));
         commit.truncate(8);
-        Ok(Some(Self {
+        Ok(Self {
             version: format!("1.2.3-{commit}"),
             name: name.to_owned(),
             instance,
             proxy,
             cluster,
-        }))
+        })
     }
 
     /// The data of a services ConfigMap with a runtime, a kubelet and one more service.
@@ -364,6 +373,7 @@ impl Scene {
         self.instance.ask(&[AGENT, "service", "install"])?;
         self.tell(&hash)?;
         self.until_annotation("evenkeel.dev/current-services", &hash, SOON)?;
+        self.until_annotation(STATE, "Done", SOON)?;
         Ok(hash)
     }
 
@@ -372,25 +382,6 @@ impl Scene {
         let said = self.instance.ask(&["windows-probe", "meddle", what, on]);
         let said = said.map_err(|error| Error::failed(format!("{error}\n{}", self.log())))?;
         said.parse().doing(|| format!("{said:?} is no number"))
-    }
-
-    /// The agent's process, as this machine numbers it.
-    pub(crate) fn agent_process(&self) -> Result<Option<u32>> {
-        self.process_of("controller")
-    }
-
-    /// The process that runs this command of the agent, as this machine numbers it.
-    pub(crate) fn process_of(&self, command: &str) -> Result<Option<u32>> {
-        let of = |process: u32| std::fs::read_link(format!("/proc/{process}/ns/pid")).ok();
-        let instance = of(self.instance.process()?);
-        let all = std::fs::read_dir("/proc").doing(|| "there is no /proc")?;
-        let mut numbers = all.filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
-        Ok(numbers.find(|process: &u32| {
-            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line);
-            let line = line.trim_start_matches('"');
-            line.starts_with(AGENT) && line.contains(command) && of(*process) == instance
-        }))
     }
 
     /// Waits until a file is there, as closely as it goes; says since when.
@@ -407,11 +398,6 @@ impl Scene {
         Ok(Instant::now())
     }
 
-    /// Kills the agent as a crash does.
-    pub(crate) fn kill_agent(&self) -> Result<()> {
-        kill(self.agent_process()?)
-    }
-
     /// Starts the agent's service after it was killed.
     pub(crate) fn start_agent(&self) -> Result<()> {
         self.instance
@@ -425,43 +411,11 @@ impl Scene {
         self.instance.ask(&[&words[..], more].concat())
     }
 
-    /// What the API server was asked by this agent with its own login; a watch ends by itself after some
-    /// minutes and is begun anew, which does not count.
-    pub(crate) fn requests(&self) -> Result<Vec<String>> {
-        let user = format!("evenkeel:agent:{}", self.name);
-        let asked = self.cluster.requests_of(&user)?;
-        let asked = asked
-            .iter()
-            .filter(|it| !["watch", "list"].contains(&it.verb.as_str()));
-        Ok(asked.map(ToString::to_string).collect())
-    }
-
     pub(crate) fn log(&self) -> String {
         let path = self.instance.path(r"C:\var\log\evenkeel\agent.log");
         let text = path.map(|path| std::fs::read_to_string(path).unwrap_or_default());
         text.unwrap_or_default()
     }
-}
-
-/// Kills a program of ours, whose process is known, as a crash does.
-pub(crate) fn kill(agent: Option<u32>) -> Result<()> {
-    let agent = agent.ok_or_else(|| Error::failed("it does not run"))?;
-    let done = std::process::Command::new("kill")
-        .args(["-9", &agent.to_string()])
-        .status()
-        .doing(|| "cannot kill")?;
-    if !done.success() {
-        return Err(Error::failed(format!("cannot kill {agent}: {done}")));
-    }
-    until("a process to be gone", SOON, || {
-        Ok(
-            if std::path::Path::new(&format!("/proc/{agent}")).exists() {
-                Look::NotYet("it is still there".to_owned())
-            } else {
-                Look::Found(())
-            },
-        )
-    })
 }
 
 /// What a node is told of these contents.

@@ -7,7 +7,7 @@ use evenkeel_testbed::windows_instance::windows_unit_tests;
 use evenkeel_testbed::{Doing, Error, Result};
 use serde_json::{Value, json};
 
-use super::scene::{AGENT, SOON, Scene};
+use super::scene::{AGENT, SOON, STATE, Scene};
 
 const DOUBLE: &str = r"C:\k\service-double.exe";
 
@@ -51,14 +51,17 @@ fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
     let hash = scene.publish(&scene.data_with("", &json!([]), &more)?)?;
     refused_arguments(&scene)?;
     scene.bootstrap()?;
-    scene.instance.ask(&[AGENT, "service", "install"])?;
+    let install = [AGENT, "service", "install", "--script-timeout", "20"];
+    scene.instance.ask(&install)?;
     scene.tell(&hash)?;
     // A script that hangs holds nobody up.
     scene.until_runs("network", SOON)?;
     scene.until_runs("good", SOON)?;
     let command = scene.value(&format!(r"{}\good", super::SERVICES), "ImagePath")?;
     assert!(command.is_some_and(|it| it.contains("--value value")));
+    let hangs = r"service hangs: OUT has no value: cannot run the script C:\k\hangs.ps1: ";
     for words in [
+        hangs,
         r"service two: OUT has no value: cannot run the script C:\k\two.ps1: it printed more than one line",
         r"service fails: OUT has no value: cannot run the script C:\k\fails.ps1: it ended with exit code: 1: no network",
         r"service lost: FIELD has no value: the Node has no {.metadata.annotations.example\.com/field} yet",
@@ -69,6 +72,8 @@ fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
         "DriftHealFailed",
         "cannot start service no-such-service: there is no such service",
     )?;
+    // The Node itself says so, too, for whoever decides about others.
+    scene.until_annotation(STATE, "Degraded", SOON)?;
     assert_eq!(scene.annotation(super::VERSION)?, None, "it is not done");
     assert_eq!(scene.node()?["spec"]["unschedulable"], true);
 
@@ -230,6 +235,43 @@ fn logs(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
+/// Why `bootstrap` does not do it.
+fn refused_bootstrap(scene: &Scene, more: &[&str]) -> Result<String> {
+    let words = [
+        AGENT,
+        "bootstrap",
+        "--desired-version",
+        &scene.version,
+        "--kubeconfig",
+        r"C:\k\login",
+    ];
+    let output = scene.instance.run(&[&words[..], more].concat())?;
+    assert!(!output.status.success(), "{output:?}");
+    Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// No Node has this machine's address, as long as the kubelet has not made one; what is in place stays.
+fn orphan(scene: &Scene) -> Result<()> {
+    let mut data = scene.data("", &json!([]))?;
+    let services = data.entry("services".to_owned()).or_default();
+    *services = services.replace(
+        "kubelet-double.exe --kubeconfig",
+        "service-double.exe --kubeconfig",
+    );
+    scene.put_configmap(&data)?;
+    let said = refused_bootstrap(scene, &["--node-timeout=3"])?;
+    let expected = format!(
+        "no Node has one of the addresses [{}",
+        scene.instance.address()
+    );
+    assert!(
+        said.contains("this machine has no Node after 3s") && said.contains(&expected),
+        "{said}"
+    );
+    assert_eq!(scene.state("kubelet"), "Running");
+    Ok(())
+}
+
 /// Two Nodes with this machine's address: nobody guesses.
 fn twins(scene: &Scene) -> Result<()> {
     let twin = format!("{}-twin", scene.name);
@@ -248,24 +290,12 @@ fn twins(scene: &Scene) -> Result<()> {
         "-p",
     ];
     scene.kubectl(&[&patch[..], &[&status.to_string()]].concat())?;
-    let words = [
-        AGENT,
-        "bootstrap",
-        "--desired-version",
-        &scene.version,
-        "--kubeconfig",
-        r"C:\k\login",
-    ];
-    let output = scene.instance.run(&words)?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let said = refused_bootstrap(scene, &[])?;
     let expected = format!(
         "the Nodes {}, {twin} all have an internal address of this machine",
         scene.name
     );
-    assert!(
-        !output.status.success() && said.contains(&expected),
-        "{said}"
-    );
+    assert!(said.contains(&expected), "{said}");
     // What is there already stays as it is.
     assert_eq!(scene.state("network"), "Running");
     scene.kubectl(&["delete", "node", &twin]).map(|_| ())
@@ -284,6 +314,7 @@ fn an_agent_that_is_told_to_stop_does_and_one_that_cannot_start_says_why() -> Re
         said.contains("test result: ok") && !said.contains("running 0"),
         "{said}"
     );
+    orphan(&scene)?;
     let data = scene.data("", &json!([]))?;
     scene.at_rest(&data)?;
     let start = Instant::now();

@@ -10,7 +10,7 @@ use windows_sys::Win32::System::Services::{
     SERVICE_CHANGE_CONFIG, SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS,
     SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, SERVICE_DESCRIPTIONW, SERVICE_ERROR_NORMAL,
     SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW, SERVICE_NO_CHANGE, SERVICE_START,
-    SERVICE_WIN32_OWN_PROCESS,
+    SERVICE_WIN32_OWN_PROCESS, SERVICE_WIN32_SHARE_PROCESS,
 };
 
 use super::{Handle, KEY, count, failed, is, manager, open};
@@ -62,6 +62,13 @@ pub(super) fn read(name: &str) -> Result<Option<ServiceEntry>> {
         account: text("ObjectName")?,
         ..ServiceEntry::default()
     }))
+}
+
+/// Whether other services may run in the process of this one: then its stop is not the end of that.
+pub(in crate::windows) fn shares_its_process(name: &str) -> bool {
+    let kind = Key::read(&format!(r"{KEY}\{name}")).ok().flatten();
+    let kind = kind.and_then(|key| key.value("Type").ok().flatten());
+    matches!(kind, Some(Value::Number(kind)) if kind & SERVICE_WIN32_SHARE_PROCESS != 0)
 }
 
 /// Makes the service if it is not there, and configures it.

@@ -4,8 +4,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use evenkeel_api::names::windows::{CONTAINERD_PIPE, CONTAINERD_SERVICE};
 use evenkeel_plan::entry::{Activity, Entry};
+use evenkeel_plan::services::pipes_of;
 use windows_sys::Win32::Foundation::{
     ERROR_PIPE_BUSY, ERROR_PROCESS_ABORTED, ERROR_SERVICE_ALREADY_RUNNING,
     ERROR_SERVICE_CANNOT_ACCEPT_CTRL, ERROR_SERVICE_MARKED_FOR_DELETE, ERROR_SERVICE_NEVER_STARTED,
@@ -19,7 +19,7 @@ use windows_sys::Win32::System::Services::{
     StartServiceW,
 };
 
-use super::{Handle, KEY, Services, count, dependencies, failed, is, open, process};
+use super::{Handle, KEY, Services, count, dependencies, failed, is, is_going, open, process};
 use crate::windows::registry::Key;
 use crate::windows::services::Process;
 use crate::{Error, Result};
@@ -34,8 +34,6 @@ const SERVES: Duration = Duration::from_secs(5);
 /// How long a service that was deleted may stay.
 const GONE: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
-/// How a command names a pipe that it connects to.
-const PIPE_URL: &str = "npipe://";
 
 /// What the manager says of a service.
 pub(super) struct Status {
@@ -112,7 +110,7 @@ impl Services {
                 self.start(dependency)?;
             }
         }
-        for pipe in pipes(&config.command, &config.dependencies) {
+        for pipe in pipes_of(&config.command, &config.dependencies) {
             until_served(name, &pipe)?;
         }
         let access = SERVICE_START | SERVICE_QUERY_STATUS;
@@ -199,6 +197,7 @@ impl Services {
     /// Stops a service and removes it; that there is none is fine.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         self.stop(name)?;
+        self.notices.forget(name);
         let Some(service) = open(name, DELETE)? else {
             return Ok(());
         };
@@ -214,7 +213,11 @@ impl Services {
         let deadline = Instant::now() + GONE;
         while open(name, SERVICE_QUERY_STATUS)?.is_some() {
             if Instant::now() >= deadline {
-                // It is as good as gone: it cannot be started, and goes with whoever holds it.
+                // It is as good as gone: it cannot be started, and goes with whoever holds it. A manager
+                // that does not write that down (Wine) would bring it back with the next boot.
+                if !is_going(name)? {
+                    Key::delete(&format!(r"{KEY}\{name}"))?;
+                }
                 break;
             }
             std::thread::sleep(BETWEEN_LOOKS);
@@ -227,7 +230,9 @@ impl Services {
 pub(in crate::windows) fn process(name: &str) -> Option<Process> {
     let service = open(name, SERVICE_QUERY_STATUS).ok()??;
     let status = status(&service, name).ok()?;
-    Process::open(status.process).filter(Process::lives)
+    let runs = ![SERVICE_STOP_PENDING, SERVICE_STOPPED].contains(&status.state);
+    let process = Process::open(status.process).filter(|_| runs);
+    process.filter(Process::lives)
 }
 
 /// Whether it was told: one that is just starting cannot be.
@@ -260,21 +265,6 @@ fn dependents(name: &str) -> Result<Vec<String>> {
     Ok(dependents)
 }
 
-/// The pipes that must be served before this command starts: those it names, or else containerd's own
-/// if it depends on that.
-fn pipes(command: &str, dependencies: &[String]) -> Vec<String> {
-    let named: Vec<String> = command
-        .split([' ', '"', '\'', '=', ','])
-        .filter_map(|word| word.strip_prefix(PIPE_URL))
-        .map(|pipe| pipe.replace('/', r"\"))
-        .collect();
-    let runs_on_containerd = |it: &String| it.eq_ignore_ascii_case(CONTAINERD_SERVICE);
-    if named.is_empty() && dependencies.iter().any(runs_on_containerd) {
-        return vec![CONTAINERD_PIPE.to_owned()];
-    }
-    named
-}
-
 fn until_served(name: &str, pipe: &str) -> Result<()> {
     let deadline = Instant::now() + SERVES;
     loop {
@@ -304,26 +294,4 @@ fn until(name: &str, doing: &str, mut is_so: impl FnMut() -> Result<bool>) -> Re
         std::thread::sleep(BETWEEN_LOOKS);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pipe_is_known_by_the_command_or_by_what_it_depends_on() {
-        let on_containerd = ["Containerd".to_owned()];
-        assert_eq!(
-            pipes(
-                r#"C:\k\kubelet.exe --endpoint="npipe:////./pipe/other" --v=2"#,
-                &on_containerd
-            ),
-            [r"\\.\pipe\other"]
-        );
-        assert_eq!(
-            pipes(r"C:\k\kubelet.exe", &on_containerd),
-            [r"\\.\pipe\containerd-containerd"]
-        );
-        assert!(pipes(r"C:\k\kube-proxy.exe", &["kubelet".to_owned()]).is_empty());
-    }
 }

@@ -1,7 +1,7 @@
 //! What is said about rules and nodes: the status of a rule, at most once a second and only when it
 //! differs, and Events about what nobody can follow, once each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::machine_config_pool::Condition;
@@ -39,6 +39,11 @@ impl Reporter {
         self.failing.remove(feed);
     }
 
+    /// What nobody watches any more does not fail.
+    pub(super) fn forget_all_but(&mut self, watched: &BTreeSet<Feed>) {
+        self.failing.retain(|feed, _| watched.contains(feed));
+    }
+
     /// What is to be written about a rule, if it differs from what was and it is time.
     pub(super) fn status(&mut self, seen: &SeenRule, readiness: &Readiness) -> Option<RuleStatus> {
         let view = readiness.rule(seen.name());
@@ -48,7 +53,9 @@ impl Reporter {
             worst: view.worst,
             conditions: Vec::new(),
         };
-        let (is_valid, reason, message) = match (&seen.rule, self.failing.iter().next()) {
+        let mut failing = self.failing.iter();
+        let failing = failing.find(|(feed, _)| readiness.goes_by(seen.name(), feed));
+        let (is_valid, reason, message) = match (&seen.rule, failing) {
             (Err(why), _) => ("False", "InvalidConfig", why.clone()),
             (Ok(_), Some((feed, why))) => (
                 "True",
@@ -93,6 +100,15 @@ impl Reporter {
     pub(super) fn warn(&mut self, seen: &Seen, readiness: &Readiness, events: &Events) {
         let problem = readiness.problem(&seen.node.name).map(str::to_owned);
         self.tell(&seen.reference(), "InvalidConfig", problem, events);
+        let mut failing = self.failing.iter();
+        let failing = failing.find(|(feed, _)| readiness.lists(&seen.node.name, feed));
+        let failing = failing.map(|(feed, why)| {
+            format!(
+                "{} of its own list cannot be watched: {why}",
+                feed.describe()
+            )
+        });
+        self.tell(&seen.reference(), "CannotWatch", failing, events);
         let foreign = readiness.foreign(&seen.node.name);
         let foreign = foreign.first().map(|(lease, holder)| {
             format!("Lease {lease} is ignored: its holder {holder:?} is not on this node; let who is there renew it, as {} or {}/NAME", seen.node.name, seen.node.name)

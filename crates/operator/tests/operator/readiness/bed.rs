@@ -171,7 +171,7 @@ impl Scene {
     }
 }
 
-async fn renew(
+pub(crate) async fn renew(
     api: &Api<Lease>,
     node: &str,
     extension: &str,

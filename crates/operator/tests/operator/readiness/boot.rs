@@ -14,7 +14,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::bed::{is_tainted, taints};
-use crate::scene::{Scene, annotated, is_ready};
+use super::busy::{BARE, Busy};
+use crate::scene::{Scene, annotated, free_port, is_ready, metrics};
 
 fn renewed() -> String {
     jiff::Timestamp::now()
@@ -38,7 +39,7 @@ fn three(optional: bool) -> serde_json::Value {
     if optional {
         extensions.push(json!({ "name": "log", "lease": {}, "affectsReadiness": false }));
     }
-    json!({ "extensions": extensions, "autoscalerStartupTaint": true })
+    json!({ "extensions": extensions })
 }
 
 /// Covers R02, R09, R13, R14.
@@ -73,68 +74,120 @@ async fn a_new_node_has_the_taint_from_its_creation_until_the_last_extension_rep
     )
     .await?;
     let _operator = scene.operator(&["--rule-selector", &format!("place={}", scene.name)])?;
-    let boots = if is_soak() { 200 } else { 3 };
-    let mut slowest = Duration::ZERO;
-    for number in 0..boots {
-        // These pods wait for a node: one that tolerates nothing, and an extension that tolerates only us.
-        let (early, tolerant) = (format!("early-{number}"), format!("tolerant-{number}"));
-        for (name, tolerates) in [(&early, false), (&tolerant, true)] {
-            let mut spec = scene.spec(1);
-            let keys = [taint::META_READINESS, taint::AUTOSCALER_STARTUP];
-            let ours: Vec<_> = keys
-                .iter()
-                .map(|key| json!({ "key": key, "operator": "Exists" }))
-                .collect();
-            spec["tolerations"] = if tolerates { json!(ours) } else { json!([]) };
-            let pod = json!({ "metadata": { "name": name }, "spec": spec });
-            scene.create::<Pod>(pod).await?;
-        }
-        let node = scene.start(scene.describe(&format!("n{number}"))).await?;
-        let name = node.name().to_owned();
-        let seen = scene.node(&name).await?;
-        assert_eq!(
-            taints(&seen),
-            [taint::META_READINESS, taint::AUTOSCALER_STARTUP]
-        );
-        assert_eq!(
-            annotated(&seen, annotation::READINESS_OWNERS),
-            Some(scene.called("three").as_str())
-        );
-        scene.ready(&format!("metadata.name={tolerant}"), 1).await?;
-        for extension in ["a", "b", "c"] {
-            let seen = scene.node(&name).await?;
-            assert!(is_tainted(&seen), "before {extension}: {}", scene.log());
-            let pod = scene.pods().get(&early).await.doing(|| "no pod")?;
-            assert!(
-                pod.spec.and_then(|it| it.node_name).is_none(),
-                "bound before {extension}"
-            );
-            scene.renew(&name, extension, SignedDuration::ZERO).await?;
-        }
-        let reported = Instant::now();
-        let seen = scene.tainted(&name, false).await?;
-        slowest = slowest.max(reported.elapsed());
-        assert_eq!(
-            taints(&seen),
-            Vec::<String>::new(),
-            "an optional one that never came changes nothing"
-        );
-        assert_eq!(annotated(&seen, annotation::READINESS_OWNERS), None);
-        scene.ready(&format!("metadata.name={early}"), 1).await?;
-        for pod in [&early, &tolerant] {
-            let gone = scene
-                .pods()
-                .delete(pod, &kube::api::DeleteParams::default().grace_period(0))
-                .await;
-            gone.doing(|| "cannot delete a pod")?;
-        }
-        node.delete(&scene.control_plane.admin_kubeconfig()).await?;
+    let busy = Busy::look(&scene);
+    let rounds = if is_soak() { 100 } else { 2 };
+    let mut took = Vec::new();
+    for number in 0..rounds {
+        boot(&scene, number, &busy, &mut took).await?;
     }
+    took.sort();
+    let (valid, p99) = (took.len(), took.get((took.len() * 99).div_ceil(100) - 1));
     println!(
-        "proof: {boots} boots, no pod bound early; released within {slowest:?} of the last report"
+        "proof: {} boots, half of them new nodes and half reboots of ours: no pod bound early; released within {p99:?} (p99 of {valid}) of the last report",
+        2 * rounds
     );
-    assert!(slowest < Duration::from_secs(3), "{slowest:?}");
+    assert!(
+        valid > rounds,
+        "this machine is too busy to measure anything"
+    );
+    assert!(
+        p99.is_some_and(|it| *it < Duration::from_secs(1)),
+        "{took:?}"
+    );
+
+    // With the startup taint whoever is to run there tolerates that one, too.
+    let with = json!({ "spec": { "autoscalerStartupTaint": true } });
+    scene.edit_rule("three", with).await?;
+    let node = scene.start(scene.describe("scaled")).await?;
+    let seen = scene.tainted(node.name(), true).await?;
+    assert_eq!(
+        taints(&seen),
+        [taint::META_READINESS, taint::AUTOSCALER_STARTUP]
+    );
+    for extension in ["a", "b", "c"] {
+        scene
+            .renew(node.name(), extension, SignedDuration::ZERO)
+            .await?;
+    }
+    let seen = scene.tainted(node.name(), false).await?;
+    assert_eq!(taints(&seen), Vec::<String>::new());
     Ok(())
+}
+
+/// A pod that waits for `node`, and not for one that the scheduler still believes in after it was deleted;
+/// `tolerates` only our taint, or nothing.
+async fn waiting(scene: &Scene, name: &str, node: &str, tolerates: bool) -> Result<()> {
+    let mut spec = scene.spec(1);
+    spec["nodeSelector"]["kubernetes.io/hostname"] = json!(node);
+    spec["tolerations"] = if tolerates {
+        json!([{ "key": taint::META_READINESS, "operator": "Exists" }])
+    } else {
+        json!([])
+    };
+    let pod = json!({ "metadata": { "name": name }, "spec": spec });
+    scene.create::<Pod>(pod).await.map(|_| ())
+}
+
+/// A node that is new, and then rebooted by us: nobody is bound to it before its last extension reports.
+async fn boot(scene: &Scene, number: usize, busy: &Busy, took: &mut Vec<Duration>) -> Result<()> {
+    let (early, tolerant) = (format!("early-{number}"), format!("tolerant-{number}"));
+    let name = format!("{}-n{number}", scene.name);
+    waiting(scene, &early, &name, false).await?;
+    waiting(scene, &tolerant, &name, true).await?;
+    let node = scene.start(scene.describe(&format!("n{number}"))).await?;
+    assert_eq!(node.name(), name);
+    let seen = scene.node(&name).await?;
+    assert_eq!(taints(&seen), [taint::META_READINESS]);
+    assert_eq!(
+        annotated(&seen, annotation::READINESS_OWNERS),
+        Some(scene.called("three").as_str())
+    );
+    scene.ready(&format!("metadata.name={tolerant}"), 1).await?;
+    took.extend(report(scene, &name, &early, busy).await?);
+
+    // It is rebooted by us: drained first, and tainted before it goes down.
+    let again = format!("again-{number}");
+    scene.ask(&name, &format!("drain-{number}")).await?;
+    let seen = scene.answered(&name, &format!("drain-{number}")).await?;
+    assert!(is_tainted(&seen), "before it goes down: {}", scene.log());
+    waiting(scene, &again, &name, false).await?;
+    node.restart_machine().await?;
+    scene.ask(&name, &format!("uncordon-{number}")).await?;
+    let seen = scene.answered(&name, &format!("uncordon-{number}")).await?;
+    assert_ne!(seen.spec.and_then(|it| it.unschedulable), Some(true));
+    took.extend(report(scene, &name, &again, busy).await?);
+    // The others went with the drain.
+    let gone = scene
+        .pods()
+        .delete(&again, &kube::api::DeleteParams::default().grace_period(0))
+        .await;
+    gone.doing(|| "cannot delete a pod")?;
+    node.delete(&scene.control_plane.admin_kubeconfig()).await
+}
+
+/// All three report, and the pod is bound after the last; how long the release took, if that could be measured.
+async fn report(scene: &Scene, node: &str, early: &str, busy: &Busy) -> Result<Option<Duration>> {
+    busy.slowest();
+    let mut reported = Instant::now();
+    for extension in ["a", "b", "c"] {
+        let seen = scene.node(node).await?;
+        assert!(is_tainted(&seen), "before {extension}: {}", scene.log());
+        let pod = scene.pods().get(early).await.doing(|| "no pod")?;
+        let bound = pod.spec.and_then(|it| it.node_name);
+        assert_eq!(bound, None, "{early} on {node} before {extension}");
+        reported = Instant::now();
+        scene.renew(node, extension, SignedDuration::ZERO).await?;
+    }
+    let seen = scene.tainted(node, false).await?;
+    let took = reported.elapsed();
+    assert_eq!(
+        taints(&seen),
+        Vec::<String>::new(),
+        "an optional one that never came changes nothing"
+    );
+    assert_eq!(annotated(&seen, annotation::READINESS_OWNERS), None);
+    scene.ready(&format!("metadata.name={early}"), 1).await?;
+    Ok((busy.slowest() < BARE).then_some(took))
 }
 
 /// Covers R02, R03, R06.
@@ -216,10 +269,7 @@ async fn without_an_admission_policy_a_new_node_is_tainted_at_once_and_that_is_c
     let scene = Scene::on(control_plane, "late").await?;
     control_plane.kubectl(&["create", "namespace", super::bed::EXTENSIONS])?;
     scene.rule("three", three(false)).await?;
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .and_then(|it| it.local_addr())
-        .doing(|| "no port")?
-        .port();
+    let port = free_port()?;
     let listen = format!("127.0.0.1:{port}");
     let _operator = scene.operator(&["--listen", &listen])?;
     scene
@@ -251,19 +301,4 @@ async fn without_an_admission_policy_a_new_node_is_tainted_at_once_and_that_is_c
     )
     .await?;
     Ok(())
-}
-
-async fn metrics(port: u16) -> Result<String> {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
-        .await
-        .doing(|| "no metrics")?;
-    let ask = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    stream.write_all(ask).await.doing(|| "cannot ask")?;
-    let mut text = String::new();
-    stream
-        .read_to_string(&mut text)
-        .await
-        .doing(|| "no answer")?;
-    Ok(text)
 }

@@ -20,6 +20,8 @@ registry watch KEY            says `watching`, then when the key changed
 registry set KEY NAME VALUE   says when it was set
 roots                         the machine's trusted roots, by thumbprint
 trust FILE                    adds a certificate (DER) to them
+untrust FILE                  takes it away
+world                         what is said outside, through HTTPS_PROXY and trusting whom the machine trusts
 pipe NAME                     connects and says what comes
 connect HOST:PORT             connects and says to whom
 sha256 FILE
@@ -40,6 +42,8 @@ fn main() -> std::process::ExitCode {
         ["registry", "set", key, name, value] => registry::set(key, name, value),
         ["roots"] => trust::roots(),
         ["trust", file] => trust::add(file),
+        ["untrust", file] => trust::remove(file),
+        ["world"] => trust::reach_world(),
         ["pipe", name] => pipe(name),
         ["connect", address] => connect(address),
         ["sha256", file] => sha256(file),

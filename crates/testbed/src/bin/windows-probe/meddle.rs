@@ -126,7 +126,7 @@ fn runs(name: &str) -> bool {
     status.current_state == ServiceState::Running && lives(process)
 }
 
-fn lives(process: u32) -> bool {
+pub(crate) fn lives(process: u32) -> bool {
     // SAFETY: the calls take numbers, and a handle that is closed once.
     unsafe {
         let handle = OpenProcess(PROCESS_SYNCHRONIZE, 0, process);
@@ -172,7 +172,13 @@ fn edit(what: &str, on: &str) -> Result<()> {
         }
         "kill" => {
             let status = open(on, ServiceAccess::QUERY_STATUS)?.query_status();
-            kill(status.doing(failed)?.process_id.unwrap_or_default())
+            let status = status.doing(failed)?;
+            if status.current_state != ServiceState::Running {
+                // It is about to call the manager. Under Wine whoever dies in a call keeps its service
+                // open until the next boot; nobody could delete it and make it again.
+                return Err(Error::failed(format!("{on} does not run yet")));
+            }
+            kill(status.process_id.unwrap_or_default())
         }
         "description" => {
             let service = open(on, ServiceAccess::CHANGE_CONFIG)?;

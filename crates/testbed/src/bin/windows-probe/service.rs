@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use evenkeel_testbed::{Error, Result};
 use windows_service::service::{
-    ServiceAccess, ServiceErrorControl, ServiceInfo, ServiceStartType, ServiceType,
+    ServiceAccess, ServiceErrorControl, ServiceInfo, ServiceStartType, ServiceState, ServiceType,
 };
 use windows_service::service_manager::{ServiceManager, ServiceManagerAccess};
+
+use crate::meddle;
 
 pub(crate) fn ask(words: &[&str]) -> Result<String> {
     let manager = ServiceManager::local_computer(
@@ -41,6 +43,11 @@ pub(crate) fn ask(words: &[&str]) -> Result<String> {
         ["delete", _] => service.delete().map_err(said)?,
         ["state", _] => {
             let status = service.query_status().map_err(said)?;
+            let process = status.process_id.unwrap_or_default();
+            // The manager may say so of one whose process is gone (Wine).
+            if status.current_state == ServiceState::Running && !meddle::lives(process) {
+                return Ok("Ended".to_owned());
+            }
             return Ok(format!("{:?}", status.current_state));
         }
         _ => return Err(Error::failed(format!("unknown: {}", words.join(" ")))),

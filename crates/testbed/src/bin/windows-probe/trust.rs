@@ -2,10 +2,10 @@
 
 use evenkeel_testbed::{Doing, Error, Result};
 use windows_sys::Win32::Security::Cryptography::{
-    CERT_SHA1_HASH_PROP_ID, CERT_STORE_ADD_REPLACE_EXISTING, CERT_STORE_PROV_SYSTEM_W,
-    CERT_SYSTEM_STORE_LOCAL_MACHINE, CertAddEncodedCertificateToStore, CertCloseStore,
-    CertEnumCertificatesInStore, CertGetCertificateContextProperty, CertOpenStore, HCERTSTORE,
-    X509_ASN_ENCODING,
+    CERT_SHA1_HASH_PROP_ID, CERT_STORE_ADD_REPLACE_EXISTING, CERT_STORE_CTRL_COMMIT,
+    CERT_STORE_PROV_SYSTEM_W, CERT_SYSTEM_STORE_LOCAL_MACHINE, CertAddEncodedCertificateToStore,
+    CertCloseStore, CertControlStore, CertDeleteCertificateFromStore, CertEnumCertificatesInStore,
+    CertGetCertificateContextProperty, CertOpenStore, HCERTSTORE, X509_ASN_ENCODING,
 };
 
 struct Roots(HCERTSTORE);
@@ -71,6 +71,28 @@ pub(crate) fn roots() -> Result<String> {
     Ok(thumbprints.join("\n"))
 }
 
+/// Reaches the world outside as any program of this machine would: through the proxy of its environment, and trusting
+/// whom the machine trusts.
+pub(crate) fn reach_world() -> Result<String> {
+    let proxy = std::env::var("HTTPS_PROXY").doing(|| "there is no HTTPS_PROXY")?;
+    let store = Roots::open()?;
+    let mut roots = Vec::new();
+    let mut certificate = std::ptr::null_mut();
+    loop {
+        // SAFETY: the store is open; the last certificate goes back to be freed by the call.
+        certificate = unsafe { CertEnumCertificatesInStore(store.0, certificate) };
+        if certificate.is_null() {
+            return evenkeel_testbed::world::ask_world(&proxy, roots);
+        }
+        // SAFETY: a certificate's encoded form is as long as it says, and lives as long as it.
+        let encoded = unsafe {
+            let context = &*certificate;
+            std::slice::from_raw_parts(context.pbCertEncoded, context.cbCertEncoded as usize)
+        };
+        roots.push(encoded.to_vec());
+    }
+}
+
 pub(crate) fn add(file: &str) -> Result<String> {
     let bytes = std::fs::read(file).doing(|| format!("cannot read {file}"))?;
     let length = u32::try_from(bytes.len()).doing(|| format!("{file} is too long"))?;
@@ -90,6 +112,38 @@ pub(crate) fn add(file: &str) -> Result<String> {
         return Err(last_error(&format!("cannot trust {file}")));
     }
     Ok("trusted".to_owned())
+}
+
+/// Takes a certificate away, whoever brought it.
+pub(crate) fn remove(file: &str) -> Result<String> {
+    let bytes = std::fs::read(file).doing(|| format!("cannot read {file}"))?;
+    let store = Roots::open()?;
+    let mut certificate = std::ptr::null_mut();
+    loop {
+        // SAFETY: the store is open; the last certificate goes back to be freed by the call.
+        certificate = unsafe { CertEnumCertificatesInStore(store.0, certificate) };
+        if certificate.is_null() {
+            return Err(Error::failed(format!("{file} is not trusted")));
+        }
+        // SAFETY: a certificate's encoded form is as long as it says, and lives as long as it.
+        let encoded = unsafe {
+            let context = &*certificate;
+            std::slice::from_raw_parts(context.pbCertEncoded, context.cbCertEncoded as usize)
+        };
+        if encoded == bytes {
+            break;
+        }
+    }
+    // SAFETY: the certificate is of this store; the call frees it, whatever it says. What is written is
+    // written when the store is told to.
+    let done = unsafe {
+        CertDeleteCertificateFromStore(certificate) != 0
+            && CertControlStore(store.0, 0, CERT_STORE_CTRL_COMMIT, std::ptr::null()) != 0
+    };
+    if !done {
+        return Err(last_error(&format!("cannot untrust {file}")));
+    }
+    Ok("untrusted".to_owned())
 }
 
 fn last_error(sentence: &str) -> Error {

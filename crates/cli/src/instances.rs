@@ -1,0 +1,141 @@
+//! `evenkeel status instances` and `evenkeel instances trust`: how far every Windows instance is, and a
+//! host key that has changed for a good reason.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, anyhow};
+use evenkeel_api::names::object;
+use evenkeel_plan::instances::{Record, State};
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::Ending;
+use crate::arguments::{Format, InstancesArguments, InstancesCommand, StatusArguments};
+use crate::cluster::{self, Cluster, core_kind};
+use crate::output::{self, Paint};
+use crate::status::{lines, table};
+
+/// What was said of each instance, or that it cannot be read.
+type Instances = BTreeMap<String, Result<Record, String>>;
+
+/// Shows every instance.
+pub(crate) fn status(arguments: &StatusArguments) -> Result<Ending> {
+    let namespace = &arguments.namespace;
+    let found = cluster::with(&arguments.cluster, async |cluster| {
+        instances(&cluster, namespace).await
+    })?;
+    let text = match arguments.output.format {
+        Format::Text => text(&found, Paint::for_stdout()),
+        format => output::document(&document(&found), format)?,
+    };
+    output::print(text.as_bytes())?;
+    let is_ready =
+        |it: &Result<Record, String>| it.as_ref().is_ok_and(|it| it.state == State::Ready);
+    Ok(if found.values().all(is_ready) {
+        Ending::Well
+    } else {
+        Ending::Differs
+    })
+}
+
+async fn instances(cluster: &Cluster, namespace: &str) -> Result<Instances> {
+    let kind = core_kind("ConfigMap", "configmaps");
+    let maps: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &kind);
+    let found = maps.get_opt(object::INSTANCES_STATUS).await;
+    let found = found.map_err(|error| cluster.explain("see how far instances are", error))?;
+    let data = found.and_then(|it| it.data.get("data").cloned());
+    let data = data.unwrap_or_default();
+    let read = data.as_object().into_iter().flatten().map(|(name, text)| {
+        let text = text.as_str().unwrap_or_default();
+        let read = serde_json::from_str(text).map_err(|error| error.to_string());
+        (name.clone(), read)
+    });
+    Ok(read.collect())
+}
+
+fn text(instances: &Instances, paint: Paint) -> String {
+    if instances.is_empty() {
+        return format!(
+            "There are no Windows instances: list them in ConfigMap {}.\n",
+            object::WINDOWS_INSTANCES
+        );
+    }
+    let mut rows = table(&["INSTANCE", "STATE", "NODE", "SINCE", "WHAT"], paint);
+    for (name, record) in instances {
+        rows.add_row(match record {
+            Ok(it) => [
+                name.clone(),
+                it.state.to_string(),
+                it.node.clone().unwrap_or_default(),
+                it.since.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+                it.message.clone(),
+            ],
+            Err(why) => [
+                name.clone(),
+                "unreadable".to_owned(),
+                String::new(),
+                String::new(),
+                why.clone(),
+            ],
+        });
+    }
+    lines(&rows)
+}
+
+fn document(instances: &Instances) -> Value {
+    let all = instances.iter().map(|(name, record)| match record {
+        Ok(record) => {
+            let mut value = json!(record);
+            value["instance"] = json!(name);
+            value
+        }
+        Err(why) => json!({ "instance": name, "state": null, "message": why }),
+    });
+    json!({ "instances": all.collect::<Vec<_>>() })
+}
+
+/// Forgets the host key of an instance: whichever it shows next is trusted.
+pub(crate) fn run(arguments: &InstancesArguments) -> Result<Ending> {
+    let InstancesCommand::Trust {
+        address,
+        namespace,
+        cluster,
+    } = &arguments.command;
+    cluster::with(cluster, async |cluster| {
+        let kind = core_kind("Secret", "secrets");
+        let secrets: Api<DynamicObject> =
+            Api::namespaced_with(cluster.client.clone(), namespace, &kind);
+        let what = "trust a new host key";
+        let failed = |error| cluster.explain(what, error);
+        let found = secrets.get_opt(object::HOST_KEYS).await.map_err(failed)?;
+        let data = found.and_then(|it| it.data.get("data").cloned());
+        let data = data.unwrap_or_default();
+        let name = address.to_ascii_lowercase();
+        if data.get(&name).is_none() {
+            let known: Vec<&str> = data
+                .as_object()
+                .into_iter()
+                .flatten()
+                .map(|(name, _)| name.as_str())
+                .collect();
+            let known = if known.is_empty() {
+                "none has one".to_owned()
+            } else {
+                format!("those that have one are {}", known.join(", "))
+            };
+            return Err(anyhow!(
+                "there is no host key of {address} in namespace {namespace}: {known}"
+            ));
+        }
+        let patch = Patch::Merge(json!({ "data": { name: null } }));
+        let parameters = PatchParams::default();
+        let patched = secrets.patch(object::HOST_KEYS, &parameters, &patch).await;
+        patched.map_err(failed)?;
+        let said = format!(
+            "The host key of {address} is forgotten: the one that it shows next is trusted from then on.\n"
+        );
+        output::print(said.as_bytes())?;
+        Ok(Ending::Well)
+    })
+}

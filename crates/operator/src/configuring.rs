@@ -1,0 +1,93 @@
+//! Machines that are being configured, or taken out, at this very time: who may have a first certificate. The instances
+//! controller says it, the certificates controller asks.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use evenkeel_plan::certificates::Identity;
+use tokio::sync::watch;
+
+/// What is known of them. Clones are the same.
+#[derive(Clone, Default)]
+pub(crate) struct Configuring {
+    shared: Rc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    turns: RefCell<BTreeMap<String, Turn>>,
+    bootstrapper: RefCell<Option<Identity>>,
+    changes: watch::Sender<()>,
+}
+
+/// One machine that is to be, or was, a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Turn {
+    /// Whether it is to become a node.
+    joins: bool,
+    /// The login that its agent was given for this turn.
+    credential: Option<String>,
+}
+
+impl Configuring {
+    /// Tells when anything has changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.shared.changes.subscribe()
+    }
+
+    /// Who the kubelets of new machines are.
+    pub(crate) fn bootstrapper(&self) -> Option<Identity> {
+        self.shared.bootstrapper.borrow().clone()
+    }
+
+    /// Whether the machine that is to be `node` is being configured.
+    pub(crate) fn joins(&self, node: &str) -> bool {
+        let turns = self.shared.turns.borrow();
+        turns.get(node).is_some_and(|it| it.joins)
+    }
+
+    /// The login that the agent on the machine of `node` was given.
+    pub(crate) fn credential(&self, node: &str) -> Option<String> {
+        self.shared.turns.borrow().get(node)?.credential.clone()
+    }
+
+    /// Says who the kubelets of new machines are.
+    pub(crate) fn know_bootstrapper(&self, identity: Identity) {
+        let known = self.shared.bootstrapper.replace(Some(identity.clone()));
+        if known != Some(identity) {
+            self.shared.changes.send_replace(());
+        }
+    }
+
+    /// Says that the machine of `node` has its turn, with a login of its agent, until what is returned is
+    /// dropped. It may become a node if it `joins`.
+    pub(crate) fn begin(&self, node: &str, joins: bool, credential: Option<String>) -> OwnTurn {
+        let turn = Turn { joins, credential };
+        let mut turns = self.shared.turns.borrow_mut();
+        turns.insert(node.to_owned(), turn.clone());
+        drop(turns);
+        self.shared.changes.send_replace(());
+        OwnTurn {
+            of: self.clone(),
+            node: node.to_owned(),
+            turn,
+        }
+    }
+}
+
+/// A machine's turn, which ends with this.
+pub(crate) struct OwnTurn {
+    of: Configuring,
+    node: String,
+    turn: Turn,
+}
+
+impl Drop for OwnTurn {
+    fn drop(&mut self) {
+        let mut turns = self.of.shared.turns.borrow_mut();
+        if turns.get(&self.node) == Some(&self.turn) {
+            turns.remove(&self.node);
+        }
+    }
+}

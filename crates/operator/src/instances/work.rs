@@ -1,0 +1,315 @@
+//! The work on one instance: from a bare machine to a node, and back. Each step can be done again, and is
+//! told in the record of the instance before it begins.
+
+mod copy;
+mod reach;
+mod upgrade;
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_api::names::{annotation, windows};
+use evenkeel_daemon::Severity;
+use evenkeel_plan::instances::{Problem, State, Work};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, Patch};
+use kube::{Api, ResourceExt};
+use serde::Deserialize;
+use serde_json::json;
+
+use self::reach::Reached;
+use super::Fleet;
+use super::supply::Supply;
+use crate::nodes::ours;
+use crate::ssh::Error;
+
+/// How long a question to the agent may take.
+const QUESTION: Duration = Duration::from_mins(1);
+/// How long a machine may take to become a node, and to be none any more.
+const BOOTSTRAP: Duration = Duration::from_mins(15);
+const CLEANUP: Duration = Duration::from_mins(10);
+
+/// What an agent says of its machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct About {
+    host_name: String,
+    node: Option<String>,
+    services: Vec<String>,
+}
+
+/// What becomes of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// What is to be done to it is done.
+    Done,
+    /// Nobody can reach it any more.
+    Abandoned,
+    /// Nothing of ours is on it, or it goes with all that is on it.
+    Forgotten,
+}
+
+/// A machine, and what is done to it.
+pub(crate) struct Job {
+    pub(crate) fleet: Rc<Fleet>,
+    pub(crate) name: String,
+    pub(crate) user: String,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) work: Work,
+}
+
+impl Job {
+    pub(crate) async fn run(&self) -> Result<(), Problem> {
+        match self.work {
+            Work::Configure => self.configure().await,
+            Work::Restore => self.restore().await,
+            Work::Upgrade => self.upgrade().await,
+            Work::Deconfigure => self.deconfigure().await,
+        }
+    }
+
+    /// Copy the payload, `bootstrap`, tell the Node what to run, install the agent's service.
+    async fn configure(&self) -> Result<(), Problem> {
+        let supply = self.fleet.supply()?;
+        self.know_kubelets(&supply).await?;
+        let reached = self.reach().await?;
+        self.touch().await?;
+        self.supply(&reached, &supply).await?;
+        self.step("asking the machine what it is");
+        let about: About = self.agent(&reached, "inspect", QUESTION).await?;
+        let node = about.node.clone();
+        let node = node.unwrap_or_else(|| about.host_name.to_lowercase());
+        self.note_node(&node);
+        let exists = self.node(&node).await?.is_some();
+        let mut services = about.services.iter();
+        let has_agent = services.any(|it| it.eq_ignore_ascii_case(windows::AGENT_SERVICE));
+        if has_agent && !exists {
+            // Somebody deleted the Node: the kubelet makes it again when it starts anew.
+            self.step("starting anew: its Node is gone");
+            self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
+                .await?;
+            let (line, _turn) = self
+                .with_login(&reached, &supply, &node, "cleanup --upgrade")
+                .await?;
+            self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
+                .await?;
+        }
+        let node = if has_agent && exists {
+            node
+        } else {
+            self.step("starting its bootstrap services, and waiting for its Node");
+            let line = format!(
+                "bootstrap --desired-version {} --desired-services {}",
+                supply.version, supply.hash
+            );
+            let (line, _turn) = self.with_login(&reached, &supply, &node, &line).await?;
+            let said: Bootstrapped = self.agent(&reached, &line, BOOTSTRAP).await?;
+            said.node
+        };
+        // Its login has done its work, and lasts only minutes.
+        _ = reached.files.remove(windows::LOGIN).await;
+        self.note_node(&node);
+        self.step("telling its Node what to run");
+        self.annotate(&node, &supply).await?;
+        self.step("installing its agent's service");
+        let line = format!("service install --namespace {}", self.fleet.namespace);
+        self.agent::<serde_json::Value>(&reached, &line, QUESTION)
+            .await?;
+        reached.session.close().await;
+        self.fleet.records.change(&self.name, |it| {
+            it.enter(
+                State::Starting,
+                "its agent starts its services",
+                Timestamp::now(),
+            );
+        });
+        let note = format!("{}: is Node {node} now, and its agent runs", self.name);
+        self.fleet
+            .tell(&self.name, Severity::Normal, "InstanceConfigured", note);
+        Ok(())
+    }
+
+    /// Brings files again that the node's own store does not have.
+    async fn restore(&self) -> Result<(), Problem> {
+        let supply = self.fleet.supply()?;
+        let reached = self.reach().await?;
+        let brought = self.copy(&reached, &supply.files).await?;
+        reached.session.close().await;
+        self.fleet.records.change(&self.name, |it| {
+            it.enter(
+                State::Starting,
+                "its files were brought again",
+                Timestamp::now(),
+            );
+        });
+        let note = format!(
+            "{}: {brought} files that its node missed were brought again",
+            self.name
+        );
+        self.fleet
+            .tell(&self.name, Severity::Normal, "FilesRestored", note);
+        Ok(())
+    }
+
+    /// Stop the agent, `cleanup`, take the files away, forget the host key.
+    async fn deconfigure(&self) -> Result<(), Problem> {
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        let reached = self.reach().await?;
+        let supply = self.fleet.supply().ok();
+        let agent = windows::AGENT;
+        if !reached
+            .files
+            .exists(agent)
+            .await
+            .map_err(|error| problem(&error))?
+        {
+            let supply = self.fleet.supply()?;
+            self.step("copying its agent, which takes everything out");
+            self.copy_agent(&reached, &supply).await?;
+        }
+        let about: About = self.agent(&reached, "inspect", QUESTION).await?;
+        let node = about.node.clone().or(record.node);
+        self.step("stopping its agent");
+        self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
+            .await?;
+        self.step("taking services, variables and certificates out");
+        let host = about.host_name.to_lowercase();
+        let named = node.as_deref().unwrap_or(&host);
+        let (line, turn) = if let Some(supply) = &supply {
+            self.with_login(&reached, supply, named, "cleanup").await?
+        } else {
+            let own = format!("{}kubeconfig", windows::OWN_STATE);
+            let namespace = &self.fleet.namespace;
+            let line = format!("cleanup --kubeconfig {own} --namespace {namespace}");
+            (line, self.fleet.configuring.begin(named, false, None))
+        };
+        self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
+            .await?;
+        drop(turn);
+        self.step("removing its files");
+        self.remove_files(&reached, supply.as_ref()).await?;
+        reached.session.close().await;
+        if let Some(node) = &node {
+            self.delete_node(node).await?;
+        }
+        self.let_go().await?;
+        let note = format!("{}: is no node any more, and as bare as before", self.name);
+        self.fleet
+            .tell(&self.name, Severity::Normal, "InstanceRemoved", note);
+        Ok(())
+    }
+
+    async fn remove_files(
+        &self,
+        reached: &Reached,
+        supply: Option<&Supply>,
+    ) -> Result<(), Problem> {
+        let files = &reached.files;
+        for folder in [windows::PAYLOAD, windows::LOGS] {
+            files
+                .remove_folder(folder)
+                .await
+                .map_err(|error| problem(&error))?;
+        }
+        let made = supply.map(|it| it.folders.clone()).unwrap_or_default();
+        let logs = [r"C:\var\log".to_owned(), r"C:\var".to_owned()];
+        for folder in made.iter().rev().chain(&logs) {
+            files
+                .remove_if_empty(folder)
+                .await
+                .map_err(|error| problem(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Nobody can reach it any more: its Node goes, and what stays behind is told.
+    pub(crate) async fn abandon(&self) -> Result<(), Problem> {
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        if let Some(node) = &record.node {
+            self.delete_node(node).await?;
+        }
+        self.let_go().await?;
+        let note = format!(
+            "{}: cannot be reached any more ({}), so its Node {} was deleted. Left behind on it: our services, the folders {} and {}, \
+             environment variables and certificates of ours. If it comes back, list it and take it out again, or make it anew",
+            self.name,
+            record.message,
+            record.node.as_deref().unwrap_or("(none)"),
+            windows::PAYLOAD,
+            windows::LOGS,
+        );
+        self.fleet
+            .tell(&self.name, Severity::Warning, "InstanceAbandoned", note);
+        Ok(())
+    }
+
+    /// Forgets the instance, and who answered there.
+    pub(crate) async fn let_go(&self) -> Result<(), Problem> {
+        let forgotten = self.fleet.host_keys.pin(&self.name, None).await;
+        forgotten.map_err(|error| api("cannot forget its host key", &error))?;
+        self.fleet.records.forget(&self.name);
+        Ok(())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Bootstrapped {
+    node: String,
+}
+
+/// What is done to its Node.
+impl Job {
+    async fn node(&self, name: &str) -> Result<Option<Node>, Problem> {
+        let nodes: Api<Node> = Api::all(self.fleet.client.clone());
+        let found = nodes.get_opt(name).await;
+        found.map_err(|error| api("cannot read its Node", &error))
+    }
+
+    /// Tells the Node what to run, and what it was made of.
+    async fn annotate(&self, node: &str, supply: &Supply) -> Result<(), Problem> {
+        let nodes: Api<Node> = Api::all(self.fleet.client.clone());
+        let patch = json!({ "metadata": { "annotations": {
+            annotation::WINDOWS_DESIRED_VERSION: supply.version,
+            annotation::DESIRED_SERVICES: supply.hash,
+            annotation::INSTANCE: format!("{}@{}", self.user, self.name),
+        } } });
+        let written = nodes.patch(node, &ours(), &Patch::Merge(patch)).await;
+        let told = written.map(|_| ());
+        told.map_err(|error| api("cannot tell its Node what to run", &error))
+    }
+
+    /// Deletes the Node of this machine; one that another machine has become meanwhile stays.
+    async fn delete_node(&self, node: &str) -> Result<(), Problem> {
+        let Some(found) = self.node(node).await? else {
+            return Ok(());
+        };
+        let of = found.annotations().get(annotation::INSTANCE);
+        let of = of.and_then(|it| it.rsplit_once('@'));
+        if of.is_some_and(|(_, instance)| instance != self.name) {
+            return Ok(());
+        }
+        let nodes: Api<Node> = Api::all(self.fleet.client.clone());
+        match nodes.delete(node, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            answer => answer
+                .map(|_| ())
+                .map_err(|error| api("cannot delete its Node", &error)),
+        }
+    }
+}
+
+fn problem(error: &Error) -> Problem {
+    Problem {
+        category: error.category(),
+        message: error.to_string(),
+    }
+}
+
+fn api(what: &str, error: &kube::Error) -> Problem {
+    Problem {
+        category: "ApiFailed",
+        message: format!("{what}: {error}"),
+    }
+}

@@ -1,0 +1,26 @@
+//! `evenkeel-operator payload seal`: writes the manifest of a payload.
+
+use std::path::Path;
+
+use evenkeel_api::payload::{self, MANIFEST, Manifest};
+use evenkeel_api::version::Version;
+
+use super::{Error, folder};
+
+/// Seals `folder` as `version`, and returns what was sealed. The manifest is replaced in one step, and
+/// only if the payload can be used.
+pub(crate) fn seal(folder: &Path, version: Version) -> Result<Manifest, Error> {
+    let found = folder::files(folder)?;
+    let sealed = payload::seal(version, found, |name| folder::text(folder, name));
+    let manifest = sealed.map_err(|problems| Error::Refused {
+        folder: folder.display().to_string(),
+        problems,
+    })?;
+    let (path, new) = (
+        folder.join(MANIFEST),
+        folder.join(format!("..{MANIFEST}.new")),
+    );
+    std::fs::write(&new, manifest.text()).map_err(|error| Error::reading(&new, &error))?;
+    std::fs::rename(&new, &path).map_err(|error| Error::reading(&path, &error))?;
+    Ok(manifest)
+}

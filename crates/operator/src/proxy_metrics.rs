@@ -1,0 +1,89 @@
+//! The numbers of the egress proxy and of its trust bundle. No value of a variable is ever among them.
+
+use evenkeel_daemon::Metrics;
+use evenkeel_plan::proxy::{Decision, Source, Variable};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// The proxy, counted. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProxyMetrics {
+    source: Family<SourceLabel, Gauge>,
+    invalid: Family<VariableLabel, Gauge>,
+    pending: Gauge,
+    bundles: Family<Reason, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabel {
+    source: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VariableLabel {
+    variable: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+impl ProxyMetrics {
+    /// Numbers that `metrics` shows.
+    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
+        let own = Self::default();
+        metrics.register(|registry| {
+            registry.register(
+                "evenkeel_proxy_source",
+                "1 for whoever names the proxy of Windows nodes: environment, cluster, chart",
+                own.source.clone(),
+            );
+            registry.register(
+                "evenkeel_proxy_invalid",
+                "1 while a variable of the proxy is invalid, and the last good value holds",
+                own.invalid.clone(),
+            );
+            registry.register(
+                "evenkeel_trust_bundle_pending",
+                "1 while there is a proxy and nobody has filled in its trust bundle",
+                own.pending.clone(),
+            );
+            registry.register(
+                "evenkeel_trust_bundles",
+                "What was done about the ConfigMap with the trust bundle, by reason of its Event",
+                own.bundles.clone(),
+            );
+        });
+        own
+    }
+
+    /// That was decided.
+    pub(crate) fn decided(&self, decision: &Decision) {
+        for source in Source::ALL {
+            let is_it = decision.source == Some(source);
+            let source = source.word();
+            let gauge = self.source.get_or_create(&SourceLabel { source });
+            gauge.set(i64::from(is_it));
+        }
+        for variable in Variable::ALL {
+            let mut problems = decision.problems.iter();
+            let is_it = problems.any(|it| it.variable == variable);
+            let variable = variable.name();
+            let gauge = self.invalid.get_or_create(&VariableLabel { variable });
+            gauge.set(i64::from(is_it));
+        }
+    }
+
+    /// Whether the trust bundle waits to be filled in.
+    pub(crate) fn pending(&self, is_so: bool) {
+        self.pending.set(i64::from(is_so));
+    }
+
+    /// Something was done about the ConfigMap with the trust bundle.
+    pub(crate) fn bundle(&self, reason: &'static str) {
+        self.bundles.get_or_create(&Reason { reason }).inc();
+    }
+}

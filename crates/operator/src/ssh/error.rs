@@ -1,0 +1,77 @@
+//! What can go wrong on the way to an instance, and what to do then.
+
+use std::time::Duration;
+
+use evenkeel_api::names::object;
+
+/// Why an instance was not reached, or did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{0}")]
+    Key(String),
+    #[error("cannot connect to port 22: {0}: is the instance on, and its OpenSSH server running?")]
+    Unreachable(String),
+    #[error("it said nothing for {}s while {doing}: is there an SSH server at this address?", limit.as_secs())]
+    Silent {
+        doing: &'static str,
+        limit: Duration,
+    },
+    #[error(
+        "it refused to let {user} log in with the key of Secret {}: add its public half ({public}) to the \
+         authorised keys of {user}, or correct the user",
+        object::CLOUD_PRIVATE_KEY
+    )]
+    Refused { user: String, public: String },
+    #[error(
+        "its host key has changed: it was {was}, and is {is}. Somebody may be in its place. If the machine was \
+         made anew, run `evenkeel instances trust {address}`"
+    )]
+    HostKeyChanged {
+        address: String,
+        was: String,
+        is: String,
+    },
+    #[error("it is no Windows machine, or has no folder C:\\Windows: take it out of the list")]
+    NotWindows,
+    #[error("its disk is full: {needed} MiB are needed on C: and {free} are free: make room")]
+    DiskFull { needed: u64, free: u64 },
+    #[error("{path} on the instance: {why}")]
+    File { path: String, why: String },
+    #[error("payload file {path} on the operator: {why}")]
+    Payload { path: String, why: String },
+    #[error("`{command}` ended with {code}: {words}")]
+    Command {
+        command: String,
+        code: String,
+        words: String,
+    },
+    #[error("`{command}` answered with something else than expected: {answer}")]
+    Answer { command: String, answer: String },
+    #[error("the connection broke: {0}")]
+    Broken(String),
+}
+
+impl Error {
+    /// The reason of its Event, and its label in metrics.
+    pub(crate) fn category(&self) -> &'static str {
+        match self {
+            Self::Key(_) => "InvalidSshKey",
+            Self::Unreachable(_) => "InstanceUnreachable",
+            Self::Silent { .. } => "InstanceSilent",
+            Self::Refused { .. } => "LoginRefused",
+            Self::HostKeyChanged { .. } => "HostKeyChanged",
+            Self::NotWindows => "NotWindows",
+            Self::DiskFull { .. } => "DiskFull",
+            Self::File { .. } => "CopyFailed",
+            Self::Payload { .. } => "PayloadIncomplete",
+            Self::Command { .. } | Self::Answer { .. } => "AgentFailed",
+            Self::Broken(_) => "ConnectionBroken",
+        }
+    }
+}
+
+impl From<russh::Error> for Error {
+    fn from(error: russh::Error) -> Self {
+        Self::Broken(error.to_string())
+    }
+}

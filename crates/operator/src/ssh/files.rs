@@ -1,0 +1,402 @@
+//! Files of an instance, over SFTP. What is copied is written beside its place and renamed, so that
+//! nobody ever sees half of it; what broke off goes on where it was.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use evenkeel_api::names::windows::PAYLOAD;
+use russh::client::Handle;
+use russh_sftp::client::{Config, SftpSession};
+use russh_sftp::protocol::{OpenFlags, StatusCode};
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::session::Door;
+use super::{Error, Result, Session, Ssh};
+
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How many writes are on their way at once, and how large each is.
+const WRITES: usize = 64;
+const WRITE: u32 = 32 * 1024;
+/// What is read of a local file at once.
+const CHUNK: usize = 256 * 1024;
+/// So much of what was written last may not have arrived when a copy broke off.
+const UNSURE: u64 = 2 * WRITES as u64 * WRITE as u64;
+/// How long after a failure it may take until it is known that the connection is gone.
+const CLOSED: Duration = Duration::from_millis(200);
+const MIB: u64 = 1024 * 1024;
+
+/// A file to copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Local {
+    /// Where it goes, as Windows writes it.
+    pub(crate) place: String,
+    /// Its SHA-256.
+    pub(crate) checksum: String,
+    pub(crate) size: u64,
+    pub(crate) contents: Contents,
+}
+
+/// Where a file's contents are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Contents {
+    File(PathBuf),
+    Bytes(Arc<[u8]>),
+}
+
+/// The files of an instance.
+pub(crate) struct Files {
+    ssh: Ssh,
+    handle: Arc<Handle<Door>>,
+    sftp: Arc<SftpSession>,
+}
+
+impl Session {
+    /// Opens the way to its files.
+    pub(crate) async fn files(&self) -> Result<Files> {
+        let handle = self.handle.clone();
+        let open = self.ssh.run(async move {
+            let channel = handle.channel_open_session().await?;
+            channel.request_subsystem(true, "sftp").await?;
+            let config = Config {
+                max_concurrent_writes: WRITES,
+                max_write_packet_len: WRITE,
+                request_timeout_secs: ANSWER.as_secs(),
+                ..Config::default()
+            };
+            let sftp = SftpSession::new_with_config(channel.into_stream(), config).await;
+            sftp.map_err(|error| Error::Broken(format!("no SFTP: {error}")))
+        });
+        let silent = Error::Silent {
+            doing: "opening SFTP",
+            limit: ANSWER,
+        };
+        let sftp = timeout(ANSWER, open).await.map_err(|_| silent)??;
+        Ok(Files {
+            ssh: self.ssh.clone(),
+            handle: self.handle.clone(),
+            sftp: Arc::new(sftp),
+        })
+    }
+}
+
+impl Files {
+    /// Refuses a machine that is no Windows.
+    pub(crate) async fn must_be_windows(&self) -> Result<()> {
+        let sftp = self.sftp.clone();
+        let found = async move {
+            // Windows takes both for one.
+            for folder in ["/C:/Windows", "/C:/windows"] {
+                match sftp.try_exists(folder).await {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => {}
+                    Err(error) => return Err(Error::Broken(error.to_string())),
+                }
+            }
+            Err(Error::NotWindows)
+        };
+        self.ssh.run(found).await
+    }
+
+    pub(crate) async fn exists(&self, place: &str) -> Result<bool> {
+        let (sftp, path) = (self.sftp.clone(), remote(place));
+        let exists = async move {
+            let found = sftp.try_exists(&path).await;
+            found.map_err(|error| failed(&path, &error))
+        };
+        self.ssh.run(exists).await
+    }
+
+    /// Makes a folder, and those above it.
+    pub(crate) async fn make_folder(&self, place: &str) -> Result<()> {
+        let path = format!("{}/", remote(place.trim_end_matches('\\')));
+        let sftp = self.sftp.clone();
+        self.ssh
+            .run(async move { make_folders(&sftp, &path).await })
+            .await
+    }
+
+    /// Refuses to copy what does not fit.
+    pub(crate) async fn must_have_room(&self, needed: u64) -> Result<()> {
+        let sftp = self.sftp.clone();
+        let found = async move { Ok(room(&sftp).await) };
+        // A server that does not say is believed to have room: a write then tells.
+        let Some(free) = self.ssh.run(found).await? else {
+            return Ok(());
+        };
+        if free < needed {
+            return Err(Error::DiskFull {
+                needed: needed.div_ceil(MIB),
+                free: free / MIB,
+            });
+        }
+        Ok(())
+    }
+
+    /// Copies a file, and counts its bytes as they arrive.
+    pub(crate) async fn put(&self, local: &Local, arrived: &Arc<AtomicU64>) -> Result<()> {
+        let (sftp, local, arrived) = (self.sftp.clone(), local.clone(), arrived.clone());
+        let place = local.place.clone();
+        let put = async move { put(&sftp, &local, &arrived).await };
+        let done = self.ssh.run(put).await;
+        match done {
+            Err(_) if self.is_broken().await => Err(Error::Broken(format!(
+                "while {place} was copied; it goes on there"
+            ))),
+            done => done,
+        }
+    }
+
+    /// Whether the connection is gone, which may be known a moment later than that something failed.
+    async fn is_broken(&self) -> bool {
+        let broken = async {
+            while !self.handle.is_closed() {
+                tokio::time::sleep(CLOSED / 10).await;
+            }
+        };
+        timeout(CLOSED, broken).await.is_ok()
+    }
+
+    /// Puts a file that is there in the place of another one.
+    pub(crate) async fn replace(&self, from: &str, place: &str) -> Result<()> {
+        let (sftp, from, place) = (self.sftp.clone(), remote(from), remote(place));
+        let replace = async move { put_in_place(&sftp, &from, &place).await };
+        self.ssh.run(replace).await
+    }
+
+    /// Removes a file; that there is none is fine.
+    pub(crate) async fn remove(&self, place: &str) -> Result<()> {
+        let (sftp, path) = (self.sftp.clone(), remote(place));
+        let remove = async move { settled(&path, sftp.remove_file(&path).await) };
+        self.ssh.run(remove).await
+    }
+
+    /// Removes a folder with all that is in it; that there is none is fine.
+    pub(crate) async fn remove_folder(&self, place: &str) -> Result<()> {
+        let (sftp, path) = (self.sftp.clone(), remote(place.trim_end_matches('\\')));
+        self.ssh
+            .run(async move { remove_folder(&sftp, &path).await })
+            .await
+    }
+
+    /// Removes a folder if nothing is in it.
+    pub(crate) async fn remove_if_empty(&self, place: &str) -> Result<()> {
+        let (sftp, path) = (self.sftp.clone(), remote(place.trim_end_matches('\\')));
+        let remove = async move {
+            // Somebody else's files keep it.
+            _ = sftp.remove_dir(&path).await;
+            Ok(())
+        };
+        self.ssh.run(remove).await
+    }
+}
+
+/// `C:\k\x.exe` as SFTP writes it: `/C:/k/x.exe`.
+fn remote(place: &str) -> String {
+    format!("/{}", place.replace('\\', "/"))
+}
+
+fn failed(path: &str, why: &dyn std::fmt::Display) -> Error {
+    Error::File {
+        path: path.trim_start_matches('/').replace('/', "\\"),
+        why: why.to_string(),
+    }
+}
+
+type Answer<T> = std::result::Result<T, russh_sftp::client::error::Error>;
+
+fn is_missing(error: &russh_sftp::client::error::Error) -> bool {
+    use russh_sftp::client::error::Error as Sftp;
+    matches!(error, Sftp::Status(status) if status.status_code == StatusCode::NoSuchFile)
+}
+
+/// An answer that is also fine if there was nothing to do.
+fn settled(path: &str, answer: Answer<()>) -> Result<()> {
+    match answer {
+        Err(error) if !is_missing(&error) => Err(failed(path, &error)),
+        _ => Ok(()),
+    }
+}
+
+async fn put(sftp: &SftpSession, local: &Local, arrived: &AtomicU64) -> Result<()> {
+    let place = remote(&local.place);
+    make_folders(sftp, &place).await?;
+    let mark = local.checksum.get(..16).unwrap_or(&local.checksum);
+    let part = format!("{place}.{mark}.part");
+    let there = sftp.metadata(&part).await.ok().and_then(|it| it.size);
+    let begin = there
+        .filter(|it| *it <= local.size)
+        .map_or(0, |it| it.saturating_sub(UNSURE));
+    let mut from = Source::open(local, begin)?;
+    let flags = OpenFlags::CREATE | OpenFlags::WRITE;
+    let mut to = sftp
+        .open_with_flags(&part, flags)
+        .await
+        .map_err(|error| failed(&part, &error))?;
+    to.seek(SeekFrom::Start(begin))
+        .await
+        .map_err(|error| failed(&part, &error))?;
+    arrived.fetch_add(begin, Ordering::Relaxed);
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let count = from.read(&mut buffer, local)?;
+        if count == 0 {
+            break;
+        }
+        let piece = buffer.get(..count).unwrap_or_default();
+        if let Err(error) = to.write_all(piece).await {
+            return Err(no_room(sftp, local, failed(&part, &error)).await);
+        }
+        arrived.fetch_add(u64::try_from(count).unwrap_or(0), Ordering::Relaxed);
+    }
+    // Every write is answered before the file counts as whole.
+    if let Err(error) = to.close().await {
+        return Err(no_room(sftp, local, failed(&part, &error)).await);
+    }
+    let size = sftp.metadata(&part).await.ok().and_then(|it| it.size);
+    if size != Some(local.size) {
+        _ = sftp.remove_file(&part).await;
+        let why = format!(
+            "has {size:?} bytes and not {}: it is copied again",
+            local.size
+        );
+        return Err(failed(&part, &why));
+    }
+    put_in_place(sftp, &part, &place).await
+}
+
+/// A program that runs can be renamed, and not be removed or written over.
+async fn put_in_place(sftp: &SftpSession, part: &str, place: &str) -> Result<()> {
+    if sftp.rename(part, place).await.is_ok() {
+        return Ok(());
+    }
+    let aside = format!("{place}.old");
+    _ = sftp.remove_file(&aside).await;
+    settled(place, sftp.rename(place, &aside).await)?;
+    sftp.rename(part, place)
+        .await
+        .map_err(|error| failed(place, &error))?;
+    // One that still runs is removed the next time.
+    _ = sftp.remove_file(&aside).await;
+    Ok(())
+}
+
+/// What is free where the payload is, if the server says so.
+async fn room(sftp: &SftpSession) -> Option<u64> {
+    for folder in [remote(PAYLOAD.trim_end_matches('\\')), "/C:/".to_owned()] {
+        if let Ok(Some(found)) = sftp.fs_info(folder).await {
+            return Some(found.blocks_avail.saturating_mul(found.fragment_size));
+        }
+    }
+    None
+}
+
+/// Says that the disk is full, if that is why it failed: the protocol has no word for it.
+async fn no_room(sftp: &SftpSession, local: &Local, error: Error) -> Error {
+    let Some(free) = room(sftp).await.filter(|it| *it < MIB) else {
+        return error;
+    };
+    Error::DiskFull {
+        needed: local.size.div_ceil(MIB),
+        free: free / MIB,
+    }
+}
+
+async fn make_folders(sftp: &SftpSession, place: &str) -> Result<()> {
+    let Some((folder, _)) = place.rsplit_once('/') else {
+        return Ok(());
+    };
+    if sftp.try_exists(folder).await.unwrap_or(false) {
+        return Ok(());
+    }
+    let starts = folder.match_indices('/').map(|(at, _)| at).skip(2);
+    for end in starts.chain([folder.len()]) {
+        let above = folder.get(..end).unwrap_or_default();
+        if !sftp.try_exists(above).await.unwrap_or(false) {
+            sftp.create_dir(above)
+                .await
+                .map_err(|error| failed(above, &error))?;
+        }
+    }
+    Ok(())
+}
+
+async fn remove_folder(sftp: &SftpSession, top: &str) -> Result<()> {
+    let mut folders = vec![top.to_owned()];
+    let mut at = 0;
+    while let Some(folder) = folders.get(at).cloned() {
+        at += 1;
+        let entries = match sftp.read_dir(&folder).await {
+            Ok(entries) => entries,
+            Err(error) if is_missing(&error) => continue,
+            Err(error) => return Err(failed(&folder, &error)),
+        };
+        for entry in entries {
+            let path = format!("{folder}/{}", entry.file_name());
+            if entry.file_type().is_dir() {
+                folders.push(path);
+            } else {
+                settled(&path, sftp.remove_file(&path).await)?;
+            }
+        }
+    }
+    for folder in folders.iter().rev() {
+        settled(folder, sftp.remove_dir(folder).await)?;
+    }
+    Ok(())
+}
+
+/// What is copied, from some byte on.
+enum Source {
+    File(std::fs::File),
+    Bytes(Arc<[u8]>, usize),
+}
+
+impl Source {
+    fn open(local: &Local, begin: u64) -> Result<Self> {
+        match &local.contents {
+            Contents::Bytes(bytes) => {
+                let begin = usize::try_from(begin).unwrap_or(usize::MAX);
+                Ok(Self::Bytes(bytes.clone(), begin.min(bytes.len())))
+            }
+            Contents::File(path) => {
+                let open = || {
+                    let mut file = std::fs::File::open(path)?;
+                    file.seek(SeekFrom::Start(begin))?;
+                    Ok(file)
+                };
+                let opened: std::io::Result<_> = open();
+                opened.map(Self::File).map_err(|error| lost(local, &error))
+            }
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8], local: &Local) -> Result<usize> {
+        match self {
+            Self::File(file) => file.read(buffer).map_err(|error| lost(local, &error)),
+            Self::Bytes(bytes, at) => {
+                let rest = bytes.get(*at..).unwrap_or_default();
+                let count = rest.len().min(buffer.len());
+                let (piece, to) = (rest.get(..count), buffer.get_mut(..count));
+                if let (Some(piece), Some(to)) = (piece, to) {
+                    to.copy_from_slice(piece);
+                }
+                *at += count;
+                Ok(count)
+            }
+        }
+    }
+}
+
+fn lost(local: &Local, error: &std::io::Error) -> Error {
+    let path = match &local.contents {
+        Contents::File(path) => path.display().to_string(),
+        Contents::Bytes(_) => local.place.clone(),
+    };
+    let why = format!("{error}: put the whole payload there, and seal it again");
+    Error::Payload { path, why }
+}

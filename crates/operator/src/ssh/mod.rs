@@ -1,0 +1,77 @@
+//! The way to an instance: SSH for commands, SFTP for files. Whatever is done there the agent does; this
+//! only carries it over, within its time.
+//!
+//! Encrypting and copying run on threads of their own: a large payload delays no controller.
+
+mod error;
+mod files;
+mod key;
+mod session;
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, Runtime};
+
+pub(crate) use self::error::Error;
+pub(crate) use self::files::{Contents, Files, Local};
+pub(crate) use self::key::Key;
+pub(crate) use self::session::{Session, Target};
+
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// Threads for what goes over SSH.
+const THREADS: usize = 2;
+
+/// Where connections run. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Ssh {
+    runtime: Arc<Threads>,
+}
+
+struct Threads(Option<Runtime>);
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Dropping it would wait, which is not done where others wait.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Ssh {
+    pub(crate) fn new() -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("ssh")
+            .enable_all()
+            .build()?;
+        let runtime = Arc::new(Threads(Some(runtime)));
+        Ok(Self { runtime })
+    }
+
+    /// Runs `work` there. It ends with whoever waits for it.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let Some(runtime) = &self.runtime.0 else {
+            return Err(Error::Broken("the operator ends".to_owned()));
+        };
+        let mut task = Ended(runtime.spawn(work));
+        match (&mut task.0).await {
+            Ok(done) => done,
+            Err(error) => Err(Error::Broken(error.to_string())),
+        }
+    }
+}
+
+/// A task that ends with its owner.
+struct Ended<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for Ended<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,136 @@
+//! The numbers of Windows nodes.
+
+use evenkeel_daemon::Metrics;
+use evenkeel_plan::upgrade::gate::REFUSALS;
+use evenkeel_plan::upgrade::in_place::Step;
+use evenkeel_plan::windows_pool::{Counts, TROUBLES, Trouble, phase};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// Windows nodes and their services ConfigMaps, counted. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WindowsMetrics {
+    nodes: Family<State, Gauge>,
+    services: Family<Reason, Counter>,
+    trouble: Family<Reason, Gauge>,
+    put_back: Counter,
+    upgrades: Family<PhaseLabel, Gauge>,
+    refused: Family<Reason, Gauge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+impl WindowsMetrics {
+    /// Numbers that `metrics` shows.
+    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
+        let own = Self::default();
+        metrics.register(|registry| {
+            registry.register(
+                "evenkeel_windows_nodes",
+                "Windows nodes of ours by state: total, updated, updating, failing, not_ready",
+                own.nodes.clone(),
+            );
+            registry.register(
+                "evenkeel_services_configmaps",
+                "What was done about services ConfigMaps, by reason of its Event",
+                own.services.clone(),
+            );
+            registry.register(
+                "evenkeel_windows_trouble",
+                "1 while nothing can be done for Windows nodes, by reason",
+                own.trouble.clone(),
+            );
+            registry.register(
+                "evenkeel_desired_versions_put_back",
+                "How often what a node is to run was put back to what it was granted",
+                own.put_back.clone(),
+            );
+            registry.register(
+                "evenkeel_windows_upgrades",
+                "Windows nodes on their way to another version by phase: Granted, Draining, Supplying, Applying, Failing",
+                own.upgrades.clone(),
+            );
+            registry.register(
+                "evenkeel_windows_upgrade_refused",
+                "1 while Windows nodes stay at what they run because they may not be upgraded, by reason",
+                own.refused.clone(),
+            );
+        });
+        own
+    }
+
+    /// So many nodes are how.
+    pub(crate) fn nodes(&self, counts: Counts) {
+        for (state, count) in [
+            ("total", counts.total),
+            ("updated", counts.updated),
+            ("updating", counts.updating),
+            ("failing", counts.failing),
+            ("not_ready", counts.not_ready),
+        ] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.nodes.get_or_create(&State { state }).set(count);
+        }
+    }
+
+    /// Something was done about a services ConfigMap.
+    pub(crate) fn services(&self, reason: &'static str) {
+        self.services.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Why nothing can be done, if it cannot.
+    pub(crate) fn trouble(&self, trouble: Option<&Trouble>) {
+        for reason in TROUBLES {
+            let is_so = trouble.is_some_and(|it| it.category == reason);
+            let gauge = self.trouble.get_or_create(&Reason { reason });
+            gauge.set(i64::from(is_so));
+        }
+    }
+
+    /// So many nodes are on their way to another version, and how far; those that fail are counted as that.
+    pub(crate) fn upgrades(&self, upgrades: impl Iterator<Item = (Step, bool)>) {
+        let phases: Vec<_> = upgrades
+            .map(|(step, fails)| if fails { phase::FAILING } else { step.phase() })
+            .collect();
+        for phase in [
+            phase::GRANTED,
+            phase::DRAINING,
+            phase::SUPPLYING,
+            phase::APPLYING,
+            phase::FAILING,
+        ] {
+            let count = phases.iter().filter(|it| **it == phase).count();
+            let gauge = self.upgrades.get_or_create(&PhaseLabel { phase });
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Why nodes may not be upgraded, if they may not.
+    pub(crate) fn refusal(&self, refusal: Option<&Trouble>) {
+        for reason in REFUSALS {
+            let is_so = refusal.is_some_and(|it| it.category == reason);
+            let gauge = self.refused.get_or_create(&Reason { reason });
+            gauge.set(i64::from(is_so));
+        }
+    }
+
+    /// What a node is to run was put back.
+    pub(crate) fn put_back(&self) {
+        self.put_back.inc();
+    }
+}

@@ -1,0 +1,12 @@
+//! Windows machines become nodes and bare machines again, on real instances behind a real sshd.
+
+mod bed;
+pub(crate) mod certificates;
+mod life;
+mod machines;
+mod meddler;
+mod outside;
+mod proxy;
+mod release;
+mod trouble;
+mod upgrade;

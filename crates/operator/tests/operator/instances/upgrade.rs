@@ -1,0 +1,443 @@
+//! Nodes get another version on the machines that they are, one after the other, whatever happens on the way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION as POOL_VERSION};
+use evenkeel_testbed::chance::{Chance, is_soak, seed};
+use evenkeel_testbed::node_double::Os;
+use evenkeel_testbed::process::Running;
+use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::windows_instance::{WindowsInstance, windows_program};
+use evenkeel_testbed::{Doing, Error, Result};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::api::{DeleteParams, DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::bed::{Bed, CURRENT, DESIRED, FIRST, LONG, VERSION, is_skipped};
+use super::outside::Outside;
+use super::release::{Release, payload_on, stored_on, with_service};
+use crate::scene::{annotated, free_port, metrics};
+
+/// How long a node may take besides its drain, on a machine that does nothing else.
+const PROMISED: Duration = Duration::from_secs(15);
+/// The workload.
+const APP: &str = "web";
+
+/// What the log says at each boundary between two steps of an upgrade, in their order.
+const STEPS: [&str; 13] = [
+    "drain-upgrade-",
+    "asking its agent whether it is the new one",
+    "copying the new agent beside the old one",
+    "stopping its old agent",
+    "taking the services of its old version out",
+    "copying files that are new or changed",
+    "removing files that only its old version has",
+    "putting the new agent in its place",
+    "writing down that its files are there",
+    "waiting until its Node is told the new version",
+    "starting its new agent",
+    "InstanceUpgraded",
+    "uncordon-upgrade-",
+];
+
+/// Three nodes with a workload, a stranger's service, and a foreign Windows node.
+struct Fleet {
+    bed: Bed,
+    instances: Vec<WindowsInstance>,
+    names: Vec<String>,
+    uids: Vec<String>,
+}
+
+impl Fleet {
+    /// Three nodes at the first version, with an operator of it.
+    async fn new(prefix: &str, machines: [&str; 3]) -> Result<(Self, Running)> {
+        let bed = Bed::new(prefix).await?;
+        make_pool(&bed).await?;
+        let mut instances = Vec::new();
+        for name in machines {
+            instances.push(bed.instance(name)?);
+        }
+        let first = first_release(&bed)?;
+        let operator = bed.operator_with(&first.payload, &[])?;
+        bed.led().await?;
+        bed.list_these(&instances.iter().collect::<Vec<_>>())
+            .await?;
+        let mut uids = Vec::new();
+        for instance in &instances {
+            let node = bed.serves(instance).await?;
+            uids.push(node.uid().unwrap_or_default());
+        }
+        let names = machines.map(str::to_owned).into();
+        let fleet = Self {
+            bed,
+            instances,
+            names,
+            uids,
+        };
+        Ok((fleet, operator))
+    }
+
+    /// Waits until all run `release`, and checks that they run nothing else.
+    async fn all_run(&self, release: &Release, services: &[&str]) -> Result<()> {
+        for (at, instance) in self.instances.iter().enumerate() {
+            let node = self.bed.serves_at(instance, release.version).await?;
+            assert_eq!(
+                node.uid().as_ref(),
+                self.uids.get(at),
+                "it is the same Node"
+            );
+            self.bed.settled(&instance.address().to_string()).await?;
+            released(&self.bed, &self.names[at]).await?;
+            has_only(instance, release, services).await?;
+        }
+        Ok(())
+    }
+
+    async fn versions(&self) -> Result<Vec<String>> {
+        let mut all = Vec::new();
+        for name in &self.names {
+            let node = self.bed.scene.node(name).await?;
+            all.push(annotated(&node, VERSION).unwrap_or_default().to_owned());
+        }
+        Ok(all)
+    }
+
+    /// The operator of `release` in the place of the one that runs.
+    async fn operator_of(
+        &self,
+        release: &Release,
+        before: Running,
+        options: &[&str],
+    ) -> Result<Running> {
+        drop(before);
+        self.bed.scene.nobody_leads().await?;
+        self.bed.operator_with(&release.payload, options)
+    }
+}
+
+/// Whether the machine has the files of `release` and no others, and its services run.
+async fn has_only(instance: &WindowsInstance, release: &Release, services: &[&str]) -> Result<()> {
+    let wanted = release.files()?;
+    let name = instance.computer_name();
+    let what = format!("{name} to have the files of {} only", release.version);
+    until_async(&what, LONG, async || {
+        let found = payload_on(instance)?;
+        let stored = stored_on(instance)?;
+        let copies: BTreeSet<String> = wanted.values().cloned().collect();
+        let has_all = copies.is_subset(&stored);
+        Ok(if found == wanted && has_all {
+            Look::Found(())
+        } else {
+            let differs = |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| {
+                let differs = one
+                    .iter()
+                    .filter(|(path, sum)| other.get(*path) != Some(sum));
+                differs.map(|it| it.0.clone()).collect::<Vec<_>>()
+            };
+            Look::NotYet(format!(
+                "too many or wrong: {:?}; missing: {:?}; stored: {has_all}",
+                differs(&found, &wanted),
+                differs(&wanted, &found)
+            ))
+        })
+    })
+    .await?;
+    for service in ["containerd", "kubelet", "network", "evenkeel-agent"]
+        .iter()
+        .chain(services)
+    {
+        assert_eq!(state(instance, service)?, "Running", "{service} on {name}");
+    }
+    Ok(())
+}
+
+/// The first version: it has files and a service that no other has.
+fn first_release(bed: &Bed) -> Result<Release> {
+    let texts = [
+        ("same.txt", "the same in all versions"),
+        ("changed.txt", "as in the first version"),
+        ("old/old.txt", "only in the first version"),
+    ];
+    Release::new(bed, FIRST, &texts, |it| {
+        with_service(it, "legacy", "--first");
+    })
+}
+
+fn pools(bed: &Bed) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("evenkeel.dev", POOL_VERSION, KIND);
+    let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+    Api::all_with(bed.scene.client.clone(), &kind)
+}
+
+async fn make_pool(bed: &Bed) -> Result<()> {
+    let pool = json!({
+        "apiVersion": "evenkeel.dev/v1alpha1", "kind": KIND,
+        "metadata": { "name": bed.scene.own("windows") }, "spec": {},
+    });
+    let pool = serde_json::from_value(pool).doing(|| "no pool")?;
+    let made = pools(bed).create(&PostParams::default(), &pool).await;
+    made.map(|_| ()).doing(|| "cannot make the WindowsPool")
+}
+
+async fn pool_status(bed: &Bed) -> Result<Value> {
+    let pool = pools(bed).get(&bed.scene.own("windows")).await;
+    let pool = pool.doing(|| "cannot read the WindowsPool")?;
+    Ok(pool.data.get("status").cloned().unwrap_or_default())
+}
+
+fn state(instance: &WindowsInstance, service: &str) -> Result<String> {
+    instance.ask(&["windows-probe", "service", "state", service])
+}
+
+/// Waits until nothing of an upgrade is left on a Node.
+async fn released(bed: &Bed, name: &str) -> Result<()> {
+    until_async(&format!("{name} to be let go"), LONG, async || {
+        let node = bed.scene.node(name).await?;
+        let is_over = annotated(&node, "evenkeel.dev/drain-granted").is_none()
+            && annotated(&node, "evenkeel.dev/supplied").is_none();
+        Ok(if is_over {
+            Look::Found(())
+        } else {
+            Look::NotYet(format!("{:?}", node.annotations()))
+        })
+    })
+    .await
+}
+
+/// What must not change on a Node that is not ours.
+fn untouched(node: &Node) -> Value {
+    let mut node = json!({ "metadata": node.metadata, "spec": node.spec });
+    for field in ["managedFields", "resourceVersion"] {
+        node["metadata"][field] = Value::Null;
+    }
+    // Kubernetes' own controllers write these some time after the Node was made.
+    node["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] = Value::Null;
+    if let Some(taints) = node["spec"]["taints"].as_array_mut() {
+        taints.retain(|it| it["key"] != "node.kubernetes.io/not-ready");
+    }
+    node
+}
+
+/// Covers U01, U02, U03, U08, U09, U10, H35.
+#[tokio::test(flavor = "multi_thread")]
+async fn three_nodes_get_a_new_version_one_by_one_and_a_broken_one_stops_at_the_first() -> Result<()>
+{
+    if is_skipped()? {
+        return Ok(());
+    }
+    let (fleet, operator) = Fleet::new("win-up", ["op-up-1", "op-up-2", "op-up-3"]).await?;
+    let bed = &fleet.bed;
+    bed.scene.deployment(APP, 3, 1).await?;
+    bed.scene.ready("", 3).await?;
+    bed.scene.budget(APP, json!({ "minAvailable": 2 })).await?;
+    let foreign = bed.scene.describe("foreign").os(Os::Windows);
+    let foreign = foreign.taint("foreign", "", "NoSchedule");
+    let foreign = bed.scene.start(foreign).await?;
+    let before = untouched(&bed.scene.node(foreign.name()).await?);
+
+    // Somebody else's service, and nobody knows any more what the old version was.
+    let program = windows_program("evenkeel-testbed", "service-double")?;
+    let place = r"C:\stranger\service-double.exe";
+    fleet.instances[0].install(&program, place)?;
+    for words in [
+        &["create", "stranger", "auto", place][..],
+        &["start", "stranger"],
+    ] {
+        let words = [&["windows-probe", "service"], words].concat();
+        fleet.instances[0].ask(&words)?;
+    }
+    drop(operator);
+    bed.scene.nobody_leads().await?;
+    let maps: Api<ConfigMap> = Api::namespaced(bed.scene.client.clone(), &bed.scene.name);
+    let map = "services-1-2-3-abc1234";
+    let gone = maps.delete(map, &DeleteParams::default()).await;
+    gone.doing(|| "there is no ConfigMap of the first version")?;
+
+    let texts = [
+        ("same.txt", "the same in all versions"),
+        ("changed.txt", "as in the second version"),
+        ("new.txt", "only in the second version"),
+    ];
+    let second = Release::new(bed, "1.3.0-bbbbbbb", &texts, |it| {
+        with_service(it, "exporter", "--second");
+    })?;
+    let watch: Vec<&str> = fleet.names.iter().map(String::as_str).collect();
+    let outside = Outside::of(&bed.scene, &watch, APP);
+    let start = Instant::now();
+    let port = free_port()?;
+    let listen = format!("127.0.0.1:{port}");
+    let operator = bed.operator_with(&second.payload, &["--listen", &listen])?;
+    fleet.all_run(&second, &["exporter"]).await?;
+    println!("proof: three nodes were upgraded in {:?}", start.elapsed());
+    outside.swears(1, 2)?;
+    for (node, took) in outside.took() {
+        println!("proof: {node} ran its new version {took:?} after its pods had left");
+        assert!(!is_soak() || took < PROMISED, "{node}: {took:?}");
+    }
+    assert_eq!(outside.took().len(), 3);
+    // The agent, one file that changed and one that is new: three of all, and nothing else was sent.
+    for instance in &fleet.instances {
+        let address = instance.address().to_string();
+        let words = [
+            &address,
+            "1.2.3-abc1234 to 1.3.0-bbbbbbb",
+            "3 of 10 files were copied",
+        ];
+        let said = bed.told("InstanceUpgraded", &words).await?;
+        println!("proof: {said}");
+        assert!(
+            state(instance, "legacy").is_err(),
+            "a service of the first version is left"
+        );
+    }
+    assert_eq!(state(&fleet.instances[0], "stranger")?, "Running");
+    assert_eq!(untouched(&bed.scene.node(foreign.name()).await?), before);
+    for name in &fleet.names {
+        bed.scene.event(name, "UpgradeBegins").await?;
+        bed.scene.event(name, "Upgraded").await?;
+    }
+
+    let third = broken(&fleet, &second, operator, &outside).await?;
+    repaired(&fleet, third, &outside).await
+}
+
+/// A version with a service that does not start: it stops at the first node, and the others run what they ran.
+async fn broken(
+    fleet: &Fleet,
+    second: &Release,
+    operator: Running,
+    outside: &Outside,
+) -> Result<Running> {
+    let bed = &fleet.bed;
+    let third = Release::new(bed, "1.4.0-ccccccc", &[], |it| {
+        with_service(it, "exporter", "--die 1");
+    })?;
+    let port = free_port()?;
+    let listen = format!("127.0.0.1:{port}");
+    let operator = fleet
+        .operator_of(&third, operator, &["--listen", &listen])
+        .await?;
+    let what = "the upgrade to stop at the first node";
+    let status = until_async(what, LONG, async || {
+        let status = pool_status(bed).await?;
+        let updating = status["updating"].as_array().cloned().unwrap_or_default();
+        let fails = updating.iter().any(|it| it["phase"] == "Failing");
+        Ok(if fails && status["nodes"]["failing"] == 1 {
+            Look::Found(status)
+        } else {
+            Look::NotYet(format!("{status}\n{}", bed.last_words(6)))
+        })
+    })
+    .await?;
+    let failing = status["updating"][0]["node"].as_str().unwrap_or_default();
+    println!("proof: {failing} fails at the broken version: {status}");
+    let said = bed.scene.event(failing, "UpgradeFailing").await?;
+    assert!(
+        said.contains("exporter") && said.contains("no other node begins"),
+        "{said}"
+    );
+    let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    let degraded = conditions.iter().find(|it| it["type"] == "Degraded");
+    assert!(degraded.is_some_and(|it| it["status"] == "True" && it["reason"] == "NodesFailing"));
+    let shown = metrics(port).await?;
+    assert!(
+        shown.contains(r#"evenkeel_windows_upgrades{phase="Failing"} 1"#),
+        "{shown}"
+    );
+    // It stays so.
+    let until = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < until {
+        let status = pool_status(bed).await?;
+        let updating = status["updating"].as_array().map_or(0, Vec::len);
+        assert_eq!(updating, 1, "another one has begun: {status}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for (name, instance) in fleet.names.iter().zip(&fleet.instances) {
+        if name != failing {
+            let node = bed.scene.node(name).await?;
+            assert_eq!(annotated(&node, VERSION), Some(second.version));
+            assert_eq!(annotated(&node, CURRENT), annotated(&node, DESIRED));
+            has_only(instance, second, &["exporter"]).await?;
+        }
+    }
+    outside.swears(1, 2)?;
+    Ok(operator)
+}
+
+/// The version after that repairs the one and upgrades the others, also if the operator is killed on the way.
+async fn repaired(fleet: &Fleet, operator: Running, outside: &Outside) -> Result<()> {
+    let bed = &fleet.bed;
+    let mut chance = Chance(seed());
+    let mut left: Vec<&str> = STEPS.to_vec();
+    if !is_soak() {
+        // One at the beginning, one in the middle, one at the end.
+        left = [&STEPS[..3], &STEPS[3..9], &STEPS[9..]]
+            .map(|some| some[chance.below(some.len())])
+            .into();
+    }
+    let wanted: BTreeSet<&str> = left.iter().copied().collect();
+    let mut hit = BTreeSet::new();
+    let mut operator = operator;
+    for (round, version) in [
+        "1.5.0-ddddddd",
+        "1.6.0-eeeeeee",
+        "1.7.0-fffffff",
+        "1.8.0-0000000",
+        "1.9.0-1111111",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        // Files of the second round are those of no other, so that each has some to remove.
+        let own = format!("round-{round}.txt");
+        let texts = [
+            ("same.txt", "the same in all versions"),
+            (&own, "this round"),
+        ];
+        let release = Release::new(bed, version, &texts, |it| {
+            with_service(it, "exporter", version);
+        })?;
+        operator = fleet.operator_of(&release, operator, &[]).await?;
+        for _ in 0..fleet.names.len() {
+            let Some(step) = left.pop() else { break };
+            operator = killed_at(fleet, &release, operator, step).await?;
+            hit.insert(step);
+        }
+        fleet.all_run(&release, &["exporter"]).await?;
+        outside.swears(1, 2)?;
+        if left.is_empty() {
+            break;
+        }
+    }
+    println!("proof: the operator was killed at {hit:?}");
+    assert_eq!(hit, wanted, "a step was never hit");
+    Ok(())
+}
+
+/// Kills the operator when it is at `step`, and starts it again.
+async fn killed_at(
+    fleet: &Fleet,
+    release: &Release,
+    mut operator: Running,
+    step: &str,
+) -> Result<Running> {
+    let bed = &fleet.bed;
+    let count = |log: &str| log.lines().filter(|it| it.contains(step)).count();
+    let before = count(&bed.scene.log());
+    let until = Instant::now() + LONG;
+    while count(&bed.scene.log()) == before {
+        if Instant::now() > until {
+            let versions = fleet.versions().await?;
+            return Err(Error::failed(format!(
+                "nobody came to {step:?}: {versions:?}\n{}",
+                bed.last_words(10)
+            )));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    operator.kill()?;
+    fleet.operator_of(release, operator, &[]).await
+}

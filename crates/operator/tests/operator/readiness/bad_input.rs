@@ -1,0 +1,84 @@
+//! Rules that cannot be meant so, or cannot be followed: who made them is told, and nobody else.
+
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::{Doing, Result, need};
+use serde_json::{Value, json};
+
+use crate::scene::Scene;
+
+fn valid(status: &Value) -> Value {
+    let conditions = status["conditions"].as_array();
+    let found = conditions.and_then(|all| all.iter().find(|it| it["type"] == "Valid"));
+    found.cloned().unwrap_or_default()
+}
+
+/// Covers R01.
+#[tokio::test]
+async fn a_doubtful_rule_is_warned_of_and_what_cannot_be_watched_is_told_to_whom_it_concerns()
+-> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("doubt").await?;
+    scene.prepare_readiness()?;
+    let node = scene.start(scene.describe("n1")).await?;
+    // Whoever wants another taint is told at once that there is no such field.
+    let other = json!({
+        "apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeReadinessRule", "metadata": { "name": "other" },
+        "spec": { "taint": { "key": "node.kubernetes.io/not-ready" }, "extensions": [{ "name": "a", "lease": {} }] },
+    });
+    let file = scene.scratch.path().join("other.json");
+    std::fs::write(&file, other.to_string()).doing(|| "cannot write")?;
+    let refused = scene
+        .control_plane
+        .kubectl(&["create", "-f", &file.display().to_string()]);
+    let error = refused.expect_err("another taint").to_string();
+    assert!(error.contains(r#"unknown field "spec.taint""#), "{error}");
+
+    let lease = json!([{ "name": "dp", "lease": {} }]);
+    let good = json!({ "extensions": lease, "dryRun": true });
+    let every = json!({ "extensions": lease, "dryRun": true, "nodeSelector": {} });
+    let missing = json!({ "apiVersion": "nowhere.example.com/v1", "kind": "Missing", "namespace": "node-extensions", "name": "{node}", "lease": ".lease" });
+    let missing = json!({ "extensions": [{ "name": "m", "status": missing }], "dryRun": true });
+    for (name, spec) in [("good", good), ("every", every), ("missing", missing)] {
+        scene.rule(name, spec).await?;
+    }
+    let _operator = scene.operator(&["--rule-selector", &format!("place={}", scene.name)])?;
+    let cannot = scene
+        .rule_status("missing", |it| valid(it)["reason"] == "CannotWatch")
+        .await?;
+    let message = valid(&cannot)["message"].clone();
+    assert_eq!(
+        message,
+        "Missing of node-extensions cannot be watched: this cluster has no kind Missing of nowhere.example.com/v1"
+    );
+    let every = scene
+        .rule_status("every", |it| valid(it)["reason"] == "Followed")
+        .await?;
+    let message = valid(&every)["message"].to_string();
+    assert!(
+        message.contains("spec: nodeSelector selects every node"),
+        "{message}"
+    );
+    let note = scene.event(&scene.called("every"), "DoubtfulRule").await?;
+    assert!(note.contains("nodeSelector selects every node"), "{note}");
+    let good = scene
+        .rule_status("good", |it| it["observedGeneration"] == 1)
+        .await?;
+    assert_eq!(valid(&good)["reason"], "Followed");
+    assert_eq!(valid(&good)["message"], "");
+
+    // What a node lists for itself is told on the node.
+    let list = r#"[{"name": "m", "status": {"apiVersion": "elsewhere.example.com/v1", "kind": "Gone", "namespace": "node-extensions", "name": "{node}", "lease": ".lease"}, "affectsReadiness": false}]"#;
+    let annotation =
+        json!({ "metadata": { "annotations": { "evenkeel.dev/system-extensions": list } } });
+    scene.patch(node.name(), &annotation).await?;
+    let note = scene.event(node.name(), "CannotWatch").await?;
+    assert!(
+        note.contains("no kind Gone of elsewhere.example.com/v1"),
+        "{note}"
+    );
+    let good = scene.rule_status("good", |_| true).await?;
+    assert_eq!(valid(&good)["reason"], "Followed");
+    Ok(())
+}

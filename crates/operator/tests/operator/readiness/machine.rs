@@ -1,0 +1,176 @@
+//! The agent as it is shipped, on a machine with systemd, and the operator: restarts of kubelet and machine.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::annotation;
+use evenkeel_api::readiness::Report;
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::{Doing, Error, Result, SystemdNode, need};
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::ResourceExt;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::bed::{Witness, is_tainted};
+use super::busy::Busy;
+use crate::scene::{SOON, Scene, is_ready};
+use crate::systemd::{agent, install};
+
+const SERVICE: &str = "[Service]
+ExecStart=/bin/sleep infinity
+[Install]
+WantedBy=multi-user.target
+";
+
+/// What the agent says, as soon as the API server has it.
+struct Signs {
+    heard: mpsc::UnboundedReceiver<(Instant, Report)>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Signs {
+    fn of(scene: &Scene, node: &str) -> Self {
+        let name = format!("metadata.name={node}.evenkeel-agent");
+        let config = watcher::Config::default().fields(&name);
+        let (sender, heard) = mpsc::unbounded_channel();
+        let api = scene.leases();
+        let task = tokio::spawn(async move {
+            let changes = watcher(api, config).default_backoff().applied_objects();
+            let mut changes = std::pin::pin!(changes);
+            while let Some(change) = changes.next().await {
+                let text = |lease: Lease| lease.annotations().get(annotation::REPORT).cloned();
+                let report = change.ok().and_then(text);
+                let report = report.and_then(|text| Report::from_json(&text).ok());
+                if let Some(report) = report
+                    && sender.send((Instant::now(), report)).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        Self { heard, task }
+    }
+
+    /// The first report that is so, and when it was there.
+    async fn until(&mut self, is_it: impl Fn(&Report) -> bool) -> Result<(Instant, Report)> {
+        let wait = async {
+            while let Some((at, report)) = self.heard.recv().await {
+                if is_it(&report) {
+                    return Some((at, report));
+                }
+            }
+            None
+        };
+        let found = tokio::time::timeout(SOON, wait).await.ok().flatten();
+        found.ok_or_else(|| Error::failed("the agent never said so"))
+    }
+}
+
+impl Drop for Signs {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Covers R02, R03, R08.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? || need::skip(SystemdNode::NEEDS)? {
+        return Ok(());
+    }
+    let agent = agent()?;
+    let scene = Scene::new("machine").await?;
+    scene.let_agents_in()?;
+    scene.prepare_readiness()?;
+    // Somebody must say that its kubelet is well, and move its pods.
+    let kubelet = scene.describe("n1").lease_interval(Duration::from_secs(2));
+    let kubelet = scene.start(kubelet).await?;
+    let name = kubelet.name().to_owned();
+    let mut machine = install(&scene, &name, &agent)?;
+    for unit in ["kubelet", "plugin"] {
+        machine.write(&format!("/etc/systemd/system/{unit}.service"), SERVICE)?;
+    }
+    machine.run(&["systemctl", "daemon-reload"])?;
+    machine.run(&["systemctl", "enable", "--now", "kubelet.service"])?;
+    machine.run(&["systemctl", "start", "plugin.service"])?;
+    let labelled = |it: &mut serde_json::Value| it["metadata"]["labels"] = json!({ "app": "cni" });
+    scene.pod(&name, "cni", labelled).await?;
+    let bystander = scene.pod(&name, "bystander", |_| {}).await?;
+    let probe = json!({ "service": { "name": "plugin.service" }, "period": "1s", "timeout": "1s", "failureThreshold": 1 });
+    let pods = json!({ "namespace": scene.name, "selector": { "matchLabels": { "app": "cni" } } });
+    let extensions = json!([{ "name": "plugin", "probe": probe }, { "name": "cni", "pods": pods }]);
+    scene
+        .rule("both", json!({ "extensions": extensions }))
+        .await?;
+    let _operator = scene.operator(&["--rule-selector", &format!("place={}", scene.name)])?;
+    let mut signs = Signs::of(&scene, &name);
+    let is_well = |it: &Report| it.probes.get("plugin").is_some_and(|it| it.healthy);
+    let (_, mut last) = signs
+        .until(|it| is_well(it) && !it.kubelet_start.is_empty())
+        .await?;
+    scene.tainted(&name, false).await?;
+    let mut witness = Witness::of(&scene.client, &name);
+    witness.taint(false).await?;
+    let busy = Busy::look(&scene);
+
+    // The kubelet alone.
+    let ((noticed, released), bare) = busy
+        .measure(async || {
+            machine.run(&["systemctl", "restart", "kubelet.service"])?;
+            let (sign, report) = signs
+                .until(|it| it.kubelet_start != last.kubelet_start)
+                .await?;
+            assert_eq!(report.boot_id, last.boot_id);
+            last = report;
+            let noticed = witness.taint(true).await?.saturating_duration_since(sign);
+            kubelet.restart_kubelet().await?;
+            // Its probe is answered anew at once; the pod stayed ready, and counts ten seconds later.
+            signs.until(is_well).await?;
+            let released = witness.taint(false).await?.duration_since(sign);
+            Ok((noticed, released))
+        })
+        .await?;
+    println!(
+        "proof: tainted {noticed:?} after the agent's sign of a kubelet's restart, released after {released:?}; a bare request took {bare:?} at most"
+    );
+    assert!(noticed < Duration::from_secs(2), "{noticed:?}");
+    assert!(released > Duration::from_secs(10), "{released:?}");
+    let after = scene.pods().get("bystander").await.doing(|| "no pod")?;
+    assert_eq!(after.metadata.uid, bystander.metadata.uid);
+    let restarts = after
+        .status
+        .as_ref()
+        .and_then(|it| it.container_statuses.as_ref()?.first())
+        .map(|it| it.restart_count);
+    assert_eq!(restarts, Some(0), "running pods are left alone");
+
+    // The machine, for so short a time that no Lease expires.
+    let down = Instant::now();
+    machine.power_off()?;
+    tokio::time::sleep(Duration::from_millis(7_500).saturating_sub(down.elapsed())).await;
+    machine.boot_again()?;
+    let (sign, report) = signs.until(|it| it.boot_id != last.boot_id).await?;
+    let away = sign.duration_since(down);
+    let noticed = witness.taint(true).await?.saturating_duration_since(sign);
+    println!(
+        "proof: tainted {noticed:?} after the agent's first sign of a reboot that took {away:?}"
+    );
+    assert!(noticed < Duration::from_secs(2), "{noticed:?}");
+    assert!(away < Duration::from_secs(20), "{away:?}");
+    assert!(!is_well(&report), "nothing from before the boot counts");
+    kubelet.restart_machine().await?;
+    // What does not start with the machine is missed, and the gate stays shut until it is there.
+    let missing = |it: &Report| it.probes.get("plugin").is_some_and(|it| !it.healthy);
+    signs.until(missing).await?;
+    assert!(is_tainted(&scene.node(&name).await?));
+    machine.run(&["systemctl", "start", "plugin.service"])?;
+    let (well, _) = signs.until(is_well).await?;
+    let released = witness.taint(false).await?;
+    assert!(released > well, "not before its last extension");
+    let after = scene.pods().get("bystander").await.doing(|| "no pod")?;
+    assert_eq!(after.metadata.uid, bystander.metadata.uid);
+    assert!(is_ready(&after));
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! Windows nodes: their services ConfigMap, what they are told, and their pool. Nodes and agents are the
+//! harness's; what is tested is what the operator writes.
+
+mod alerts;
+mod bed;
+mod gate;
+mod idle;
+mod nodes;
+mod olm;
+mod payload;
+mod proxy;
+mod recreate;
+mod services;
+mod worker;

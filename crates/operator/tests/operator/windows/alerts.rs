@@ -1,0 +1,152 @@
+//! The alerts that we ship: each has its run-book page and speaks of numbers that there are, and those about
+//! Windows nodes would fire.
+
+use std::collections::BTreeSet;
+
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::{Doing, Error, Result, need};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use super::bed::{Bed, OWN, worker_ignition};
+use crate::scene::{SOON, deployed, free_port, metrics};
+
+/// All rules of a file of alerts.
+fn rules(file: &str) -> Result<Vec<Value>> {
+    let path = deployed(&format!("alerts/{file}"));
+    let text = std::fs::read_to_string(path).doing(|| format!("cannot read {file}"))?;
+    let rules: Value = serde_saphyr::from_str(&text).doing(|| format!("{file} is no YAML"))?;
+    let rules = rules["spec"]["groups"][0]["rules"].as_array().cloned();
+    rules.ok_or_else(|| Error::failed(format!("{file} has no rules")))
+}
+
+/// Names of metrics in an expression: our own.
+fn names(expression: &str) -> BTreeSet<String> {
+    let words = expression.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+    let ours = words.filter(|it| it.starts_with("evenkeel_"));
+    ours.map(str::to_owned).collect()
+}
+
+/// Covers H37.
+#[test]
+fn every_alert_has_a_run_book_and_speaks_of_numbers_that_are_documented() -> Result<()> {
+    let documented = deployed("../docs/reference/metrics.md");
+    let documented = std::fs::read_to_string(documented).doing(|| "no reference")?;
+    let mut seen = BTreeSet::new();
+    for file in ["agent.yaml", "windows.yaml"] {
+        for rule in rules(file)? {
+            let alert = rule["alert"].as_str().unwrap_or_default();
+            seen.insert(alert.to_owned());
+            let page = deployed(&format!("../docs/runbooks/{alert}.md"));
+            let page = std::fs::read_to_string(page).doing(|| format!("{alert} has no page"))?;
+            assert!(page.starts_with(&format!("# {alert}\n")), "{alert}");
+            let annotations = &rule["annotations"];
+            let link = annotations["runbook_url"].as_str().unwrap_or_default();
+            assert!(link.ends_with(&format!("/docs/runbooks/{alert}")), "{link}");
+            for field in ["summary", "description"] {
+                assert!(annotations[field].is_string(), "{alert} has no {field}");
+            }
+            assert!(rule["labels"]["severity"].is_string(), "{alert}");
+            let expression = rule["expr"].as_str().unwrap_or_default();
+            for name in names(expression) {
+                let is_there = documented.contains(&format!("`{name}`"));
+                assert!(
+                    is_there,
+                    "{alert}: {name} is not in docs/reference/metrics.md"
+                );
+            }
+        }
+    }
+    for duty in [
+        "EvenkeelWindowsNodeNotReady",
+        "EvenkeelAgentSilent",
+        "EvenkeelDriftNotRepaired",
+        "EvenkeelInstanceFailing",
+        "EvenkeelUpgradeFailing",
+        "EvenkeelUpgradeRefused",
+    ] {
+        assert!(seen.contains(duty), "{duty} is not among {seen:?}");
+    }
+    Ok(())
+}
+
+/// Whether an alert `metric{labels} > 0` fires by these numbers.
+fn fires(alert: &str, numbers: &str) -> Result<bool> {
+    let rules = rules("windows.yaml")?;
+    let rule = rules.iter().find(|it| it["alert"] == alert);
+    let expression = rule.and_then(|it| it["expr"].as_str()).unwrap_or_default();
+    let series = expression.strip_suffix(" > 0");
+    let series = series.ok_or_else(|| Error::failed("the alert has become another one"))?;
+    let above_zero = |line: &str| {
+        let value = line
+            .rsplit(' ')
+            .next()
+            .and_then(|it| it.parse::<f64>().ok());
+        value.is_some_and(|it| it > 0.0)
+    };
+    let of_series = |line: &&str| {
+        line.strip_prefix(series)
+            .is_some_and(|rest| rest.starts_with(['{', ' ']))
+    };
+    Ok(numbers.lines().filter(of_series).any(above_zero))
+}
+
+async fn until_fires(bed: &Bed, alert: &str, port: u16, wanted: bool) -> Result<()> {
+    until_async(&format!("{alert} to fire: {wanted}"), SOON, async || {
+        let Ok(numbers) = metrics(port).await else {
+            return Ok(Look::NotYet("no numbers".to_owned()));
+        };
+        Ok(if fires(alert, &numbers)? == wanted {
+            Look::Found(())
+        } else {
+            let shown = numbers.lines().filter(|it| it.contains("windows"));
+            let shown: Vec<_> = shown.collect();
+            Look::NotYet(format!("{shown:#?}\n{:#?}", bed.status().await?))
+        })
+    })
+    .await
+}
+
+/// Covers H37.
+#[tokio::test]
+async fn alerts_fire_for_windows_nodes_that_are_not_ready_and_for_what_stops_the_operator()
+-> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let bed = Bed::new("alerts").await?;
+    let port = free_port()?;
+    let folder = bed.payload.display().to_string();
+    let (listen, pool) = (format!("127.0.0.1:{port}"), bed.pool_name());
+    let _operator = bed.scene.operator(&[
+        "--listen",
+        &listen,
+        "--payload",
+        &folder,
+        "--windows-pool",
+        &pool,
+    ])?;
+    until_fires(&bed, "EvenkeelWindowsStopped", port, true).await?;
+    bed.give_worker(&worker_ignition("first")).await?;
+    let (_, services) = bed.own_map(SOON).await?;
+    until_fires(&bed, "EvenkeelWindowsStopped", port, false).await?;
+    let node = bed.node("w", OWN, &services.hash()).await?;
+    bed.until_status("one node", |it| it.nodes.updated == 1)
+        .await?;
+    for alert in ["EvenkeelWindowsNodeNotReady", "EvenkeelWindowsNodeFailing"] {
+        until_fires(&bed, alert, port, false).await?;
+    }
+    // An instance without a key that could open it.
+    until_fires(&bed, "EvenkeelInstanceFailing", port, false).await?;
+    let list = json!({
+        "metadata": { "name": "windows-instances" }, "data": { "127.34.0.7": "username=core" },
+    });
+    bed.scene.create::<ConfigMap>(list).await?;
+    until_fires(&bed, "EvenkeelInstanceFailing", port, true).await?;
+    node.lie("Ready", "False").await?;
+    for alert in ["EvenkeelWindowsNodeNotReady", "EvenkeelWindowsNodeFailing"] {
+        until_fires(&bed, alert, port, true).await?;
+    }
+    Ok(())
+}

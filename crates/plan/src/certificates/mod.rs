@@ -1,0 +1,300 @@
+//! Which requests for a certificate are approved: those of kubelets and agents of Windows nodes that are
+//! ours, when every word in them is as it must be.
+//!
+//! A first certificate is given only while the operator itself configures the machine; later ones only
+//! to whoever holds the one before. A request that speaks for a machine of ours and has a word too many
+//! is denied with the reason; all others are somebody else's, and are left alone.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
+use evenkeel_api::names::{certificate, program};
+
+/// A request, as the API server vouches for it and as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Who is to sign it.
+    pub signer: String,
+    /// Who asks.
+    pub user: String,
+    /// The groups of who asks.
+    pub groups: BTreeSet<String>,
+    /// Which of all logins of that user it is, where the API server says so.
+    pub credential: Option<String>,
+    /// What the certificate is to be good for.
+    pub usages: BTreeSet<String>,
+    /// What the certificate is to say, or why that cannot be read.
+    pub subject: Result<Subject, String>,
+}
+
+/// What a certificate is to say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Subject {
+    /// Its common names: there should be one.
+    pub common_names: Vec<String>,
+    /// Its organisations.
+    pub organisations: Vec<String>,
+    /// DNS names that it is to be good for.
+    pub dns: Vec<String>,
+    /// Addresses that it is to be good for.
+    pub addresses: Vec<IpAddr>,
+    /// Whatever else it asks for, for people to read: other names, and extensions.
+    pub others: Vec<String>,
+}
+
+/// Who a login is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// Its user.
+    pub user: String,
+    /// Its groups.
+    pub groups: BTreeSet<String>,
+}
+
+/// A Node, as far as certificates go.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Known {
+    /// Whether it is a Windows node that is ours.
+    pub is_ours: bool,
+    /// Its addresses and names, as its kubelet says.
+    pub addresses: Vec<String>,
+}
+
+/// What is known when a request is looked at.
+pub trait World {
+    /// The operator's namespace.
+    fn namespace(&self) -> &str;
+    /// Who the kubelets of new machines are.
+    fn bootstrapper(&self) -> Option<Identity>;
+    /// Whether the machine that is to be this node is being configured.
+    fn is_configured_now(&self, node: &str) -> bool;
+    /// The login that the agent was given which configures the machine that is to be this node, or
+    /// which takes that back.
+    fn credential(&self, node: &str) -> Option<String>;
+    /// The Node, if there is one.
+    fn node(&self, name: &str) -> Option<Known>;
+    /// The Nodes that say that this address or name is theirs.
+    fn owners(&self, address: &str) -> Vec<String>;
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is approved, and why.
+    Approve(String),
+    /// It is denied, and why.
+    Deny(String),
+    /// It is not ours to decide, or not yet.
+    Leave,
+}
+
+const AUTHENTICATED: &str = "system:authenticated";
+const NODES: &str = "system:nodes";
+const NODE_USER_PREFIX: &str = "system:node:";
+
+/// Decides on one request.
+pub fn decide(request: &Request, world: &dyn World) -> Verdict {
+    match request.signer.as_str() {
+        certificate::KUBELET_CLIENT => kubelet_client(request, world),
+        certificate::KUBELET_SERVING => kubelet_serving(request, world),
+        certificate::CLIENT => agent_client(request, world),
+        _ => Verdict::Leave,
+    }
+}
+
+/// A kubelet's login: its first while its machine is being configured, or the next one for itself.
+fn kubelet_client(request: &Request, world: &dyn World) -> Verdict {
+    if let Some(node) = request.user.strip_prefix(NODE_USER_PREFIX) {
+        if !is_ours(world, node) {
+            return Verdict::Leave;
+        }
+        let wanted = Wanted::client(&request.user, NODES, &[NODES]);
+        return judge(request, &wanted, &format!("the kubelet of {node} renews"));
+    }
+    let Ok(subject) = &request.subject else {
+        return Verdict::Leave;
+    };
+    let mut names = subject.common_names.iter();
+    let named = names.find_map(|name| {
+        let node = name.strip_prefix(NODE_USER_PREFIX)?;
+        world.is_configured_now(node).then_some(node)
+    });
+    let (Some(node), Some(bootstrapper)) = (named, world.bootstrapper()) else {
+        return Verdict::Leave;
+    };
+    if request.user != bootstrapper.user {
+        return Verdict::Leave;
+    }
+    if world.node(node).is_some() {
+        return Verdict::Deny(format!(
+            "Node {node} exists already, and has a kubelet: delete the Node if its machine was made anew"
+        ));
+    }
+    let mut wanted = Wanted::client(&format!("{NODE_USER_PREFIX}{node}"), NODES, &[]);
+    wanted.groups = bootstrapper.groups;
+    let why = format!("the machine of {node} is being configured");
+    judge(request, &wanted, &why)
+}
+
+/// A kubelet's own certificate as a server, for addresses of its node.
+fn kubelet_serving(request: &Request, world: &dyn World) -> Verdict {
+    let Some(node) = request.user.strip_prefix(NODE_USER_PREFIX) else {
+        return Verdict::Leave;
+    };
+    let Some(known) = world.node(node).filter(|it| it.is_ours) else {
+        return Verdict::Leave;
+    };
+    let mut wanted = Wanted::client(&request.user, NODES, &[NODES]);
+    wanted.usage = "server auth";
+    wanted.may_have_names = true;
+    let verdict = judge(request, &wanted, &format!("the kubelet of {node} serves"));
+    let (Verdict::Approve(_), Ok(subject)) = (&verdict, &request.subject) else {
+        return verdict;
+    };
+    let addresses = subject.addresses.iter().map(ToString::to_string);
+    let names: Vec<String> = addresses.chain(subject.dns.iter().cloned()).collect();
+    if names.is_empty() {
+        return Verdict::Deny("it is for no address and no name".to_owned());
+    }
+    for name in &names {
+        if !known.addresses.iter().any(|it| is_same(it, name)) {
+            return Verdict::Deny(format!("{name} is no address of Node {node}"));
+        }
+        let others = world.owners(name);
+        if let Some(other) = others.iter().find(|it| *it != node) {
+            return Verdict::Deny(format!("{name} is an address of Node {other}, too"));
+        }
+    }
+    verdict
+}
+
+/// An agent's login: its first while its machine is being configured, or the next one for itself.
+fn agent_client(request: &Request, world: &dyn World) -> Verdict {
+    if let Some(node) = request.user.strip_prefix(AGENT_USER_PREFIX) {
+        if !is_ours(world, node) {
+            return Verdict::Leave;
+        }
+        let wanted = Wanted::client(&request.user, AGENT_GROUP, &[AGENT_GROUP]);
+        return judge(request, &wanted, &format!("the agent of {node} renews"));
+    }
+    let namespace = world.namespace();
+    if request.user != format!("system:serviceaccount:{namespace}:{}", program::AGENT) {
+        return Verdict::Leave;
+    }
+    // This account may ask for nothing else.
+    let subject = match &request.subject {
+        Ok(subject) => subject,
+        Err(why) => return Verdict::Deny(why.clone()),
+    };
+    let mut names = subject.common_names.iter();
+    let named = names.find_map(|name| name.strip_prefix(AGENT_USER_PREFIX));
+    let Some(node) = named else {
+        return Verdict::Deny(format!(
+            "its common name is {:?} and not {AGENT_USER_PREFIX}<node>",
+            subject.common_names.join(", ")
+        ));
+    };
+    let given = world.credential(node);
+    if given.is_none() || given != request.credential {
+        return Verdict::Deny(format!(
+            "nobody configures the machine of {node} with this login now"
+        ));
+    }
+    let own = format!("system:serviceaccounts:{namespace}");
+    let groups = ["system:serviceaccounts", &own];
+    let wanted = Wanted::client(&format!("{AGENT_USER_PREFIX}{node}"), AGENT_GROUP, &groups);
+    judge(
+        request,
+        &wanted,
+        &format!("the machine of {node} is being configured"),
+    )
+}
+
+fn is_ours(world: &dyn World, node: &str) -> bool {
+    world.node(node).is_some_and(|it| it.is_ours)
+}
+
+/// Whether two texts are the same address or name.
+pub fn is_same(one: &str, other: &str) -> bool {
+    match (one.parse::<IpAddr>(), other.parse::<IpAddr>()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one.eq_ignore_ascii_case(other),
+    }
+}
+
+/// What a request must say, word by word.
+struct Wanted<'a> {
+    groups: BTreeSet<String>,
+    common_name: String,
+    organisation: &'a str,
+    usage: &'a str,
+    may_have_names: bool,
+}
+
+impl<'a> Wanted<'a> {
+    fn client(common_name: &str, organisation: &'a str, groups: &[&str]) -> Self {
+        let groups = groups.iter().chain(&[AUTHENTICATED]);
+        Self {
+            groups: groups.map(|&it| it.to_owned()).collect(),
+            common_name: common_name.to_owned(),
+            organisation,
+            usage: "client auth",
+            may_have_names: false,
+        }
+    }
+}
+
+fn judge(request: &Request, wanted: &Wanted<'_>, why: &str) -> Verdict {
+    match mistake(request, wanted) {
+        None => Verdict::Approve(why.to_owned()),
+        Some(mistake) => Verdict::Deny(mistake),
+    }
+}
+
+/// The first word that is not as it must be.
+fn mistake(request: &Request, wanted: &Wanted<'_>) -> Option<String> {
+    let subject = match &request.subject {
+        Ok(subject) => subject,
+        Err(why) => return Some(why.clone()),
+    };
+    let join = |words: &BTreeSet<String>| words.iter().cloned().collect::<Vec<_>>().join(", ");
+    if request.groups != wanted.groups {
+        let (are, should) = (join(&request.groups), join(&wanted.groups));
+        return Some(format!(
+            "{} is in the groups {are} and not in {should}",
+            request.user
+        ));
+    }
+    if subject.common_names != [wanted.common_name.as_str()] {
+        return Some(format!(
+            "its common name is {:?} and not {:?}",
+            subject.common_names.join(", "),
+            wanted.common_name
+        ));
+    }
+    if subject.organisations != [wanted.organisation] {
+        return Some(format!(
+            "its organisation is {:?} and not {:?}",
+            subject.organisations.join(", "),
+            wanted.organisation
+        ));
+    }
+    if let Some(other) = subject.others.first() {
+        return Some(format!("it asks for {other}"));
+    }
+    if !wanted.may_have_names && (!subject.dns.is_empty() || !subject.addresses.is_empty()) {
+        return Some("a login is for no address and no name".to_owned());
+    }
+    let always = BTreeSet::from(["digital signature", wanted.usage].map(str::to_owned));
+    let mut with_rsa = always.clone();
+    with_rsa.insert("key encipherment".to_owned());
+    if request.usages != always && request.usages != with_rsa {
+        let (are, should) = (join(&request.usages), join(&always));
+        return Some(format!("its usages are {are:?} and not {should:?}"));
+    }
+    None
+}

@@ -1,0 +1,295 @@
+use super::*;
+
+const OURS: &str = "system:serviceaccount:evenkeel:evenkeel-agent";
+
+/// `win-1` is being configured, `win-2` is a node of ours, `linux-1` and `foreign` are nodes of others.
+struct Cluster {
+    node_exists: bool,
+    has_bootstrapper: bool,
+}
+
+const CLUSTER: Cluster = Cluster {
+    node_exists: false,
+    has_bootstrapper: true,
+};
+
+fn words(words: &[&str]) -> BTreeSet<String> {
+    words.iter().map(|&it| it.to_owned()).collect()
+}
+
+impl World for Cluster {
+    fn namespace(&self) -> &'static str {
+        "evenkeel"
+    }
+    fn bootstrapper(&self) -> Option<Identity> {
+        self.has_bootstrapper.then(|| Identity {
+            user: "system:bootstrap:abcdef".to_owned(),
+            groups: words(&["system:bootstrappers", AUTHENTICATED]),
+        })
+    }
+    fn is_configured_now(&self, node: &str) -> bool {
+        node == "win-1"
+    }
+    fn credential(&self, node: &str) -> Option<String> {
+        (node == "win-1").then(|| "JTI=1".to_owned())
+    }
+    fn node(&self, name: &str) -> Option<Known> {
+        let known = |is_ours, addresses: &[&str]| {
+            let addresses = addresses.iter().map(|&it| it.to_owned()).collect();
+            Some(Known { is_ours, addresses })
+        };
+        match name {
+            "win-1" if self.node_exists => known(true, &["10.0.0.1", "win-1"]),
+            "win-2" => known(true, &["10.0.0.2", "win-2", "10.0.0.9"]),
+            "linux-1" => known(false, &["10.0.0.3", "linux-1"]),
+            "foreign" => known(false, &["10.0.0.4", "foreign"]),
+            _ => None,
+        }
+    }
+    fn owners(&self, address: &str) -> Vec<String> {
+        let owners: &[&str] = match address {
+            "10.0.0.2" | "win-2" => &["win-2"],
+            "10.0.0.9" => &["linux-1", "win-2"],
+            _ => &[],
+        };
+        owners.iter().map(|&it| it.to_owned()).collect()
+    }
+}
+
+fn subject(name: &str, organisation: &str) -> Subject {
+    Subject {
+        common_names: vec![name.to_owned()],
+        organisations: vec![organisation.to_owned()],
+        ..Subject::default()
+    }
+}
+
+fn first_kubelet() -> Request {
+    Request {
+        signer: certificate::KUBELET_CLIENT.to_owned(),
+        user: "system:bootstrap:abcdef".to_owned(),
+        groups: words(&["system:bootstrappers", AUTHENTICATED]),
+        credential: None,
+        usages: words(&["digital signature", "client auth"]),
+        subject: Ok(subject("system:node:win-1", NODES)),
+    }
+}
+
+fn first_agent() -> Request {
+    Request {
+        signer: certificate::CLIENT.to_owned(),
+        user: OURS.to_owned(),
+        groups: words(&[
+            "system:serviceaccounts",
+            "system:serviceaccounts:evenkeel",
+            AUTHENTICATED,
+        ]),
+        credential: Some("JTI=1".to_owned()),
+        usages: words(&["digital signature", "client auth"]),
+        subject: Ok(subject("evenkeel:agent:win-1", AGENT_GROUP)),
+    }
+}
+
+fn next_agent() -> Request {
+    Request {
+        user: "evenkeel:agent:win-2".to_owned(),
+        groups: words(&[AGENT_GROUP, AUTHENTICATED]),
+        credential: None,
+        subject: Ok(subject("evenkeel:agent:win-2", AGENT_GROUP)),
+        ..first_agent()
+    }
+}
+
+fn serving() -> Request {
+    let subject = Ok(Subject {
+        dns: vec!["WIN-2".to_owned()],
+        addresses: vec!["10.0.0.2".parse().unwrap()],
+        ..subject("system:node:win-2", NODES)
+    });
+    Request {
+        signer: certificate::KUBELET_SERVING.to_owned(),
+        user: "system:node:win-2".to_owned(),
+        groups: words(&[NODES, AUTHENTICATED]),
+        credential: None,
+        usages: words(&["digital signature", "server auth"]),
+        subject,
+    }
+}
+
+fn renewing_kubelet() -> Request {
+    Request {
+        signer: certificate::KUBELET_CLIENT.to_owned(),
+        usages: words(&["digital signature", "client auth"]),
+        subject: Ok(subject("system:node:win-2", NODES)),
+        ..serving()
+    }
+}
+
+#[test]
+fn what_is_exactly_right_is_approved() {
+    for request in [
+        first_kubelet(),
+        first_agent(),
+        next_agent(),
+        serving(),
+        renewing_kubelet(),
+    ] {
+        let verdict = decide(&request, &CLUSTER);
+        assert!(
+            matches!(verdict, Verdict::Approve(_)),
+            "{verdict:?}: {request:?}"
+        );
+        let mut request = request;
+        request.usages.insert("key encipherment".to_owned());
+        assert!(matches!(decide(&request, &CLUSTER), Verdict::Approve(_)));
+    }
+}
+
+type Change = fn(&mut Request);
+
+/// One word too many, one too few, or another: every kind of it, on every kind of request.
+#[test]
+fn no_request_with_one_wrong_word_is_approved() {
+    fn of(request: &mut Request) -> &mut Subject {
+        request.subject.as_mut().unwrap()
+    }
+    let changes: [(&str, Change); 16] = [
+        ("another organisation", |it| {
+            of(it).organisations = vec!["system:masters".to_owned()];
+        }),
+        ("an organisation more", |it| {
+            of(it).organisations.push("system:masters".to_owned());
+        }),
+        ("no organisation", |it| of(it).organisations.clear()),
+        ("a common name more", |it| {
+            of(it).common_names.push("system:admin".to_owned());
+        }),
+        ("another common name", |it| {
+            of(it).common_names = vec!["system:admin".to_owned()];
+        }),
+        ("the name of another node", |it| {
+            for name in &mut of(it).common_names {
+                *name = name.replace("win-1", "linux-1").replace("win-2", "linux-1");
+            }
+        }),
+        ("another usage", |it| {
+            it.usages = words(&["digital signature", "code signing"]);
+        }),
+        ("a usage more", |it| {
+            it.usages.insert("cert sign".to_owned());
+        }),
+        ("no usage", |it| it.usages.clear()),
+        ("an address of another node", |it| {
+            of(it).addresses.push("10.0.0.3".parse().unwrap());
+        }),
+        ("a name of nobody", |it| {
+            of(it).dns.push("kubernetes.default.svc".to_owned());
+        }),
+        ("an address that two nodes say is theirs", |it| {
+            of(it).addresses.push("10.0.0.9".parse().unwrap());
+        }),
+        ("an e-mail address", |it| {
+            of(it).others.push("the e-mail address a@b".to_owned());
+        }),
+        ("a group more", |it| {
+            it.groups.insert("system:masters".to_owned());
+        }),
+        ("a user of no such name", |it| it.user = "eve".to_owned()),
+        ("what cannot be read", |it| {
+            it.subject = Err("it cannot be read".to_owned());
+        }),
+    ];
+    for request in [
+        first_kubelet(),
+        first_agent(),
+        next_agent(),
+        serving(),
+        renewing_kubelet(),
+    ] {
+        for (what, change) in changes {
+            let mut forged = request.clone();
+            change(&mut forged);
+            let verdict = decide(&forged, &CLUSTER);
+            assert!(
+                !matches!(verdict, Verdict::Approve(_)),
+                "{what}: {forged:?}"
+            );
+        }
+        for signer in [
+            certificate::CLIENT,
+            certificate::KUBELET_CLIENT,
+            certificate::KUBELET_SERVING,
+            "example.com/signer",
+        ] {
+            let mut forged = request.clone();
+            signer.clone_into(&mut forged.signer);
+            let verdict = decide(&forged, &CLUSTER);
+            let may = signer == request.signer;
+            assert_eq!(matches!(verdict, Verdict::Approve(_)), may, "{forged:?}");
+        }
+    }
+}
+
+#[test]
+fn a_first_certificate_is_for_machines_that_are_being_configured_only() {
+    let exists = Cluster {
+        node_exists: true,
+        ..CLUSTER
+    };
+    let Verdict::Deny(why) = decide(&first_kubelet(), &exists) else {
+        panic!("a second kubelet")
+    };
+    assert!(why.contains("exists already"), "{why}");
+    let unknown = Cluster {
+        has_bootstrapper: false,
+        ..CLUSTER
+    };
+    assert_eq!(decide(&first_kubelet(), &unknown), Verdict::Leave);
+    let mut other = first_kubelet();
+    other.subject = Ok(subject("system:node:linux-2", NODES));
+    assert_eq!(
+        decide(&other, &CLUSTER),
+        Verdict::Leave,
+        "somebody else's node"
+    );
+
+    // The login of another machine's turn, or of an agent's pod.
+    for credential in [None, Some("JTI=2".to_owned())] {
+        let forged = Request {
+            credential,
+            ..first_agent()
+        };
+        assert!(matches!(decide(&forged, &CLUSTER), Verdict::Deny(_)));
+    }
+    let mut late = first_agent();
+    late.subject = Ok(subject("evenkeel:agent:win-2", AGENT_GROUP));
+    assert!(
+        matches!(decide(&late, &CLUSTER), Verdict::Deny(_)),
+        "it has one"
+    );
+}
+
+#[test]
+fn nodes_of_others_are_left_alone() {
+    for node in ["linux-1", "foreign", "nowhere"] {
+        let user = format!("system:node:{node}");
+        let request = Request {
+            subject: Ok(subject(&user, NODES)),
+            user: user.clone(),
+            ..serving()
+        };
+        assert_eq!(decide(&request, &CLUSTER), Verdict::Leave);
+        let request = Request {
+            signer: certificate::KUBELET_CLIENT.to_owned(),
+            ..request
+        };
+        assert_eq!(decide(&request, &CLUSTER), Verdict::Leave);
+        let user = format!("evenkeel:agent:{node}");
+        let request = Request {
+            subject: Ok(subject(&user, AGENT_GROUP)),
+            user,
+            ..next_agent()
+        };
+        assert_eq!(decide(&request, &CLUSTER), Verdict::Leave);
+    }
+}

@@ -1,0 +1,373 @@
+//! Which Windows machine is to be configured, mended or taken out, and which is left in peace.
+//!
+//! A machine is called as in the list of instances, or by its Machine. What is remembered of it is a
+//! [`Record`]: it outlives the operator, so that a machine whose entry went meanwhile is still taken out.
+
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+pub use record::{Record, State};
+
+/// How long the agent of a new node may take until all its services run.
+pub const START: Duration = Duration::from_mins(20);
+/// The first pause after a failure, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+
+/// Failures after which nobody can say that the machine still is what it was.
+const LOST: [&str; 5] = [
+    "InstanceUnreachable",
+    "InstanceSilent",
+    "HostKeyChanged",
+    "LoginRefused",
+    "ConnectionBroken",
+];
+
+/// How a Machine is called among instances: no address and no host name has an underscore.
+const MACHINE: &str = "machine_";
+
+/// What a Machine is called among instances.
+pub fn called(namespace: &str, machine: &str) -> String {
+    format!("{MACHINE}{namespace}_{machine}")
+}
+
+/// Whether what is called so is a Machine, which others make and remove.
+pub fn is_machine(name: &str) -> bool {
+    name.starts_with(MACHINE)
+}
+
+/// A machine that is to be a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// The user to log in as.
+    pub user: String,
+    /// Its addresses, or why it has none.
+    pub addresses: Result<Vec<IpAddr>, Problem>,
+}
+
+/// What is wrong, in one word and in a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The reason of its Event.
+    pub category: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// A Windows node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WindowsNode {
+    /// Its name.
+    pub name: String,
+    /// The machine that it was made of.
+    pub instance: Option<String>,
+    /// Its addresses and names, as its kubelet says.
+    pub addresses: Vec<String>,
+    /// The version that it was granted, and the services.
+    pub desired: (Option<String>, Option<String>),
+    /// The version that it runs, and the services.
+    pub current: (Option<String>, Option<String>),
+    /// Whether payload files are missing that its agent does not have.
+    pub lacks_files: bool,
+    /// Whether our agent still keeps pods away.
+    pub is_held: bool,
+    /// Whether its kubelet says that it is ready.
+    pub is_ready: bool,
+    /// Whether its turn has come to get another version on its machine, and how far that is.
+    pub upgrade: Option<Upgrade>,
+}
+
+/// How far the upgrade of a node is that has no pods any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upgrade {
+    /// Its machine is to be prepared.
+    Supply,
+    /// Its files are there, and its agent is to bring it to what it is told.
+    Apply,
+}
+
+impl WindowsNode {
+    /// Whether it runs what it was granted.
+    pub fn is_done(&self) -> bool {
+        self.current.0.is_some() && self.current == self.desired && !self.is_held
+    }
+
+    /// Whether it ever served.
+    fn has_served(&self) -> bool {
+        self.current.0.is_some() || self.current.1.is_some()
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        let mut own = self.addresses.iter();
+        own.any(|it| it.parse::<IpAddr>().is_ok_and(|it| it == address))
+    }
+}
+
+/// Work on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// From a bare machine to a node.
+    Configure,
+    /// Files that went missing are brought again.
+    Restore,
+    /// From one version to another.
+    Upgrade,
+    /// From a node to a bare machine.
+    Deconfigure,
+}
+
+/// What happens to a machine now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Todo {
+    /// It is worked on.
+    Begin(Work),
+    /// Nothing but to remember this.
+    Note(State, Option<Problem>),
+    /// It cannot be reached any more: its Node goes, and it is forgotten.
+    Abandon,
+    /// There is nothing left of it to remember.
+    Forget,
+}
+
+/// All that counts.
+#[derive(Debug)]
+pub struct Sight<'a> {
+    /// Machines that are to be nodes; none if that is not known now.
+    pub wanted: Option<&'a BTreeMap<String, Wanted>>,
+    /// Machines whose entry cannot be read: they stay as they are.
+    pub unreadable: &'a BTreeSet<String>,
+    /// What is remembered.
+    pub records: &'a BTreeMap<String, Record>,
+    /// All Windows nodes.
+    pub nodes: &'a [WindowsNode],
+    /// What is being worked on.
+    pub busy: &'a BTreeMap<String, Work>,
+    /// Why nothing can be configured now.
+    pub obstacle: Option<&'a Problem>,
+    /// The version whose files we have.
+    pub version: Option<&'a str>,
+    /// How many machines may be configured at once.
+    pub parallel: usize,
+    /// How long a machine that leaves is looked for.
+    pub leave_within: Duration,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// What happens now, and when it is to be looked at again.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Decision {
+    /// By machine.
+    pub todo: BTreeMap<String, Todo>,
+    /// When time alone changes something.
+    pub again: Option<Timestamp>,
+}
+
+/// The Node that a machine is.
+pub fn node_of<'n>(
+    name: &str,
+    addresses: &[IpAddr],
+    nodes: &'n [WindowsNode],
+) -> Option<&'n WindowsNode> {
+    let named = nodes
+        .iter()
+        .find(|node| node.instance.as_deref() == Some(name));
+    named.or_else(|| {
+        let free = |node: &&WindowsNode| node.instance.is_none();
+        let has = |node: &&WindowsNode| addresses.iter().any(|it| node.has(*it));
+        nodes.iter().filter(free).find(has)
+    })
+}
+
+/// The pause after so many failures.
+pub fn pause(failures: u32) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16));
+    doubled.min(LONGEST_PAUSE)
+}
+
+/// Decides for all machines.
+pub fn decide(sight: &Sight<'_>) -> Decision {
+    let mut decision = Decision::default();
+    let nothing = BTreeMap::new();
+    let wanted = sight.wanted.unwrap_or(&nothing);
+    let twins = twins(sight, wanted);
+    let mut free = sight.parallel.saturating_sub(count(sight, Work::Configure));
+    // Who has failed less comes first: one that hangs again and again takes nobody's turn.
+    let mut order: Vec<_> = wanted.iter().collect();
+    let failures = |name: &str| sight.records.get(name).map_or(0, |it| it.failures);
+    order.sort_by_key(|(name, _)| (failures(name), name.as_str()));
+    for (name, machine) in order {
+        if sight.busy.contains_key(name) {
+            continue;
+        }
+        let todo = match twins.get(name.as_str()) {
+            Some(twin) => Some(refused(Problem {
+                category: "SameInstance",
+                message: format!("it is the same machine as {twin}: keep one of them"),
+            })),
+            None => one_wanted(sight, name, machine, &mut free, &mut decision.again),
+        };
+        decision.todo.extend(todo.map(|todo| (name.clone(), todo)));
+    }
+    if sight.wanted.is_some() {
+        for name in leaving(sight, wanted) {
+            let todo = one_leaving(sight, &name, &mut decision.again);
+            decision.todo.extend(todo.map(|todo| (name, todo)));
+        }
+    }
+    decision
+}
+
+fn count(sight: &Sight<'_>, work: Work) -> usize {
+    sight.busy.values().filter(|it| **it == work).count()
+}
+
+fn refused(problem: Problem) -> Todo {
+    Todo::Note(State::Failing, Some(problem))
+}
+
+fn one_wanted(
+    sight: &Sight<'_>,
+    name: &str,
+    machine: &Wanted,
+    free: &mut usize,
+    again: &mut Option<Timestamp>,
+) -> Option<Todo> {
+    let addresses = match &machine.addresses {
+        Ok(addresses) => addresses,
+        Err(problem) => return Some(refused(problem.clone())),
+    };
+    let record = sight.records.get(name);
+    let node = node_of(name, addresses, sight.nodes);
+    let mut work = Work::Configure;
+    if let Some(node) = node {
+        let starting = record.filter(|it| it.state == State::Starting);
+        if let Some(upgrade) = node.upgrade {
+            if upgrade == Upgrade::Apply && starting.is_some() {
+                // Its agent was started, and says itself if it cannot go on.
+                return Some(Todo::Note(State::Starting, None));
+            }
+            work = Work::Upgrade;
+        } else if node.has_served() {
+            // We have no files of any other version.
+            if !node.lacks_files
+                || sight
+                    .version
+                    .is_some_and(|it| node.desired.0.as_deref() != Some(it))
+            {
+                let state = if node.is_done() {
+                    State::Ready
+                } else {
+                    State::Starting
+                };
+                return Some(Todo::Note(state, None));
+            }
+            work = Work::Restore;
+        } else if let Some(record) = starting {
+            let until = record.since + START;
+            if sight.now < until {
+                soonest(again, until);
+                return Some(Todo::Note(State::Starting, None));
+            }
+        }
+    }
+    if let Some(obstacle) = sight.obstacle {
+        return Some(Todo::Note(State::Waiting, Some(obstacle.clone())));
+    }
+    if let Some(until) = record.and_then(|it| it.retry_at)
+        && sight.now < until
+    {
+        soonest(again, until);
+        return None;
+    }
+    if work == Work::Configure {
+        if *free == 0 {
+            return Some(Todo::Note(State::Waiting, None));
+        }
+        *free -= 1;
+    }
+    Some(Todo::Begin(work))
+}
+
+/// Machines that are remembered, or nodes, and not wanted any more.
+fn leaving(sight: &Sight<'_>, wanted: &BTreeMap<String, Wanted>) -> BTreeSet<String> {
+    let remembered = sight.records.keys().cloned();
+    let nodes = sight.nodes.iter().filter_map(|it| it.instance.clone());
+    remembered
+        .chain(nodes)
+        .filter(|name| !wanted.contains_key(name) && !sight.unreadable.contains(name))
+        .collect()
+}
+
+fn one_leaving(sight: &Sight<'_>, name: &str, again: &mut Option<Timestamp>) -> Option<Todo> {
+    if sight.busy.contains_key(name) {
+        return None;
+    }
+    let node = node_of(name, &[], sight.nodes);
+    let record = sight.records.get(name);
+    // What a Machine was made of goes with the Machine, and its Node too: nobody knocks there again.
+    if is_machine(name) {
+        return record.map(|_| Todo::Forget);
+    }
+    let Some(record) = record else {
+        return Some(Todo::Begin(Work::Deconfigure));
+    };
+    if !record.is_touched && node.is_none() {
+        return Some(Todo::Forget);
+    }
+    let leaves = record.leaving_since.map(|since| since + sight.leave_within);
+    let is_lost = |it: &String| LOST.contains(&it.as_str());
+    if let Some(until) = leaves
+        && record.category.as_ref().is_some_and(is_lost)
+    {
+        if sight.now >= until {
+            return Some(Todo::Abandon);
+        }
+        soonest(again, until);
+    }
+    if let Some(until) = record.retry_at
+        && record.leaving_since.is_some()
+        && sight.now < until
+    {
+        soonest(again, until);
+        return None;
+    }
+    Some(Todo::Begin(Work::Deconfigure))
+}
+
+fn soonest(again: &mut Option<Timestamp>, at: Timestamp) {
+    *again = Some(again.map_or(at, |known| known.min(at)));
+}
+
+/// Machines that are listed a second time under another name, with the name that counts: the one that
+/// was there first, else the first in order.
+fn twins<'w>(
+    sight: &Sight<'_>,
+    wanted: &'w BTreeMap<String, Wanted>,
+) -> BTreeMap<&'w str, &'w str> {
+    let mut order: Vec<&'w str> = wanted.keys().map(String::as_str).collect();
+    let is_new = |name: &str| {
+        let record = sight.records.get(name);
+        !record.is_some_and(|it| it.is_touched)
+    };
+    order.sort_by_key(|name| (is_new(name), *name));
+    let mut owners: BTreeMap<IpAddr, &'w str> = BTreeMap::new();
+    let mut twins = BTreeMap::new();
+    for name in order {
+        let addresses = wanted.get(name).and_then(|it| it.addresses.as_ref().ok());
+        for address in addresses.into_iter().flatten() {
+            let owner = owners.entry(*address).or_insert(name);
+            if *owner != name {
+                twins.insert(name, *owner);
+            }
+        }
+    }
+    twins
+}

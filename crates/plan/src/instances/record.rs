@@ -1,0 +1,114 @@
+//! What is remembered of a machine.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Problem, pause};
+
+/// How far a machine is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum State {
+    /// Its turn has not come.
+    #[default]
+    Waiting,
+    /// It is being made a node.
+    Configuring,
+    /// Its agent runs, and brings it to what it is to run.
+    Starting,
+    /// It is a node, and runs what it is to run.
+    Ready,
+    /// Something went wrong; it is tried again.
+    Failing,
+    /// It is brought to another version.
+    Upgrading,
+    /// It is being taken out.
+    Leaving,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What is remembered of a machine, as it is written down.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Record {
+    /// How far it is.
+    pub state: State,
+    /// Since when.
+    pub since: Timestamp,
+    /// What is being done, or what went wrong.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// The reason of the Event that told what went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// The user to log in as.
+    pub user: String,
+    /// Where it was reached last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+    /// The Node that it is, or is to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Whether anything was ever put on it.
+    pub is_touched: bool,
+    /// Whether it is a Machine, which others make and remove.
+    pub is_machine: bool,
+    /// How often it failed in a row.
+    pub failures: u32,
+    /// What it failed with last, in one word, also while it is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed_with: Option<String>,
+    /// When it is tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+    /// Since when it is on its way out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaving_since: Option<Timestamp>,
+}
+
+impl Record {
+    /// Goes to `state`, with what is said of it.
+    pub fn enter(&mut self, state: State, message: &str, now: Timestamp) {
+        if self.state != state {
+            self.state = state;
+            self.since = now;
+        }
+        message.clone_into(&mut self.message);
+        if state != State::Failing && state != State::Leaving {
+            self.category = None;
+        }
+        if matches!(state, State::Starting | State::Ready) {
+            self.failures = 0;
+            self.failed_with = None;
+            self.retry_at = None;
+        }
+        if state != State::Leaving && state != State::Failing {
+            self.leaving_since = None;
+        }
+    }
+
+    /// Takes note of a failure, and of when it is tried again. Pauses grow while the same fails: where something
+    /// else does, somebody may have mended the first.
+    pub fn fail(&mut self, problem: &Problem, now: Timestamp) {
+        let state = if self.leaving_since.is_some() {
+            State::Leaving
+        } else {
+            State::Failing
+        };
+        self.enter(state, &problem.message, now);
+        self.category = Some(problem.category.to_owned());
+        if self.failed_with != self.category {
+            self.failed_with.clone_from(&self.category);
+            self.failures = self.failures.min(1);
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.retry_at = Some(now + pause(self.failures));
+    }
+}

@@ -1,0 +1,331 @@
+use super::*;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+fn wanted(addresses: &[(&str, &str)]) -> BTreeMap<String, Wanted> {
+    let one = |&(name, address): &(&str, &str)| {
+        let addresses = Ok(vec![address.parse().unwrap()]);
+        let user = "Administrator".to_owned();
+        (name.to_owned(), Wanted { user, addresses })
+    };
+    addresses.iter().map(one).collect()
+}
+
+/// A machine of the list with this name that has been worked on.
+fn touched(name: &str, state: State) -> (String, Record) {
+    let record = Record {
+        state,
+        since: at(0),
+        is_touched: true,
+        ..Record::default()
+    };
+    (name.to_owned(), record)
+}
+
+fn node(name: &str, instance: Option<&str>, address: &str, is_done: bool) -> WindowsNode {
+    let runs = (Some("1.2.3-abc1234".to_owned()), Some("hash".to_owned()));
+    WindowsNode {
+        name: name.to_owned(),
+        instance: instance.map(str::to_owned),
+        addresses: vec![address.to_owned()],
+        current: if is_done { runs.clone() } else { (None, None) },
+        desired: runs,
+        is_ready: true,
+        ..WindowsNode::default()
+    }
+}
+
+#[derive(Default)]
+struct World {
+    wanted: Option<BTreeMap<String, Wanted>>,
+    unreadable: BTreeSet<String>,
+    records: BTreeMap<String, Record>,
+    nodes: Vec<WindowsNode>,
+    busy: BTreeMap<String, Work>,
+    obstacle: Option<Problem>,
+    version: Option<&'static str>,
+}
+
+impl World {
+    fn decide(&self, now: i64) -> Decision {
+        decide(&Sight {
+            wanted: self.wanted.as_ref(),
+            unreadable: &self.unreadable,
+            records: &self.records,
+            nodes: &self.nodes,
+            busy: &self.busy,
+            obstacle: self.obstacle.as_ref(),
+            version: self.version,
+            parallel: 2,
+            leave_within: Duration::from_mins(15),
+            now: at(now),
+        })
+    }
+
+    fn todo(&self, name: &str, now: i64) -> Option<Todo> {
+        self.decide(now).todo.remove(name)
+    }
+}
+
+#[test]
+fn new_machines_are_configured_no_more_at_once_than_may_be() {
+    let list = [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.3")];
+    let mut world = World {
+        wanted: Some(wanted(&list)),
+        ..World::default()
+    };
+    let todo = world.decide(0).todo;
+    let begin = Todo::Begin(Work::Configure);
+    let waiting = Todo::Note(State::Waiting, None);
+    assert_eq!(todo["a"], begin);
+    assert_eq!(todo["b"], begin);
+    assert_eq!(todo["c"], waiting);
+    world.busy = BTreeMap::from([("a".to_owned(), Work::Configure)]);
+    // One that fails and fails takes nobody's turn.
+    let record = Record {
+        failures: 3,
+        ..Record::default()
+    };
+    world.records.insert("b".to_owned(), record);
+    let todo = world.decide(0).todo;
+    assert_eq!(todo.get("a"), None, "it is being worked on");
+    assert_eq!(todo["b"], waiting);
+    assert_eq!(todo["c"], begin);
+    world.obstacle = Some(Problem {
+        category: "InvalidPayload",
+        message: "no".to_owned(),
+    });
+    let Todo::Note(State::Waiting, Some(_)) = &world.decide(0).todo["c"] else {
+        panic!("{:?}", world.decide(0))
+    };
+}
+
+#[test]
+fn what_failed_is_tried_again_later_and_ever_later() {
+    let mut record = Record::default();
+    let problem = Problem {
+        category: "InstanceSilent",
+        message: "it said nothing".to_owned(),
+    };
+    let mut pauses = Vec::new();
+    for _ in 0..8 {
+        record.fail(&problem, at(0));
+        let until = record.retry_at.unwrap();
+        pauses.push(until.duration_since(at(0)).as_secs());
+    }
+    assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300]);
+    let world = World {
+        wanted: Some(wanted(&[("a", "10.0.0.1")])),
+        records: BTreeMap::from([("a".to_owned(), record)]),
+        ..World::default()
+    };
+    let decision = world.decide(299);
+    assert_eq!(decision.todo.get("a"), None);
+    assert_eq!(decision.again, Some(at(300)));
+    assert_eq!(world.todo("a", 300), Some(Todo::Begin(Work::Configure)));
+}
+
+#[test]
+fn a_node_that_has_what_it_needs_is_left_in_peace() {
+    let mut world = World {
+        wanted: Some(wanted(&[("a", "10.0.0.1")])),
+        nodes: vec![node("win-1", Some("a"), "10.0.0.1", true)],
+        ..World::default()
+    };
+    let ready = Some(Todo::Note(State::Ready, None));
+    assert_eq!(world.todo("a", 0), ready);
+    // Also if only its address tells, and if an upgrade is on its way.
+    world.nodes[0].instance = None;
+    assert_eq!(world.todo("a", 0), ready);
+    world.nodes[0].desired.0 = Some("2.0.0-abc1234".to_owned());
+    assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Starting, None)));
+    world.nodes[0].lacks_files = true;
+    assert_eq!(world.todo("a", 0), Some(Todo::Begin(Work::Restore)));
+}
+
+#[test]
+fn a_node_that_never_served_is_waited_for_and_then_configured_again() {
+    let mut world = World {
+        wanted: Some(wanted(&[("a", "10.0.0.1")])),
+        nodes: vec![node("win-1", Some("a"), "10.0.0.1", false)],
+        records: BTreeMap::from([touched("a", State::Starting)]),
+        ..World::default()
+    };
+    assert_eq!(world.todo("a", 60), Some(Todo::Note(State::Starting, None)));
+    assert_eq!(world.decide(60).again, Some(at(1200)));
+    assert_eq!(world.todo("a", 1200), Some(Todo::Begin(Work::Configure)));
+    // The operator ended between the Node and its agent.
+    world.records = BTreeMap::from([touched("a", State::Configuring)]);
+    assert_eq!(world.todo("a", 60), Some(Todo::Begin(Work::Configure)));
+}
+
+#[test]
+fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
+    let mut world = World {
+        wanted: Some(BTreeMap::new()),
+        records: BTreeMap::from([touched("a", State::Ready)]),
+        ..World::default()
+    };
+    let out = Some(Todo::Begin(Work::Deconfigure));
+    assert_eq!(world.todo("a", 0), out);
+    let record = world.records.get_mut("a").unwrap();
+    record.leaving_since = Some(at(0));
+    let gone = Problem {
+        category: "InstanceUnreachable",
+        message: "no answer".to_owned(),
+    };
+    record.fail(&gone, at(0));
+    assert_eq!(record.state, State::Leaving);
+    assert_eq!(world.todo("a", 4), None);
+    assert_eq!(world.decide(4).again, Some(at(5)));
+    assert_eq!(world.todo("a", 5), out);
+    assert_eq!(world.todo("a", 15 * 60), Some(Todo::Abandon));
+    // One that can be reached, and does not go, is never given up.
+    let record = world.records.get_mut("a").unwrap();
+    record.category = Some("AgentFailed".to_owned());
+    assert_eq!(world.todo("a", 15 * 60), out);
+
+    // Nothing was ever put on it.
+    world.records.get_mut("a").unwrap().is_touched = false;
+    assert_eq!(world.todo("a", 0), Some(Todo::Forget));
+    // Only its Node remembers it.
+    world.records.clear();
+    world.nodes = vec![node("win-1", Some("a"), "10.0.0.1", true)];
+    assert_eq!(world.todo("a", 0), out);
+    // A Node of somebody else is none of ours.
+    world.nodes[0].instance = None;
+    assert_eq!(world.decide(0), Decision::default());
+}
+
+#[test]
+fn a_list_that_cannot_be_read_takes_nobody_out() {
+    let mut world = World {
+        records: BTreeMap::from([touched("a", State::Ready)]),
+        ..World::default()
+    };
+    assert_eq!(world.decide(0), Decision::default());
+    world.wanted = Some(BTreeMap::new());
+    world.unreadable = BTreeSet::from(["a".to_owned()]);
+    assert_eq!(world.decide(0), Decision::default());
+}
+
+#[test]
+fn a_machine_that_is_listed_twice_is_one() {
+    let mut world = World {
+        wanted: Some(wanted(&[("10.0.0.1", "10.0.0.1"), ("win.a", "10.0.0.1")])),
+        ..World::default()
+    };
+    let begin = Todo::Begin(Work::Configure);
+    let todo = world.decide(0).todo;
+    assert_eq!(todo["10.0.0.1"], begin);
+    let Todo::Note(State::Failing, Some(problem)) = &todo["win.a"] else {
+        panic!("{todo:?}")
+    };
+    assert!(
+        problem.message.contains("same machine as 10.0.0.1"),
+        "{problem:?}"
+    );
+    // The one that was there first counts.
+    let (name, record) = touched("win.a", State::Configuring);
+    world.records.insert(name, record);
+    let todo = world.decide(0).todo;
+    assert_eq!(todo["win.a"], begin);
+    assert!(matches!(
+        todo["10.0.0.1"],
+        Todo::Note(State::Failing, Some(_))
+    ));
+}
+
+#[test]
+fn what_a_machine_was_goes_with_it_and_nobody_knocks_there_again() {
+    let name = called("machines", "w1");
+    let mut world = World {
+        wanted: Some(BTreeMap::new()),
+        records: BTreeMap::from([touched(&name, State::Ready)]),
+        nodes: vec![node("w1", Some(&name), "10.0.0.1", true)],
+        ..World::default()
+    };
+    assert_eq!(world.todo(&name, 0), Some(Todo::Forget));
+    // Its Node stays until somebody else has drained it.
+    world.records.clear();
+    assert_eq!(world.decide(0), Decision::default());
+    // Work that was begun ends first.
+    world.records.extend([touched(&name, State::Failing)]);
+    world.busy.insert(name.clone(), Work::Configure);
+    assert_eq!(world.todo(&name, 0), None);
+    // A machine of the list is never taken for one.
+    assert!(!is_machine("10.0.0.1") && !is_machine("machine.example.com"));
+}
+
+#[test]
+fn a_node_whose_pods_have_left_is_upgraded_until_its_new_agent_was_started() {
+    let mut one = node("win-1", Some("a"), "10.0.0.1", true);
+    one.current.0 = Some("1.0.0-aaaaaaa".to_owned());
+    one.desired.0.clone_from(&one.current.0);
+    let mut world = World {
+        wanted: Some(wanted(&[("a", "10.0.0.1")])),
+        records: BTreeMap::from([touched("a", State::Ready)]),
+        nodes: vec![one],
+        version: Some("2.0.0-abc1234"),
+        ..World::default()
+    };
+    assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Ready, None)));
+    // What it lacks we do not have: it is of another version.
+    world.nodes[0].lacks_files = true;
+    assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Ready, None)));
+    let begin = Some(Todo::Begin(Work::Upgrade));
+    for (upgrade, state) in [
+        (Upgrade::Supply, State::Ready),
+        (Upgrade::Supply, State::Starting),
+        (Upgrade::Supply, State::Upgrading),
+        // Whoever did it was killed before the agent was started.
+        (Upgrade::Apply, State::Upgrading),
+        (Upgrade::Apply, State::Failing),
+    ] {
+        world.nodes[0].upgrade = Some(upgrade);
+        world.records = BTreeMap::from([touched("a", state)]);
+        assert_eq!(world.todo("a", 0), begin, "{upgrade:?} {state}");
+    }
+    world.records = BTreeMap::from([touched("a", State::Starting)]);
+    assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Starting, None)));
+    // A failure is tried again after a pause.
+    let (name, mut record) = touched("a", State::Failing);
+    record.retry_at = Some(at(10));
+    world.records = BTreeMap::from([(name, record)]);
+    assert_eq!(world.todo("a", 5), None);
+    assert_eq!(world.todo("a", 11), begin);
+    // A version that somebody took off a node is no reason to configure it anew.
+    world.nodes[0].upgrade = None;
+    world.nodes[0].lacks_files = false;
+    world.nodes[0].current.0 = None;
+    assert_eq!(world.todo("a", 11), Some(Todo::Note(State::Starting, None)));
+}
+
+#[test]
+fn pauses_grow_while_the_same_fails_and_are_short_again_when_something_else_does() {
+    let problem = |category| Problem {
+        category,
+        message: String::new(),
+    };
+    let mut record = Record::default();
+    let mut pauses = Vec::new();
+    for category in [
+        "DiskFull",
+        "DiskFull",
+        "DiskFull",
+        "DiskFull",
+        "AgentFailed",
+    ] {
+        // It is tried again in between.
+        record.enter(State::Configuring, "", at(0));
+        record.fail(&problem(category), at(0));
+        let until = record.retry_at.unwrap();
+        pauses.push(until.duration_since(at(0)).as_secs());
+    }
+    assert_eq!(pauses, [5, 10, 20, 40, 10]);
+    record.enter(State::Ready, "", at(0));
+    record.fail(&problem("AgentFailed"), at(0));
+    assert_eq!(record.failures, 1);
+}

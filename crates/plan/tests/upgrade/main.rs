@@ -1,0 +1,238 @@
+//! From one version to another: who may begin, who goes on, and who stops, whatever happens on the way.
+
+mod fleets;
+mod world;
+
+use evenkeel_api::windows_pool::{Strategy, condition};
+use evenkeel_plan::disruption::leave::MaxUnavailable;
+use evenkeel_plan::upgrade::in_place::{Step, Supplied};
+use evenkeel_plan::upgrade::{Backing, Way, gate, way};
+use evenkeel_plan::windows_pool::{Stand, status};
+
+use self::world::{World, version};
+
+const ONE: MaxUnavailable = MaxUnavailable::Count(1);
+
+fn stands(world: &World) -> Vec<Stand> {
+    let round = world.round();
+    let mut turns = round.turns;
+    turns.sort_by_key(|it| it.node.name.as_str());
+    turns.into_iter().map(|it| it.stand).collect()
+}
+
+fn facts(world: &World, at: usize) -> (Option<String>, Option<String>) {
+    let windows = world.nodes[at].windows.as_deref();
+    let windows = windows.cloned().unwrap_or_default();
+    (windows.version, windows.desired_version)
+}
+
+/// Covers U01, U02, U03, H11.
+#[test]
+fn a_node_goes_step_by_step_and_is_told_only_when_its_files_are_there() {
+    let mut world = World::new(2, ONE);
+    let (old, new) = (Some(version(1).version), Some(version(2).version));
+    let phase = |world: &World| world.granted.first().map(|it| it.phase.clone());
+    world.operate(false);
+    assert_eq!(phase(&world).as_deref(), Some("Granted"));
+    assert_eq!(
+        world.nodes[0].desired_drain, None,
+        "the status says it first"
+    );
+    world.operate(false);
+    let asked = "drain-upgrade-1.2.0-abc1234";
+    assert_eq!(world.nodes[0].desired_drain.as_deref(), Some(asked));
+    world.operate(false);
+    assert_eq!(phase(&world).as_deref(), Some("Draining"));
+    assert!(!world.supply(0), "its pods have not left");
+    world.drain();
+    world.drain();
+    world.operate(false);
+    assert_eq!(phase(&world).as_deref(), Some("Supplying"));
+    assert_eq!(facts(&world, 0), (old.clone(), old.clone()));
+    assert!(world.supply(0));
+    world.operate(false);
+    assert_eq!(phase(&world).as_deref(), Some("Applying"));
+    assert_eq!(facts(&world, 0), (old.clone(), new.clone()));
+    world.agent(0);
+    assert_eq!(facts(&world, 0).0, new);
+    assert_eq!(
+        facts(&world, 1),
+        (old.clone(), old.clone()),
+        "nobody else has begun"
+    );
+    world.operate(false);
+    world.drain();
+    assert!(!world.nodes[0].unschedulable && !world.nodes[0].has_leave());
+    world.operate(false);
+    let granted: Vec<_> = world.granted.iter().map(|it| it.node.as_str()).collect();
+    assert_eq!(granted, ["win-0001"]);
+}
+
+/// Covers U03.
+#[test]
+fn a_node_that_is_not_well_goes_first_and_keeps_all_others_from_beginning() {
+    let mut world = World::new(3, MaxUnavailable::Count(3));
+    world.nodes[2].ready = false;
+    world.pool.allowance.max_unavailable = ONE;
+    world.operate(false);
+    assert_eq!(world.granted[0].node, "win-0002");
+    // Whatever the limit: it fails.
+    world.pool.allowance.max_unavailable = MaxUnavailable::Count(3);
+    assert!(matches!(stands(&world)[2], Stand::Failing(_)));
+    assert_eq!(stands(&world)[0], Stand::Stopped);
+    for _ in 0..12 {
+        world.calm_round();
+    }
+    assert_eq!(
+        facts(&world, 2).0,
+        Some(version(2).version),
+        "it was repaired"
+    );
+    assert!(world.is_done());
+}
+
+/// Covers U03, U09.
+#[test]
+fn a_version_that_breaks_its_node_stops_there_and_the_next_one_repairs_all() {
+    let mut world = World::new(3, MaxUnavailable::Count(2));
+    world.broken = Some(version(2).version);
+    for _ in 0..20 {
+        world.calm_round();
+    }
+    let round = world.round();
+    let failing = round.stopped.clone().unwrap_or_default();
+    assert!(failing.contains("service network: is stopped"), "{failing}");
+    assert_eq!(
+        facts(&world, 2).0,
+        Some(version(1).version),
+        "it never began"
+    );
+    let said = status(&world.pool, Some(&world.target), &round, None);
+    let degraded = said
+        .condition(condition::DEGRADED)
+        .map(|it| it.reason.as_str());
+    assert_eq!(degraded, Some("NodesFailing"));
+    world.target = version(3);
+    for _ in 0..30 {
+        world.calm_round();
+        assert!(world.down().len() <= 2, "{:?}", world.down());
+    }
+    assert!(world.is_done(), "{:?} {:?}", world.granted, world.nodes);
+}
+
+#[test]
+fn a_node_that_has_its_files_for_too_long_fails() {
+    let mut world = World::new(1, ONE);
+    for _ in 0..3 {
+        world.operate(false);
+        world.drain();
+    }
+    assert!(world.supply(0));
+    world.operate(false);
+    world.operate(false);
+    assert_eq!(stands(&world), [Stand::Moving]);
+    world.around.now += std::time::Duration::from_mins(21);
+    let [Stand::Failing(why)] = &stands(&world)[..] else {
+        panic!("{:?}", stands(&world));
+    };
+    assert!(why.contains("1.2.0-abc1234"), "{why}");
+}
+
+/// Covers U07.
+#[test]
+fn nobody_is_upgraded_who_may_not_be_and_the_pool_says_why() {
+    let refusal_in = |world: &World, kind: &str| {
+        let round = world.round();
+        assert_eq!(round.updating, [], "nobody begins");
+        let said = status(&world.pool, Some(&world.target), &round, None);
+        let found = said.condition(kind).cloned();
+        found.map_or_else(Default::default, |it| (it.status, it.reason, it.message))
+    };
+    let refusal = |world: &World| refusal_in(world, condition::UPGRADEABLE);
+    let mut old = World::new(2, ONE);
+    old.around.closed = gate::of_cluster("v1.20.3", gate::MINIMUM);
+    let (is_so, reason, message) = refusal(&old);
+    assert_eq!(
+        (is_so.as_str(), reason.as_str()),
+        ("False", gate::OLD_KUBERNETES)
+    );
+    assert!(message.contains("win-0000, win-0001"), "{message}");
+    let mut skips = World::new(1, ONE);
+    skips.target.version = "3.0.0-abc1234".to_owned();
+    assert_eq!(refusal(&skips).1, gate::SKIPS_MAJOR);
+    let mut lost = World::new(1, ONE);
+    lost.around.backing.clear();
+    assert_eq!(refusal_in(&lost, condition::UPDATING).1, gate::NOT_LISTED);
+    assert_eq!(refusal(&lost).0, "True", "the version is not at fault");
+    // Mended, it goes on.
+    old.around.closed = gate::of_cluster("v1.35.0", gate::MINIMUM);
+    for _ in 0..20 {
+        old.calm_round();
+    }
+    assert!(old.is_done());
+}
+
+/// Covers U01, H35.
+#[test]
+fn a_node_of_a_version_that_nobody_knows_is_upgraded_and_never_told_rubbish() {
+    for (written, hash) in [
+        (Some("0.0.1-0000000"), Some("gone")),
+        (Some("0.0.1-0000000"), None),
+        (Some("rubbish"), Some("gone")),
+    ] {
+        let mut world = World::new(1, ONE);
+        if let Some(windows) = &mut world.nodes[0].windows {
+            windows.version = written.map(str::to_owned);
+            windows.current_services = hash.map(str::to_owned);
+            windows.desired_version.clone_from(&windows.version);
+        }
+        for _ in 0..20 {
+            world.calm_round();
+            let told = facts(&world, 0).1;
+            assert!(told == Some(version(2).version) || told.as_deref() == written);
+        }
+        assert!(world.is_done(), "{written:?}: {:?}", world.nodes);
+    }
+    // A version that somebody took off is written again by its agent.
+    let mut world = World::new(1, ONE);
+    world.target = version(1);
+    if let Some(windows) = &mut world.nodes[0].windows {
+        windows.version = None;
+    }
+    assert_eq!(stands(&world), [Stand::Moving]);
+    world.operate(false);
+    assert_eq!(world.nodes[0].desired_drain, None);
+}
+
+/// Covers U04.
+#[test]
+fn only_a_machine_of_a_set_is_ever_made_anew() {
+    let machine = |set: Option<&str>| Backing::Machine {
+        name: "m".to_owned(),
+        set: set.map(str::to_owned),
+    };
+    let in_set = machine(Some("s"));
+    for backing in [Backing::Listed, machine(None)] {
+        assert_eq!(way(Strategy::Recreate, &backing), Way::InPlace);
+    }
+    assert_eq!(way(Strategy::InPlace, &in_set), Way::InPlace);
+    let anew = Way::Recreate {
+        machine: "m",
+        set: "s",
+    };
+    assert_eq!(way(Strategy::Recreate, &in_set), anew);
+}
+
+#[test]
+fn what_was_supplied_is_written_and_read_back() {
+    let supplied = Supplied {
+        grant: version(4),
+        at: jiff::Timestamp::UNIX_EPOCH,
+    };
+    assert_eq!(supplied.to_string().parse(), Ok(supplied));
+    for text in ["", "1.2.0-abc1234", "a b c", "a b 2026-01-01T00:00:00Z d"] {
+        assert!(text.parse::<Supplied>().is_err(), "{text}");
+    }
+    let bare = World::new(1, ONE);
+    assert_eq!(Step::of(&bare.nodes[0], "1.2.0-abc1234"), Step::Ask);
+}

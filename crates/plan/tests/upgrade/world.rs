@@ -1,0 +1,288 @@
+//! A fleet of Windows nodes with everybody who writes on them: the operator's plan, the drain controller, hands on
+//! machines, agents, and people who should not.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::annotation;
+use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_plan::disruption::leave::{self, Allowance, Leave, MaxUnavailable};
+use evenkeel_plan::drain::{self, Next};
+use evenkeel_plan::instances::Upgrade;
+use evenkeel_plan::node::{Change, Node, WindowsFacts};
+use evenkeel_plan::phase::Drain;
+use evenkeel_plan::upgrade::in_place::{Supplied, hands_on};
+use evenkeel_plan::upgrade::{Around, Backing};
+use evenkeel_plan::windows_pool::{Grant, Round, Stand, WindowsPool, plan};
+use jiff::Timestamp;
+
+/// What an agent asks for that wants to boot.
+const BOOT: &str = "drain-boot";
+
+const SOMEBODY: &str = "drain-of-somebody";
+
+/// A version by its number.
+pub(crate) fn version(number: u8) -> Grant {
+    Grant {
+        version: format!("1.{number}.0-abc1234"),
+        hash: format!("hash-{number}"),
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) pool: WindowsPool,
+    pub(crate) target: Grant,
+    /// The pool's status: what was granted.
+    pub(crate) granted: Vec<UpdatingNode>,
+    pub(crate) around: Around,
+    /// The agent that each machine has: the version that it can bring its node to.
+    agents: BTreeMap<String, String>,
+    /// The version whose services do not start.
+    pub(crate) broken: Option<String>,
+}
+
+fn apply(node: &mut Node, change: &Change) {
+    *node = change.made_to(node);
+    // The answer is not among what a plan looks at after a change.
+    if let Some(value) = change.annotations.get(annotation::DRAIN_GRANTED) {
+        node.drain_granted.clone_from(value);
+    }
+}
+
+impl World {
+    /// So many nodes at version 1, of which so many may be down at once.
+    pub(crate) fn new(size: usize, limit: MaxUnavailable) -> Self {
+        let first = version(1);
+        let nodes: Vec<Node> = (0..size)
+            .map(|number| Node {
+                name: format!("win-{number:04}"),
+                os: Some("windows".to_owned()),
+                ready: true,
+                windows: Some(Box::new(WindowsFacts {
+                    version: Some(first.version.clone()),
+                    current_services: Some(first.hash.clone()),
+                    desired_version: Some(first.version.clone()),
+                    desired_services: Some(first.hash.clone()),
+                    ..WindowsFacts::default()
+                })),
+                ..Node::default()
+            })
+            .collect();
+        let backing = nodes.iter().map(|it| (it.name.clone(), Backing::Listed));
+        Self {
+            around: Around {
+                backing: backing.collect(),
+                now: Timestamp::UNIX_EPOCH,
+                ..Around::default()
+            },
+            agents: nodes
+                .iter()
+                .map(|it| (it.name.clone(), first.version.clone()))
+                .collect(),
+            pool: WindowsPool {
+                allowance: Allowance {
+                    max_unavailable: limit,
+                    ..Allowance::default()
+                },
+                ..WindowsPool::default()
+            },
+            target: version(2),
+            granted: Vec::new(),
+            broken: None,
+            nodes,
+        }
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.pool.allowance.max_unavailable.of(self.nodes.len())
+    }
+
+    fn at(&self, name: &str) -> Option<usize> {
+        self.nodes.iter().position(|it| it.name == name)
+    }
+
+    /// What the operator decides now.
+    pub(crate) fn round(&self) -> Round<'_> {
+        let all: Vec<&Node> = self.nodes.iter().collect();
+        plan(
+            &self.pool,
+            Some(&self.target),
+            &self.granted,
+            &all,
+            &self.around,
+        )
+    }
+
+    /// The operator looks, writes on nodes what the status says already, and then the status. One that is killed
+    /// in between has not written the status.
+    pub(crate) fn operate(&mut self, is_killed: bool) -> Vec<String> {
+        let round = self.round();
+        let begun = round.turns.iter().filter(|it| it.stand == Stand::Next);
+        let begun = begun.map(|it| it.node.name.clone()).collect();
+        let writes: Vec<_> = round
+            .writes
+            .iter()
+            .map(|(node, change)| (node.name.clone(), change.clone()))
+            .collect();
+        let updating = round.updating;
+        for (name, change) in writes {
+            if let Some(at) = self.at(&name) {
+                apply(&mut self.nodes[at], &change);
+            }
+        }
+        if !is_killed {
+            self.granted = updating;
+        }
+        begun
+    }
+
+    /// The drain controller gives leave and drains, as far as it gets in one go.
+    pub(crate) fn drain(&mut self) {
+        let all: Vec<&Node> = self.nodes.iter().collect();
+        let answers = leave::answer(self.pool.allowance, &all);
+        for node in &mut self.nodes {
+            match drain::next(node) {
+                Next::Leave if answers.get(&node.name) == Some(&Leave::Granted) => {
+                    let (change, _) = drain::grant(node, Timestamp::UNIX_EPOCH);
+                    apply(node, &change);
+                }
+                Next::Write(change, _) => apply(node, &change),
+                Next::Evict => node.last_applied_drain.clone_from(&node.desired_drain),
+                Next::Leave | Next::Nothing | Next::Unknown(_) => {}
+            }
+        }
+    }
+
+    /// Hands on the machine of a node, if that is due: whether anything was done.
+    pub(crate) fn supply(&mut self, at: usize) -> bool {
+        let target = self.target.clone();
+        let node = &mut self.nodes[at];
+        let entry = self.granted.iter().find(|it| it.node == node.name);
+        if entry.is_none_or(|it| it.to != target.version)
+            || hands_on(node, &target.version) != Some(Upgrade::Supply)
+        {
+            return false;
+        }
+        assert!(node.has_leave(), "hands on a machine that serves: {node:?}");
+        // Its kubelet is down from here on, and its old agent is gone.
+        node.ready = false;
+        self.agents
+            .insert(node.name.clone(), target.version.clone());
+        let supplied = Supplied {
+            grant: target,
+            at: self.around.now,
+        };
+        if let Some(windows) = &mut node.windows {
+            windows.supplied = Some(supplied.to_string());
+        }
+        true
+    }
+
+    /// The agent of a node brings it to what it is told, if it is the agent of that version.
+    pub(crate) fn agent(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let can = self.agents.get(&node.name).cloned().unwrap_or_default();
+        let Some(windows) = &mut node.windows else {
+            return;
+        };
+        let hash = windows.desired_services.clone().unwrap_or_default();
+        let own = can.split('.').nth(1).unwrap_or_default();
+        let is_there = windows.desired_version.as_ref() == Some(&can);
+        if !is_there || hash != format!("hash-{own}") {
+            node.state = Some("Degraded".to_owned());
+            node.reason = Some("there are no such services".to_owned());
+            return;
+        }
+        if self.broken.as_ref() == Some(&can) {
+            node.state = Some("Degraded".to_owned());
+            node.reason = Some("service network: is stopped".to_owned());
+            return;
+        }
+        windows.version = Some(can);
+        windows.current_services = Some(hash);
+        // A request that is nobody's it takes back.
+        if node.desired_drain.as_deref() == Some(SOMEBODY) {
+            node.desired_drain = Some("uncordon-of-somebody".to_owned());
+        }
+        node.state = None;
+        node.reason = None;
+        node.ready = true;
+    }
+
+    /// The agent of a node asks for a drain of its own, because its proxy has changed; unless it is held for an upgrade.
+    pub(crate) fn ask_for_boot(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let asked = node.desired_drain.as_deref();
+        if !asked.is_some_and(Drain::is_for_upgrade) {
+            node.desired_drain = Some(BOOT.to_owned());
+        }
+    }
+
+    /// It boots, if its pods have left for that, and lets them in again.
+    pub(crate) fn boot(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let asked = node.desired_drain.as_deref() == Some(BOOT);
+        if asked && node.last_applied_drain.as_deref() == Some(BOOT) && node.has_leave() {
+            node.desired_drain = Some("uncordon-boot".to_owned());
+        }
+    }
+
+    /// Somebody writes on a node what is not theirs to write.
+    pub(crate) fn tamper(&mut self, at: usize, what: u8) {
+        let target = self.target.clone();
+        let node = &mut self.nodes[at];
+        let held = node
+            .desired_drain
+            .as_deref()
+            .is_some_and(Drain::is_for_upgrade);
+        let Some(windows) = &mut node.windows else {
+            return;
+        };
+        match what {
+            0 => windows.desired_version = Some(target.version),
+            1 => windows.desired_services = Some(target.hash),
+            2 => windows.desired_version = None,
+            3 => windows.desired_version = Some("rubbish".to_owned()),
+            4 => windows.desired_services = None,
+            // What an agent asks for itself it asks for again.
+            5 if held => node.desired_drain = None,
+            6 if held => node.last_applied_drain = None,
+            5 | 6 => {}
+            7 if held => node.desired_drain = Some(SOMEBODY.to_owned()),
+            8 => windows.version = None,
+            _ => windows.supplied = None,
+        }
+    }
+
+    /// Everybody does what they should, once.
+    pub(crate) fn calm_round(&mut self) {
+        self.operate(false);
+        self.drain();
+        for at in 0..self.nodes.len() {
+            if !self.supply(at) {
+                self.agent(at);
+            }
+            self.boot(at);
+        }
+    }
+
+    /// Those that are down by our doing.
+    pub(crate) fn down(&self) -> Vec<&str> {
+        let down = self.nodes.iter().filter(|it| leave::is_ours(it));
+        down.map(|it| it.name.as_str()).collect()
+    }
+
+    /// Whether all run the target and serve, and nothing is left to do.
+    pub(crate) fn is_done(&self) -> bool {
+        self.granted.is_empty()
+            && self.nodes.iter().all(|node| {
+                node.windows.as_ref().is_some_and(|it| {
+                    it.version.as_ref() == Some(&self.target.version)
+                        && it.current_services.as_ref() == Some(&self.target.hash)
+                        && it.supplied.is_none()
+                }) && node.ready
+                    && !node.unschedulable
+                    && !node.has_leave()
+            })
+    }
+}

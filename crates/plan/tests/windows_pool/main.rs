@@ -1,0 +1,392 @@
+//! Windows nodes: whose they are, what they are to run, and who goes next.
+
+mod fleets;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_api::names::{annotation, cordon};
+use evenkeel_api::windows_pool::{UpdatingNode, condition};
+use evenkeel_plan::disruption::leave::{Allowance, MaxUnavailable};
+use evenkeel_plan::node::{Node, WindowsFacts};
+use evenkeel_plan::upgrade::Around;
+use evenkeel_plan::windows_pool::{
+    Claims, Grant, Stand, Trouble, WindowsPool, as_written, counts, files_to_bring, first_grant,
+    is_ours, phase, plan, put_back, status,
+};
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::json;
+
+const V1: &str = "1.0.0-aaaaaaa";
+const V2: &str = "2.0.0-bbbbbbb";
+
+fn grant(version: &str, hash: &str) -> Grant {
+    Grant {
+        version: version.to_owned(),
+        hash: hash.to_owned(),
+    }
+}
+
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "annotations are there or not, and here they are"
+)]
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+/// A node that runs `hash` of `version`, as it was told.
+fn node(name: &str, version: &str, hash: &str) -> Node {
+    Node {
+        name: name.to_owned(),
+        os: text("windows"),
+        ready: true,
+        windows: Some(Box::new(WindowsFacts {
+            version: text(version),
+            current_services: text(hash),
+            desired_version: text(version),
+            desired_services: text(hash),
+            ..WindowsFacts::default()
+        })),
+        ..Node::default()
+    }
+}
+
+fn facts(node: &mut Node) -> &mut WindowsFacts {
+    node.windows.get_or_insert_default()
+}
+
+fn entry(node: &str, to: &str, phase: &str) -> UpdatingNode {
+    UpdatingNode {
+        node: node.to_owned(),
+        to: to.to_owned(),
+        phase: phase.to_owned(),
+        ..UpdatingNode::default()
+    }
+}
+
+/// What the plan writes on nodes: their names with desired version and hash.
+fn writes(
+    target: Option<&Grant>,
+    granted: &[UpdatingNode],
+    nodes: &[Node],
+) -> BTreeMap<String, (Option<String>, Option<String>)> {
+    let nodes: Vec<_> = nodes.iter().collect();
+    let round = plan(
+        &WindowsPool::default(),
+        target,
+        granted,
+        &nodes,
+        &Around::default(),
+    );
+    let told = round.writes.iter().map(|(node, change)| {
+        let after = change.made_to(node).windows.unwrap_or_default();
+        let told = (after.desired_version, after.desired_services);
+        (node.name.clone(), told)
+    });
+    told.collect()
+}
+
+/// Covers X08.
+#[test]
+fn a_node_that_is_drained_for_another_reason_is_not_granted_beside_one_that_moves() {
+    let new = grant(V1, "new");
+    let mut moving = node("a", V1, "old");
+    facts(&mut moving).desired_services = text("new");
+    let mut drained = node("b", V1, "old");
+    drained.drain_granted = text("1970-01-01T00:00:00Z");
+    let granted = [entry("a", V1, phase::APPLYING)];
+    let updating = |nodes: &[&Node], granted: &[UpdatingNode]| {
+        let round = plan(
+            &WindowsPool::default(),
+            Some(&new),
+            granted,
+            nodes,
+            &Around::default(),
+        );
+        let names = round.updating.iter().map(|it| it.node.clone());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(updating(&[&moving, &drained], &granted), ["a"]);
+    // Alone it goes, because it is down already.
+    let still = node("a", V1, "old");
+    assert_eq!(updating(&[&still, &drained], &[]), ["b"]);
+}
+
+/// Covers H38, X09.
+#[test]
+fn a_windows_node_is_ours_by_an_entry_a_machine_or_an_annotation_and_not_otherwise() {
+    let bare = Node {
+        name: "w".to_owned(),
+        os: text("windows"),
+        windows: Some(Box::new(WindowsFacts {
+            addresses: vec!["10.0.0.7".to_owned(), "win-7.example.com".to_owned()],
+            ..WindowsFacts::default()
+        })),
+        ..Node::default()
+    };
+    let nobody = Claims::default();
+    assert!(!is_ours(&bare, &nobody));
+    for cordoned in ["drain", "somebody"] {
+        let cordoned = Node {
+            cordoned_by: text(cordoned),
+            ..bare.clone()
+        };
+        assert!(!is_ours(&cordoned, &nobody));
+    }
+    let addressed = Claims {
+        addresses: BTreeSet::from(["10.0.0.7".to_owned()]),
+        ..Claims::default()
+    };
+    let named = Claims {
+        addresses: BTreeSet::from(["win-7.example.com".to_owned()]),
+        ..Claims::default()
+    };
+    let machine = Claims {
+        nodes: BTreeSet::from(["w".to_owned()]),
+        ..Claims::default()
+    };
+    for claims in [addressed, named, machine] {
+        assert!(is_ours(&bare, &claims), "{claims:?}");
+        assert!(!counts(&bare, &claims), "it never served");
+        let linux = Node {
+            windows: None,
+            os: text("linux"),
+            ..bare.clone()
+        };
+        assert!(!is_ours(&linux, &claims), "never a Linux node");
+    }
+    let marks: [fn(&mut Node); 6] = [
+        |it| facts(it).version = text(V1),
+        |it| facts(it).desired_version = text(V1),
+        |it| facts(it).desired_services = text("h"),
+        |it| facts(it).missing_files = text("[]"),
+        |it| it.desired_drain = text("drain-x"),
+        |it| it.cordoned_by = text(cordon::AGENT),
+    ];
+    for mark in marks {
+        let mut marked = bare.clone();
+        mark(&mut marked);
+        assert!(is_ours(&marked, &nobody), "{marked:?}");
+    }
+}
+
+/// Covers H11.
+#[test]
+fn what_is_written_on_a_node_is_put_back_to_what_it_was_granted() {
+    let target = grant(V2, "new");
+    let told = |version: &str, hash: &str| (text(version), text(hash));
+    let tampered = |mut node: Node, version: Option<&str>, hash: Option<&str>| {
+        facts(&mut node).desired_version = version.map(str::to_owned);
+        facts(&mut node).desired_services = hash.map(str::to_owned);
+        node
+    };
+    for (version, hash) in [
+        (Some("9.9.9-ccccccc"), Some("h1")),
+        (None, Some("h1")),
+        (Some(V1), None),
+        (Some(V2), Some("new")),
+        (None, None),
+    ] {
+        // An old node that nobody granted anything goes back to its own version, not to the operator's.
+        let old = tampered(node("w", V1, "h1"), version, hash);
+        let back = writes(Some(&target), &[], &[old]);
+        assert_eq!(back["w"], told(V1, "h1"), "{version:?} {hash:?}");
+    }
+    let wild = |node: Node| tampered(node, Some("rubbish"), Some("rubbish"));
+    let updated = wild(node("w", V2, "new"));
+    assert_eq!(writes(Some(&target), &[], &[updated])["w"], told(V2, "new"));
+    // Under its version it was granted the new hash.
+    let moving = wild(node("w", V2, "old"));
+    let granted = [entry("w", V2, phase::APPLYING)];
+    assert_eq!(
+        writes(Some(&target), &granted, &[moving])["w"],
+        told(V2, "new")
+    );
+    // An upgrade that has told it goes on, one that has not does not begin for that.
+    for (phase, back) in [
+        (phase::APPLYING, told(V2, "new")),
+        (phase::DRAINING, told(V1, "h1")),
+        (phase::GRANTED, told(V1, "h1")),
+    ] {
+        let upgraded = wild(node("w", V1, "h1"));
+        let granted = [entry("w", V2, phase)];
+        assert_eq!(
+            writes(Some(&target), &granted, &[upgraded])["w"],
+            back,
+            "{phase}"
+        );
+    }
+    // Nobody knows what it is to run: it keeps what it has.
+    let lost = wild(node("w", V1, "h1"));
+    assert_eq!(writes(None, &[], &[lost])["w"], told(V1, "h1"));
+    // A node as it should be is left alone, and so is one that nobody has told anything yet.
+    let bare = Node {
+        name: "bare".to_owned(),
+        windows: Some(Box::default()),
+        ..Node::default()
+    };
+    assert!(writes(Some(&target), &[], &[node("w", V1, "h1"), bare.clone()]).is_empty());
+    assert_eq!(first_grant(&bare, &target), Some(target.clone()));
+    assert_eq!(first_grant(&node("w", V1, "h1"), &target), None);
+    let told_wrong = tampered(bare, Some("rubbish"), None);
+    assert_eq!(
+        writes(Some(&target), &[], &[told_wrong])["bare"],
+        told(V2, "new")
+    );
+}
+
+#[test]
+fn what_is_put_back_is_told_and_a_turn_is_not() {
+    let note = |node: &Node, grant: &Grant| put_back(node, &grant.told(node));
+    let target = grant(V2, "new");
+    let waiting = node("w", V2, "old");
+    assert_eq!(note(&waiting, &target), None, "its turn");
+    let mut moving = waiting.clone();
+    facts(&mut moving).desired_services = text("earlier");
+    assert_eq!(note(&moving, &target), None, "another hash while it moves");
+    let back = note(&moving, &grant(V2, "old")).unwrap();
+    assert!(back.contains("earlier") && back.contains("old"), "{back}");
+    facts(&mut moving).desired_version = None;
+    let back = note(&moving, &target).unwrap();
+    assert!(back.contains("no version"), "{back}");
+}
+
+#[test]
+fn where_no_pool_says_so_who_is_told_the_target_counts_as_granted() {
+    let target = grant(V2, "new");
+    let mut moving = node("a", V2, "old");
+    facts(&mut moving).desired_services = text("new");
+    let nodes = [moving, node("b", V2, "old"), node("c", V2, "new")];
+    let nodes: Vec<_> = nodes.iter().collect();
+    let granted = as_written(Some(&target), &nodes);
+    assert_eq!(granted, [entry("a", V2, phase::APPLYING)]);
+    assert_eq!(as_written(None, &nodes), []);
+    let round = plan(
+        &WindowsPool::default(),
+        Some(&target),
+        &granted,
+        &nodes,
+        &Around::default(),
+    );
+    assert_eq!(round.writes, [], "it goes on, and nobody else begins");
+    assert_eq!(round.updating, granted);
+}
+
+#[test]
+fn a_node_is_told_only_what_the_status_says_already() {
+    let target = grant(V2, "new");
+    let nodes = [node("a", V2, "old"), node("b", V2, "old")];
+    let nodes: Vec<_> = nodes.iter().collect();
+    let pool = WindowsPool::default();
+    let first = plan(&pool, Some(&target), &[], &nodes, &Around::default());
+    assert_eq!(first.writes, []);
+    assert_eq!(first.updating, [entry("a", V2, phase::GRANTED)]);
+    let second = plan(
+        &pool,
+        Some(&target),
+        &first.updating,
+        &nodes,
+        &Around::default(),
+    );
+    let told: Vec<_> = second.writes.iter().map(|(node, _)| &node.name).collect();
+    assert_eq!(told, ["a"]);
+    assert_eq!(second.updating, first.updating, "nobody else begins");
+}
+
+#[test]
+fn a_node_that_fails_stops_the_others_and_the_status_names_it() {
+    let target = grant(V2, "new");
+    let mut broken = node("a", V2, "new");
+    broken.ready = false;
+    let waiting = node("b", V2, "old");
+    let pool = WindowsPool {
+        allowance: Allowance {
+            max_unavailable: MaxUnavailable::Count(5),
+            ..Allowance::default()
+        },
+        ..WindowsPool::default()
+    };
+    let nodes = [&broken, &waiting];
+    let round = plan(&pool, Some(&target), &[], &nodes, &Around::default());
+    assert!(round.turns.iter().any(|it| it.stand == Stand::Stopped));
+    let said = status(&pool, Some(&target), &round, None);
+    let degraded = said.condition(condition::DEGRADED).unwrap();
+    assert_eq!(
+        (degraded.status.as_str(), degraded.reason.as_str()),
+        ("True", "NodesFailing")
+    );
+    assert!(degraded.message.contains("a (it is not ready)"));
+    assert_eq!((said.nodes.total, said.nodes.failing), (2, 1));
+    // While it has leave to be down, it does not fail.
+    broken.drain_granted = text("2026-01-01T00:00:00Z");
+    let nodes = [&broken, &waiting];
+    let round = plan(&pool, Some(&target), &[], &nodes, &Around::default());
+    assert_eq!(round.stopped, None);
+}
+
+#[test]
+fn what_stands_in_the_way_of_all_is_said() {
+    let trouble = Trouble {
+        category: "NoWorkerIgnition",
+        note: "there is none".to_owned(),
+    };
+    let one = node("a", V1, "h");
+    let pool = WindowsPool::default();
+    let round = plan(&pool, None, &[], &[&one], &Around::default());
+    let said = status(&pool, None, &round, Some(&trouble));
+    for (kind, wanted) in [
+        (condition::UPGRADEABLE, "False"),
+        (condition::DEGRADED, "True"),
+    ] {
+        let found = said.condition(kind).unwrap();
+        assert_eq!(found.status, wanted, "{kind}");
+        assert_eq!(found.reason, "NoWorkerIgnition");
+        assert_eq!(found.message, "there is none");
+    }
+}
+
+#[test]
+fn a_spec_that_makes_no_sense_is_told_by_field_and_lets_nobody_begin() {
+    let pool = WindowsPool::read(
+        &json!({ "strategy": "Never", "maxUnavailable": "lots", "parallelInstances": 0 }),
+    );
+    let fields: Vec<_> = pool.problems.iter().map(|it| it.field.as_str()).collect();
+    assert_eq!(
+        fields,
+        [
+            "spec.strategy",
+            "spec.maxUnavailable",
+            "spec.parallelInstances"
+        ]
+    );
+    let target = grant(V2, "new");
+    let one = node("a", V2, "old");
+    let round = plan(&pool, Some(&target), &[], &[&one], &Around::default());
+    assert_eq!(round.updating, []);
+    let read = WindowsPool::read(
+        &json!({ "strategy": "Recreate", "maxUnavailable": "25%", "paused": true, "parallelInstances": 3 }),
+    );
+    assert_eq!(read.problems, []);
+    assert!(read.allowance.paused);
+    assert_eq!(read.parallel_instances, 3);
+    assert_eq!(WindowsPool::read(&json!(null)), WindowsPool::default());
+}
+
+#[test]
+fn only_files_of_the_payload_are_brought() {
+    let known = BTreeSet::from([r"C:\k\kubelet.exe".to_owned(), r"C:\k\a.ps1".to_owned()]);
+    let mut one = node("a", V1, "h");
+    assert_eq!(files_to_bring(&one, &known), Vec::<String>::new());
+    for (written, files) in [
+        (r#"["C:/K/kubelet.exe"]"#, &[r"C:\k\kubelet.exe"][..]),
+        (
+            r#"["C:\\k\\A.PS1", "C:\\windows\\evil.exe"]"#,
+            &[r"C:\k\a.ps1"],
+        ),
+        ("rubbish", &[]),
+    ] {
+        facts(&mut one).missing_files = text(written);
+        assert_eq!(files_to_bring(&one, &known), files, "{written}");
+    }
+}
