@@ -57,6 +57,8 @@ struct Drift {
     since: Instant,
     /// When it is tried again to heal it, after how many failures, the last of which said this.
     retry: Option<(Instant, u32, String)>,
+    /// We put it back, and what must follow is left to do: whoever uses it was not told.
+    is_half_healed: bool,
 }
 
 impl<'a, H: Host> Monitor<'a, H> {
@@ -222,8 +224,13 @@ impl<'a, H: Host> Monitor<'a, H> {
             return;
         };
         let Some(finding) = judge(self.host.disk(), path, target) else {
-            if let Some(Drift { finding, .. }) = self.drifts.remove(path) {
-                tell(Event::Recovered { finding });
+            match (self.drifts.get(path), self.state) {
+                (Some(drift), Some(state)) if drift.is_half_healed => self.heal(path, state, tell),
+                _ => {
+                    if let Some(Drift { finding, .. }) = self.drifts.remove(path) {
+                        tell(Event::Recovered { finding });
+                    }
+                }
             }
             return;
         };
@@ -253,6 +260,7 @@ impl<'a, H: Host> Monitor<'a, H> {
                     finding,
                     since,
                     retry: None,
+                    is_half_healed: false,
                 });
         }
         if let Some(state) = self.state {
@@ -303,6 +311,9 @@ impl<'a, H: Host> Monitor<'a, H> {
                     .as_ref()
                     .is_none_or(|(_, _, last)| *last != said);
                 drift.retry = Some((Instant::now() + again_in, failures.saturating_add(1), said));
+                let target = self.targets.get(path);
+                drift.is_half_healed =
+                    target.is_some_and(|target| judge(self.host.disk(), path, target).is_none());
                 if is_new {
                     tell(Event::HealFailed {
                         finding: drift.finding.clone(),

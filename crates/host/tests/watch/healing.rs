@@ -5,7 +5,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_host::watch::Event;
+use evenkeel_host::Result;
+use evenkeel_host::execute::{Claim, State};
+use evenkeel_host::simulated::{SimulatedHost, Told};
+use evenkeel_host::watch::{Event, Heard, Look, Monitor, Source};
+use evenkeel_plan::desired::Contents;
+use evenkeel_plan::entry::{Entry, Ids};
+use evenkeel_plan::resource::Resource;
+use evenkeel_plan::targets::{Part, Target, Targets};
 use rustix::fs::{CWD, RenameFlags};
 
 use crate::bed::{Bed, until};
@@ -107,6 +114,60 @@ fn what_cannot_be_healed_is_told_once_and_healed_when_it_can_be() {
     // Meanwhile the others are looked after.
     fs::write(bed.at(DEEP), "x").unwrap();
     until("the other file to be back", || bed.is_right(DEEP));
+}
+
+/// A source that says nothing but that everything is to be looked at, once.
+struct Once(bool);
+
+impl Source for Once {
+    fn next(&mut self, timeout: Duration) -> Result<Heard> {
+        let first = std::mem::take(&mut self.0);
+        if !first {
+            std::thread::sleep(timeout);
+        }
+        Ok(Heard::Looks(
+            first.then_some(Look::Everything).into_iter().collect(),
+        ))
+    }
+}
+
+#[test]
+fn a_file_that_was_put_back_is_not_healed_before_those_who_use_it_know() {
+    let (host, state) = (SimulatedHost::new(), State::at("/var/lib/evenkeel"));
+    let place = "/etc/systemd/system/app.service";
+    let mut contents = Contents::default();
+    let target = Target {
+        resource: Resource::Unit("app.service".to_owned()),
+        part: Part::Whole,
+        entry: Entry::File {
+            hash: contents.keep(b"[Service]".to_vec()),
+            mode: 0o644,
+            owner: Ids::default(),
+        },
+    };
+    let targets = Targets::from([(place.to_owned(), target)]);
+    let claim = Claim::take(&host, &state).unwrap();
+    claim.keep_contents(&targets, &contents).unwrap();
+    drop(claim);
+    host.services().refuse_reload_units();
+    let mut monitor = Monitor::healing(&host, &state, targets);
+    let (mut source, mut told) = (Once(true), Vec::new());
+    let mut until = |is_over: &dyn Fn(&Event) -> bool| {
+        let start = Instant::now();
+        while !told.last().is_some_and(is_over) {
+            assert!(start.elapsed() < Duration::from_secs(20), "{told:?}");
+            let tell = &mut |event| told.push(event);
+            monitor.turn(&mut source, Duration::MAX, tell).unwrap();
+        }
+        std::mem::take(&mut told)
+    };
+    until(&|event| matches!(event, Event::HealFailed { .. }));
+    assert!(host.tree().contains_key(place), "it was not put back");
+    host.services().accept_all();
+    let told = until(&|event| matches!(event, Event::Healed { .. } | Event::Recovered { .. }));
+    assert!(matches!(told[..], [Event::Healed { .. }]), "{told:?}");
+    let units = host.services().told();
+    assert_eq!(units, [Told::ReloadUnits, Told::ReloadUnits]);
 }
 
 struct OnDrop<'a>(&'a AtomicBool);

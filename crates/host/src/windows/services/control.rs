@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use evenkeel_plan::entry::{Activity, Entry};
 use evenkeel_plan::services::pipes_of;
 use windows_sys::Win32::Foundation::{
-    ERROR_PIPE_BUSY, ERROR_PROCESS_ABORTED, ERROR_SERVICE_ALREADY_RUNNING,
-    ERROR_SERVICE_CANNOT_ACCEPT_CTRL, ERROR_SERVICE_MARKED_FOR_DELETE, ERROR_SERVICE_NEVER_STARTED,
-    ERROR_SERVICE_NOT_ACTIVE, ERROR_SERVICE_SPECIFIC_ERROR,
+    ERROR_BROKEN_PIPE, ERROR_PIPE_BUSY, ERROR_PIPE_NOT_CONNECTED, ERROR_PROCESS_ABORTED,
+    ERROR_SERVICE_ALREADY_RUNNING, ERROR_SERVICE_CANNOT_ACCEPT_CTRL,
+    ERROR_SERVICE_MARKED_FOR_DELETE, ERROR_SERVICE_NEVER_STARTED, ERROR_SERVICE_NOT_ACTIVE,
+    ERROR_SERVICE_SPECIFIC_ERROR,
 };
 use windows_sys::Win32::Storage::FileSystem::DELETE;
 use windows_sys::Win32::System::Services::{
@@ -34,6 +35,12 @@ const SERVES: Duration = Duration::from_secs(5);
 /// How long a service that was deleted may stay.
 const GONE: Duration = Duration::from_secs(10);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+/// What the manager says when a service cannot be told anything at this moment.
+const NOT_NOW: [u32; 3] = [
+    ERROR_SERVICE_CANNOT_ACCEPT_CTRL,
+    ERROR_BROKEN_PIPE,
+    ERROR_PIPE_NOT_CONNECTED,
+];
 
 /// What the manager says of a service.
 pub(super) struct Status {
@@ -235,7 +242,8 @@ pub(in crate::windows) fn process(name: &str) -> Option<Process> {
     process.filter(Process::lives)
 }
 
-/// Whether it was told: one that is just starting cannot be.
+/// Whether it was told: one that is just starting cannot be, and one whose pipe breaks is just ending,
+/// by our word or by itself.
 fn tell_to_stop(service: &Handle, name: &str) -> Result<bool> {
     let mut status = SERVICE_STATUS::default();
     count();
@@ -245,7 +253,7 @@ fn tell_to_stop(service: &Handle, name: &str) -> Result<bool> {
     }
     match io::Error::last_os_error() {
         error if is(&error, ERROR_SERVICE_NOT_ACTIVE) => Ok(true),
-        error if is(&error, ERROR_SERVICE_CANNOT_ACCEPT_CTRL) => Ok(false),
+        error if NOT_NOW.iter().any(|code| is(&error, *code)) => Ok(false),
         error => Err(failed("stop", name, error)),
     }
 }
