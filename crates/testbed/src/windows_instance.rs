@@ -252,12 +252,12 @@ impl WindowsInstance {
 
     /// The id of this boot; every boot has another.
     pub fn boot_id(&self) -> Result<String> {
-        self.booted().map(|boot| boot.id)
+        self.this_boot().map(|boot| boot.id)
     }
 
     /// The first process of this boot, as this machine numbers it. All others end with it.
     pub fn process(&self) -> Result<u32> {
-        self.booted().map(|boot| boot.process)
+        self.this_boot().map(|boot| boot.process)
     }
 
     /// Whether it runs; an instance that was shut down from inside does not.
@@ -357,6 +357,19 @@ impl WindowsInstance {
     /// A path of the instance's own file systems, as this machine reaches it.
     fn inside(&self, path: &str) -> PathBuf {
         format!("/proc/{}/root/{path}", self.disk.id()).into()
+    }
+
+    /// The boot that it has, or that is under way: its services may serve before that is through.
+    fn this_boot(&self) -> Result<Boot> {
+        if self.power.is_none() {
+            return self.booted();
+        }
+        until("a Windows instance to boot", BOOT, || {
+            Ok(match self.booted() {
+                Ok(boot) => Look::Found(boot),
+                Err(error) => Look::NotYet(error.to_string()),
+            })
+        })
     }
 
     fn booted(&self) -> Result<Boot> {
