@@ -62,8 +62,6 @@ pub mod annotation {
         LAST_APPLIED_DRAIN,
         SSH,
     ];
-    /// Those on Nodes that OpenShift's own operator for Windows nodes uses, too.
-    pub const OF_WINDOWS_VERSIONS: [&str; 2] = [WINDOWS_VERSION, WINDOWS_DESIRED_VERSION];
 }
 
 /// Taints that are ours.

@@ -104,7 +104,7 @@ impl WindowsNodes {
         let busy: Vec<_> = views.iter().filter(|it| !it.is_done()).collect();
         for view in &busy {
             rows.add_row([
-                view.node.name.clone(),
+                view.node.to_owned(),
                 versions(view),
                 view.state.to_owned(),
                 view.waits_for.clone(),
@@ -122,7 +122,7 @@ impl WindowsNodes {
         let views = view(&self.status, nodes);
         let nodes = views.iter().map(|it| {
             json!({
-                "node": it.node.name,
+                "node": it.node,
                 "from": it.from,
                 "to": it.to,
                 "state": it.state,

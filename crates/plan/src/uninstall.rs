@@ -59,7 +59,8 @@ impl fmt::Display for Farewell {
 ///
 /// A cordon is ours if it says so; one that does not is a person's. Annotations that OpenShift's
 /// operator for Windows writes, too, are ours only on a node that also has one of our own; those of its
-/// machine-config operator, which writes on no Windows node, too.
+/// machine-config operator, which writes on no Windows node, too. The version that a Windows node runs stays:
+/// so do its services and files, and whoever is installed next must know that it is not a new node.
 pub fn farewell(marks: Marks<'_>, beside_openshift: bool) -> Farewell {
     let own = format!("{}/", group::EVENKEEL);
     let is_windows_of_ours = [annotation::DESIRED_SERVICES, annotation::CURRENT_SERVICES]
@@ -69,7 +70,7 @@ pub fn farewell(marks: Marks<'_>, beside_openshift: bool) -> Farewell {
         name.starts_with(&own)
             || ((!beside_openshift || is_windows_of_ours)
                 && annotation::OF_MACHINE_CONFIGS.contains(&name))
-            || (is_windows_of_ours && annotation::OF_WINDOWS_VERSIONS.contains(&name))
+            || (is_windows_of_ours && name == annotation::WINDOWS_DESIRED_VERSION)
     };
     let annotations = marks.annotations.keys().filter(|name| is_ours(name));
     let taints = marks.taints.iter().filter(|key| taint::ALL.contains(key));
@@ -151,11 +152,15 @@ mod tests {
             ),
             (&[annotation::WINDOWS_VERSION], &[], false, false, ""),
             (
-                &[annotation::WINDOWS_VERSION, annotation::CURRENT_SERVICES],
+                &[
+                    annotation::WINDOWS_VERSION,
+                    annotation::WINDOWS_DESIRED_VERSION,
+                    annotation::CURRENT_SERVICES,
+                ],
                 &[],
                 false,
                 true,
-                "take off the annotations evenkeel.dev/current-services, windowsmachineconfig.openshift.io/version",
+                "take off the annotations evenkeel.dev/current-services, windowsmachineconfig.openshift.io/desired-version",
             ),
             (
                 &[state, annotation::CURRENT_SERVICES],

@@ -1,5 +1,6 @@
 //! Windows machines become nodes and bare machines again, on real instances behind a real sshd.
 
+mod back;
 mod bed;
 pub(crate) mod certificates;
 mod life;

@@ -1,7 +1,7 @@
 //! The Windows pool as people look at it: which node is on its way from where to where, how far it is, and what it waits
 //! for. All of it is read off the pool's status and the nodes, by anybody who may look.
 
-use evenkeel_api::windows_pool::{WindowsPoolStatus, condition};
+use evenkeel_api::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
 
 use super::{Claims, is_ours, phase};
 use crate::node::Node;
@@ -10,8 +10,8 @@ use crate::upgrade::gate::NOT_LISTED;
 /// A node as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeView<'a> {
-    /// The node.
-    pub node: &'a Node,
+    /// The name of the node.
+    pub node: &'a str,
     /// The version that it runs.
     pub from: Option<&'a str>,
     /// The version that it goes to; none if it is there.
@@ -34,16 +34,26 @@ const NOT_READY: &str = "NotReady";
 const NEW: &str = "New";
 const WAITING: &str = "Waiting";
 
-/// All nodes of ours in the order of their names. Who is only listed, and never was a node, is not among them.
+/// All nodes of ours in the order of their names, and those that are gone until another one serves in their place. Who
+/// is only listed, and never was a node, is not among them.
 pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<NodeView<'a>> {
     let nobody = Claims::default();
-    let mut ours: Vec<&'a Node> = nodes
-        .iter()
-        .copied()
-        .filter(|it| is_ours(it, &nobody))
-        .collect();
-    ours.sort_by(|one, other| one.name.cmp(&other.name));
-    ours.into_iter().map(|node| one(status, node)).collect()
+    let ours = nodes.iter().copied().filter(|it| is_ours(it, &nobody));
+    let mut views: Vec<_> = ours.map(|node| one(status, node)).collect();
+    let is_there = |name: &str| nodes.iter().any(|it| it.name == name);
+    let gone = status.updating.iter().filter(|it| !is_there(&it.node));
+    views.extend(gone.map(|granted| NodeView {
+        node: &granted.node,
+        from: None,
+        to: Some(&granted.to),
+        state: &granted.phase,
+        waits_for: match &granted.machine_set {
+            Some(set) => format!("a new Machine of MachineSet {set} to serve in its place"),
+            None => "its Node, which is gone".to_owned(),
+        },
+    }));
+    views.sort_by_key(|it| it.node);
+    views
 }
 
 fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> NodeView<'a> {
@@ -53,10 +63,7 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> NodeView<'a> {
     let is_there = from == Some(&status.version) || status.version.is_empty();
     let granted = status.granted(&node.name);
     let (state, waits_for) = match granted {
-        Some(granted) => (
-            granted.phase.as_str(),
-            on_its_way(status, &granted.phase, node),
-        ),
+        Some(granted) => (granted.phase.as_str(), on_its_way(status, granted, node)),
         None if !has_served => (NEW, "being configured for the first time".to_owned()),
         None if !is_there => (WAITING, before_its_turn(status)),
         None if node.is_degraded() => (phase::FAILING, node.reason.clone().unwrap_or_default()),
@@ -69,7 +76,7 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> NodeView<'a> {
         None => Some(status.version.as_str()),
     };
     NodeView {
-        node,
+        node: &node.name,
         from,
         to,
         state,
@@ -77,12 +84,16 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> NodeView<'a> {
     }
 }
 
-fn on_its_way(status: &WindowsPoolStatus, phase: &str, node: &Node) -> String {
+fn on_its_way(status: &WindowsPoolStatus, granted: &UpdatingNode, node: &Node) -> String {
     let reason = node.reason.clone().filter(|it| !it.is_empty());
-    match phase {
+    match granted.phase.as_str() {
         phase::GRANTED => "its pods to be asked to leave".to_owned(),
         phase::DRAINING => reason.unwrap_or_else(|| "its pods to leave".to_owned()),
         phase::SUPPLYING => "its new files".to_owned(),
+        phase::REPLACING => {
+            let set = granted.machine_set.as_deref().unwrap_or_default();
+            format!("its Machine to go; MachineSet {set} makes a new one")
+        }
         phase::FAILING => reason
             .or_else(|| said(status, condition::DEGRADED, "True"))
             .unwrap_or_default(),
@@ -114,8 +125,6 @@ fn said(status: &WindowsPoolStatus, kind: &str, value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_api::windows_pool::UpdatingNode;
-
     use super::*;
     use crate::node::WindowsFacts;
     use crate::rollout::told;
@@ -147,10 +156,7 @@ mod tests {
             let view = view(status, &nodes);
             let line = |it: &NodeView<'_>| {
                 let versions = (it.from.unwrap_or_default(), it.to.unwrap_or_default());
-                format!(
-                    "{} {versions:?} {}: {}",
-                    it.node.name, it.state, it.waits_for
-                )
+                format!("{} {versions:?} {}: {}", it.node, it.state, it.waits_for)
             };
             view.iter().map(line).collect::<Vec<_>>()
         };
@@ -168,5 +174,22 @@ mod tests {
         let kind = condition::UPGRADEABLE;
         status.conditions = vec![told(kind, false, "KubernetesTooOld", "too old")];
         assert!(shown(&status)[2].ends_with("Waiting: too old"));
+
+        // With Recreate the node goes, and its place is kept.
+        status.updating = ["b", "gone"]
+            .map(|node| UpdatingNode {
+                node: node.to_owned(),
+                to: "2.0".to_owned(),
+                phase: phase::REPLACING.to_owned(),
+                machine_set: Some("ns/win".to_owned()),
+            })
+            .into();
+        assert_eq!(
+            [1, 3].map(|at| shown(&status)[at].clone()),
+            [
+                r#"b ("1.0", "2.0") Replacing: its Machine to go; MachineSet ns/win makes a new one"#,
+                r#"gone ("", "2.0") Replacing: a new Machine of MachineSet ns/win to serve in its place"#,
+            ]
+        );
     }
 }

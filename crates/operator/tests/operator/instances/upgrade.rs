@@ -119,7 +119,11 @@ impl Fleet {
 }
 
 /// Whether the machine has the files of `release` and no others, and its services run.
-async fn has_only(instance: &WindowsInstance, release: &Release, services: &[&str]) -> Result<()> {
+pub(super) async fn has_only(
+    instance: &WindowsInstance,
+    release: &Release,
+    services: &[&str],
+) -> Result<()> {
     let wanted = release.files()?;
     let name = instance.computer_name();
     let what = format!("{name} to have the files of {} only", release.version);
@@ -155,7 +159,7 @@ async fn has_only(instance: &WindowsInstance, release: &Release, services: &[&st
 }
 
 /// The first version: it has files and a service that no other has.
-fn first_release(bed: &Bed) -> Result<Release> {
+pub(super) fn first_release(bed: &Bed) -> Result<Release> {
     let texts = [
         ("same.txt", "the same in all versions"),
         ("changed.txt", "as in the first version"),
@@ -166,13 +170,13 @@ fn first_release(bed: &Bed) -> Result<Release> {
     })
 }
 
-fn pools(bed: &Bed) -> Api<DynamicObject> {
+pub(super) fn pools(bed: &Bed) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("evenkeel.dev", POOL_VERSION, KIND);
     let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
     Api::all_with(bed.scene.client.clone(), &kind)
 }
 
-async fn make_pool(bed: &Bed) -> Result<()> {
+pub(super) async fn make_pool(bed: &Bed) -> Result<()> {
     let pool = json!({
         "apiVersion": "evenkeel.dev/v1alpha1", "kind": KIND,
         "metadata": { "name": bed.scene.own("windows") }, "spec": {},
@@ -188,12 +192,12 @@ async fn pool_status(bed: &Bed) -> Result<Value> {
     Ok(pool.data.get("status").cloned().unwrap_or_default())
 }
 
-fn state(instance: &WindowsInstance, service: &str) -> Result<String> {
+pub(super) fn state(instance: &WindowsInstance, service: &str) -> Result<String> {
     instance.ask(&["windows-probe", "service", "state", service])
 }
 
 /// Waits until nothing of an upgrade is left on a Node.
-async fn released(bed: &Bed, name: &str) -> Result<()> {
+pub(super) async fn released(bed: &Bed, name: &str) -> Result<()> {
     until_async(&format!("{name} to be let go"), LONG, async || {
         let node = bed.scene.node(name).await?;
         let is_over = annotated(&node, "evenkeel.dev/drain-granted").is_none()
