@@ -188,7 +188,8 @@ async fn of_two_versions_the_newer_one_goes_on_and_the_older_one_after_it_is_uni
     let _old = operator_of(&bed, &older, OLDER)?;
     let node = bed.serves(&instance).await?;
     assert_eq!(node.uid(), uid, "it is the same Node");
-    bed.scene.event(&name, "UpgradeBegins").await?;
+    let drain = format!("drain-upgrade-{}", older.version);
+    assert!(bed.scene.log().contains(&drain), "its pods were not asked");
     released(&bed, &name).await?;
     has_only(&instance, &older, &["legacy"]).await?;
     println!("proof: {name} runs {} again", older.version);
