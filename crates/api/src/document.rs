@@ -1,6 +1,8 @@
 //! The one way in: bytes that somebody wrote become documents. Whether it is YAML or JSON, and
 //! which kind, is told by the contents and never by a file's name.
 
+use std::borrow::Cow;
+
 use crate::ignition;
 use crate::located::{Node, Value};
 use crate::machine_config::{MachineConfig, Section};
@@ -10,6 +12,7 @@ use crate::readiness::{self, ReadinessRule};
 use crate::services::{self, Services};
 use crate::shape::Shape::{Anything, Flag, Text, Texts};
 use crate::shape::{self, Shape, TEXTS, object, optional, required};
+use crate::trust_bundle::BundleMap;
 use crate::version::Version;
 use crate::windows_instances::{self, WindowsInstances};
 
@@ -30,6 +33,8 @@ pub enum Document {
     },
     /// The `ConfigMap` `windows-instances`.
     WindowsInstances(WindowsInstances),
+    /// The `ConfigMap` `trusted-ca`. Its certificates are not judged yet: that takes a clock.
+    TrustBundle(BundleMap),
     /// A `NodeReadinessRule`.
     ReadinessRule(ReadinessRule),
 }
@@ -41,13 +46,14 @@ impl Document {
             Self::MachineConfig(_) => "machine configuration",
             Self::Services { .. } => "services ConfigMap",
             Self::WindowsInstances(_) => "windows-instances ConfigMap",
+            Self::TrustBundle(_) => "trusted-ca ConfigMap",
             Self::ReadinessRule(_) => "readiness rule",
         }
     }
 }
 
 /// The kinds that we read, for a sentence.
-const READABLE: &str = "a MachineConfig, a bare Ignition config, a services ConfigMap, the ConfigMap windows-instances or a NodeReadinessRule";
+const READABLE: &str = "a MachineConfig, a bare Ignition config, a services ConfigMap, the ConfigMap windows-instances, the ConfigMap trusted-ca or a NodeReadinessRule";
 
 const MACHINE_CONFIG: Shape = object(
     "",
@@ -291,6 +297,11 @@ fn read_config_map(
         || entries
             .iter()
             .any(|(key, _)| key.eq_ignore_ascii_case(services::key::SERVICES));
+    let bundle = data.and_then(|data| data.get(object_name::TRUSTED_CA_FILE));
+    if name == Some(object_name::TRUSTED_CA) || !is_services && bundle.is_some() {
+        let bundle = read_bundle(name, entries, source, &here, findings);
+        return Some(Document::TrustBundle(bundle));
+    }
     if !is_services {
         let name = name.unwrap_or("without a name");
         findings.problem(
@@ -323,6 +334,47 @@ fn read_config_map(
         name: name.map(str::to_owned),
         services: services::read_entries(&entries, &here, findings),
     })
+}
+
+/// Reads the trust bundle of a `ConfigMap` with these entries.
+fn read_bundle(
+    name: Option<&str>,
+    entries: &[(Cow<'_, str>, Node<'_>)],
+    source: &str,
+    at: &At<'_>,
+    findings: &mut Findings,
+) -> BundleMap {
+    let (wanted, key) = (object_name::TRUSTED_CA, object_name::TRUSTED_CA_FILE);
+    if name != Some(wanted) {
+        let name = name.unwrap_or("without a name");
+        findings.warning(
+            at,
+            format!("no agent looks for a trust bundle in ConfigMap {name}: call it {wanted}"),
+        );
+    }
+    let mut bundle = BundleMap::default();
+    for (other, value) in entries {
+        let text = value.as_text().unwrap_or_default();
+        bundle.size += text.len();
+        if other == key {
+            text.clone_into(&mut bundle.text);
+            bundle.line = value.line;
+            bundle.is_block = is_block(source, value.line, text);
+        } else {
+            let here = at.key(other, value.line);
+            findings.warning(
+                &here,
+                format!("no agent reads this key: the bundle is {key}"),
+            );
+        }
+    }
+    if bundle.text.trim().is_empty() {
+        findings.warning(
+            at,
+            format!("nothing is in {key}: nodes keep whom they trust until somebody fills it in"),
+        );
+    }
+    bundle
 }
 
 /// Whether a text stands in the source below its key, line by line.

@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::names::object;
 use crate::problem::{Place, Problem, Warning};
 
 const BEGIN: &str = "-----BEGIN ";
@@ -48,6 +49,40 @@ struct Block<'t> {
 /// How much text a `ConfigMap` can hold.
 pub const MAX_TEXT: usize = 1024 * 1024;
 
+/// A bundle as it stands in a `ConfigMap` that somebody wrote into a file. What of it counts depends on the time, so it
+/// is read by whoever has a clock.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BundleMap {
+    /// What stands under the bundle's key.
+    pub text: String,
+    /// How much text all keys hold together.
+    pub size: usize,
+    /// The line of its key.
+    pub line: u32,
+    /// Whether the text stands in the file below its key, line by line.
+    pub(crate) is_block: bool,
+}
+
+impl BundleMap {
+    /// Reads the bundle, and says what keeps it from being one. One that is empty waits to be filled in, and is
+    /// right as it is. `now` is in seconds since 1970.
+    pub fn read(&self, file: &str, now: i64) -> TrustBundle {
+        let mut bundle = TrustBundle::read(file, &self.text, now);
+        let key = object::TRUSTED_CA_FILE;
+        let problems = bundle.problems.iter_mut().map(|it| &mut it.place);
+        let warnings = bundle.warnings.iter_mut().map(|it| &mut it.place);
+        for place in problems.chain(warnings) {
+            let inside = place.line.filter(|_| self.is_block).unwrap_or_default();
+            place.line = Some(self.line + inside);
+            place.path = format!("data.{key}");
+        }
+        if !self.text.trim().is_empty() {
+            bundle.judge(file, self.size);
+        }
+        bundle
+    }
+}
+
 impl TrustBundle {
     /// Whether a file is such a bundle, and not an object in which one may stand.
     pub fn is_one(text: &str) -> bool {
@@ -58,25 +93,32 @@ impl TrustBundle {
         text.lines().any(|line| line.starts_with(BEGIN)) && !text.lines().any(is_object)
     }
 
-    /// What keeps a file from being a bundle at all, whatever its blocks say.
-    pub fn unfit(&self, file: &str, text: &str) -> Option<Problem> {
-        let message = if text.len() > MAX_TEXT {
+    /// Reads a file that is a bundle, and says what keeps it from being published.
+    pub fn read_file(file: &str, text: &str, now: i64) -> Self {
+        let mut bundle = Self::read(file, text, now);
+        bundle.judge(file, text.len());
+        bundle
+    }
+
+    /// Says what is wrong with all of it, whatever its blocks say: that is its first problem.
+    fn judge(&mut self, file: &str, size: usize) {
+        let message = if size > MAX_TEXT {
             format!(
                 "it has {} KiB, and a ConfigMap holds {} KiB: leave out certificates that nobody needs",
-                text.len().div_ceil(1024),
+                size.div_ceil(1024),
                 MAX_TEXT / 1024
             )
         } else if self.certificates.is_empty() {
             "there is no certificate in it that can be read: nodes would keep those that they have"
                 .to_owned()
         } else {
-            return None;
+            return;
         };
         let place = Place {
             file: file.to_owned(),
             ..Place::default()
         };
-        Some(Problem { place, message })
+        self.problems.insert(0, Problem { place, message });
     }
 
     /// Reads `text`, which is called `file` in what is said of it. `now` is in seconds since 1970.

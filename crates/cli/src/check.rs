@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use evenkeel_api::document::Document;
 use evenkeel_api::payload::Opened;
 use evenkeel_api::trust_bundle::TrustBundle;
+use evenkeel_api::{Problem, Warning};
 use serde_json::json;
 
 use crate::arguments::{CheckArguments, Format};
@@ -18,46 +20,24 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Ending> {
     let mut files = Vec::new();
     let mut valid = true;
     for source in input::sources(&arguments.files)? {
-        if let Some(bundle) = bundle(&source) {
-            let (problems, warnings) = (bundle.problems, bundle.warnings);
-            output::warn(&warnings);
-            let is_valid = problems.is_empty();
-            valid &= is_valid;
-            for problem in &problems {
-                let _ = writeln!(text, "{} {problem}", paint.red("!"));
-            }
-            if is_valid {
-                let (name, count) = (&source.name, bundle.certificates.len());
-                let word = paint.green("valid");
-                let _ = writeln!(text, "{name}: {word} (trust bundle, {count} certificates)");
-            }
-            files.push(json!({"file": source.name, "valid": is_valid, "kinds": ["trust bundle"], "problems": problems, "warnings": warnings}));
-            continue;
+        let Verdict {
+            kinds,
+            shown,
+            problems,
+            warnings,
+        } = Verdict::of(&source);
+        let name = &source.name;
+        output::warn(&warnings);
+        for problem in &problems {
+            let _ = writeln!(text, "{} {problem}", paint.red("!"));
         }
-        match input::documents(&source) {
-            Ok((documents, warnings)) => {
-                output::warn(&warnings);
-                let kinds: Vec<_> = documents
-                    .iter()
-                    .map(evenkeel_api::document::Document::kind)
-                    .collect();
-                let _ = writeln!(
-                    text,
-                    "{}: {} ({})",
-                    source.name,
-                    paint.green("valid"),
-                    kinds.join(", ")
-                );
-                files.push(json!({"file": source.name, "valid": true, "kinds": kinds, "problems": [], "warnings": warnings}));
-            }
-            Err(problems) => {
-                valid = false;
-                for problem in &problems {
-                    let _ = writeln!(text, "{} {problem}", paint.red("!"));
-                }
-                files.push(json!({"file": source.name, "valid": false, "kinds": [], "problems": problems, "warnings": []}));
-            }
+        let is_valid = problems.is_empty();
+        valid &= is_valid;
+        if is_valid {
+            let (word, shown) = (paint.green("valid"), shown.join(", "));
+            let _ = writeln!(text, "{name}: {word} ({shown})");
         }
+        files.push(json!({"file": name, "valid": is_valid, "kinds": kinds, "problems": problems, "warnings": warnings}));
     }
     if let Some(folder) = &arguments.payload {
         let shown = folder.display();
@@ -96,15 +76,53 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Ending> {
     Ok(if valid { Ending::Well } else { Ending::Differs })
 }
 
-/// The bundle of certificates that a file is, with all that is wrong with it.
-fn bundle(source: &input::Source) -> Option<TrustBundle> {
-    let text = std::str::from_utf8(&source.bytes).ok()?;
-    if !TrustBundle::is_one(text) {
-        return None;
+/// What is to be said of a file.
+#[derive(Default)]
+struct Verdict {
+    /// What stands in it.
+    kinds: Vec<&'static str>,
+    /// The same, with what people want to know of it.
+    shown: Vec<String>,
+    problems: Vec<Problem>,
+    warnings: Vec<Warning>,
+}
+
+impl Verdict {
+    fn of(source: &input::Source) -> Self {
+        let now = jiff::Timestamp::now().as_second();
+        let mut verdict = Self::default();
+        let text = std::str::from_utf8(&source.bytes).ok();
+        if let Some(text) = text.filter(|text| TrustBundle::is_one(text)) {
+            verdict.take(
+                "trust bundle",
+                TrustBundle::read_file(&source.name, text, now),
+            );
+            return verdict;
+        }
+        match input::documents(source) {
+            Ok((documents, warnings)) => {
+                verdict.warnings = warnings;
+                for document in documents {
+                    let kind = document.kind();
+                    if let Document::TrustBundle(map) = document {
+                        verdict.take(kind, map.read(&source.name, now));
+                    } else {
+                        verdict.kinds.push(kind);
+                        verdict.shown.push(kind.to_owned());
+                    }
+                }
+            }
+            Err(problems) => verdict.problems = problems.into_iter().collect(),
+        }
+        verdict
     }
-    let now = jiff::Timestamp::now().as_second();
-    let mut bundle = TrustBundle::read(&source.name, text, now);
-    let unfit = bundle.unfit(&source.name, text);
-    bundle.problems.splice(..0, unfit);
-    Some(bundle)
+
+    /// Takes note of a bundle of certificates, with all that is wrong with it.
+    fn take(&mut self, kind: &'static str, bundle: TrustBundle) {
+        let count = bundle.certificates.len();
+        self.kinds.push(kind);
+        self.shown.push(format!("{kind}, {count} certificates"));
+        self.problems.extend(bundle.problems);
+        self.warnings.extend(bundle.warnings);
+    }
 }

@@ -164,3 +164,116 @@ fn a_trust_bundle_is_checked_block_by_block_and_one_that_no_config_map_holds_is_
         "{said:?}"
     );
 }
+
+/// A ConfigMap with this text under the bundle's key, as YAML: the text stands below its key.
+fn bundle_map(text: &str) -> String {
+    let below: Vec<String> = text.lines().map(|line| format!("    {line}\n")).collect();
+    format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: trusted-ca\ndata:\n  ca-bundle.crt: |\n{}",
+        below.concat()
+    )
+}
+
+/// Covers P09.
+#[test]
+fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
+    let scene = Scene::new();
+    let good = certificate("good", |_| {});
+    let broken = "-----BEGIN CERTIFICATE-----\nbroken!\n-----END CERTIFICATE-----\n";
+    let text = [
+        "# comment\n",
+        &good,
+        broken,
+        &certificate("old", |it| it.not_after = date_time_ymd(2021, 1, 1)),
+        &certificate("young", |it| it.not_before = date_time_ymd(2090, 1, 1)),
+        &certificate("leaf", |it| it.is_ca = IsCa::NoCa),
+        "-----BEGIN CERTIFICATE-----\nAAEC\n",
+    ]
+    .concat();
+    // What an agent makes of the same bundle.
+    let now = 1_800_000_000;
+    let seen = evenkeel_api::trust_bundle::TrustBundle::read("the trust bundle", &text, now);
+    assert_eq!((seen.problems.len(), seen.warnings.len()), (2, 3));
+    let words = |it: &Value| {
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        let place = &it["place"];
+        [&place["element"], &place["identity"], &it["message"]].map(text)
+    };
+    let own = |it: Vec<Value>| it.iter().map(words).collect::<Vec<_>>();
+    let of_agent = |it: Value| own(it.as_array().cloned().unwrap_or_default());
+    let yaml = bundle_map(&text);
+    let as_json = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "trusted-ca" },
+        "data": { "ca-bundle.crt": text },
+    });
+    for (name, map) in [
+        ("map.yaml", yaml.clone()),
+        ("map.json", as_json.to_string()),
+    ] {
+        let said = evenkeel(&["check", &scene.give(name, map), "-o", "json"]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        let file = &said.json()["files"][0];
+        assert_eq!(file["kinds"], json!(["trusted-ca ConfigMap"]));
+        assert_eq!(
+            of_agent(file["problems"].clone()),
+            of_agent(json!(seen.problems))
+        );
+        assert_eq!(
+            of_agent(file["warnings"].clone()),
+            of_agent(json!(seen.warnings))
+        );
+    }
+    // The line is that of the file.
+    let said = evenkeel(&["check", &scene.give("map.yaml", yaml.clone())]);
+    let at = yaml.lines().position(|line| line.trim() == "broken!");
+    let line = format!("line {}: block 2: it is no base64", at.unwrap_or_default());
+    assert!(said.out.contains(&line), "{line}: {said:?}");
+
+    // One that is right, one that nobody has filled in, and one that no agent looks for.
+    let right = scene.give("right.yaml", bundle_map(&good.repeat(2)));
+    let said = evenkeel(&["check", &right]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let words = "valid (trusted-ca ConfigMap, 1 certificates)";
+    assert!(said.out.contains(words) && said.err.is_empty(), "{said:?}");
+    let empty = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: trusted-ca}\n";
+    let said = evenkeel(&["check", &scene.give("empty.yaml", empty)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let words = "nothing is in ca-bundle.crt: nodes keep whom they trust";
+    assert!(said.err.contains(words), "{said:?}");
+    let other = bundle_map(&good).replace("trusted-ca", "our-ca") + "  other.crt: x\n";
+    let said = evenkeel(&["check", &scene.give("other.yaml", other)]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    for words in [
+        "no agent looks for a trust bundle in ConfigMap our-ca: call it trusted-ca",
+        "other.crt: no agent reads this key: the bundle is ca-bundle.crt",
+    ] {
+        assert!(said.err.contains(words), "{words}: {said:?}");
+    }
+    let rubbish = scene.give("rubbish.yaml", bundle_map("rubbish"));
+    let said = evenkeel(&["check", &rubbish]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.out.contains("there is no certificate in it"),
+        "{said:?}"
+    );
+
+    // Five megabytes are read, and named, with all keys together; as much as a ConfigMap holds is right.
+    let large = bundle_map(&good.repeat((5 << 20) / good.len() + 1));
+    let said = evenkeel(&["check", &scene.give("large.yaml", large)]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    let words = "KiB, and a ConfigMap holds 1024 KiB: leave out certificates";
+    assert!(
+        said.out.contains(words) && said.out.lines().count() == 1,
+        "{said:?}"
+    );
+    let most = good.repeat((1 << 20) / good.len());
+    let said = evenkeel(&["check", &scene.give("most.yaml", bundle_map(&most))]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let more = bundle_map(&most) + "  more: " + &"x".repeat(good.len()) + "\n";
+    let said = evenkeel(&["check", &scene.give("more.yaml", more)]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(
+        said.out.contains("and a ConfigMap holds 1024 KiB"),
+        "{said:?}"
+    );
+}
