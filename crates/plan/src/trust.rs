@@ -1,7 +1,8 @@
 //! What a machine shall trust: the certificates of the cluster's bundle, beside those that were there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_api::names::object;
 use evenkeel_api::readiness::CertificateReport;
 use evenkeel_api::services::Services;
 use evenkeel_api::trust_bundle::{Certificate, TrustBundle};
@@ -18,6 +19,20 @@ pub enum Published {
     Pending,
     /// This text.
     Text(String),
+}
+
+impl Published {
+    /// What a ConfigMap with this data says; nothing if there is no ConfigMap.
+    pub fn of(data: Option<BTreeMap<String, String>>) -> Self {
+        let Some(mut data) = data else {
+            return Self::Nothing;
+        };
+        let text = data.remove(object::TRUSTED_CA_FILE);
+        match text.filter(|text| !text.trim().is_empty()) {
+            Some(text) => Self::Text(text),
+            None => Self::Pending,
+        }
+    }
 }
 
 /// What shall be ours in the store of a machine.
@@ -114,6 +129,20 @@ mod tests {
             let rubbish = Published::Text("rubbish".to_owned());
             assert_eq!(what(&rubbish, proxy), Wanted::AsItIs);
         }
+    }
+
+    #[test]
+    fn a_config_map_without_a_bundle_waits_to_be_filled_in() {
+        let with = |key: &str, text: &str| Some([(key.to_owned(), text.to_owned())].into());
+        assert_eq!(Published::of(None), Published::Nothing);
+        assert_eq!(Published::of(Some(BTreeMap::new())), Published::Pending);
+        assert_eq!(Published::of(with("other", "x")), Published::Pending);
+        assert_eq!(
+            Published::of(with("ca-bundle.crt", " \n")),
+            Published::Pending
+        );
+        let text = Published::Text("x".to_owned());
+        assert_eq!(Published::of(with("ca-bundle.crt", "x")), text);
     }
 
     fn store() -> impl Strategy<Value = (Vec<u8>, Vec<(u8, bool)>)> {

@@ -20,6 +20,21 @@ pub fn program(package: &str, bin: &str) -> Result<PathBuf> {
         .ok_or_else(|| Error::failed(format!("{package} has no program {bin}")))
 }
 
+/// The program `bin` as it is built beside the integration test `test` of its package, where the tests of all packages
+/// are built together: then it is there already, while [`program`] may build what it depends on once more.
+pub fn tested_program(test: &str, bin: &str) -> Result<PathBuf> {
+    // Held while building: whoever comes second finds it built.
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
+    let options = ["--profile", &profile()?, "--test", test];
+    let messages = cargo(&["test", "--no-run"], &["--workspace"], &options)?;
+    let found = executables(&messages, Some("bin"));
+    let found = found.into_iter().find(|(name, _)| name == bin);
+    found
+        .map(|(_, path)| path)
+        .ok_or_else(|| Error::failed(format!("there is no program {bin} beside test {test}")))
+}
+
 /// Several programs of one package, built with these options of cargo, in the order asked for.
 pub(crate) fn programs(package: &str, bins: &[&str], options: &[&str]) -> Result<Vec<PathBuf>> {
     type Key = (String, String, String);
@@ -82,13 +97,19 @@ fn run(
     bins: &[&&str],
     options: &[&str],
 ) -> Result<Vec<(String, PathBuf)>> {
+    let bins = bins.iter().flat_map(|bin| ["--bin", bin]);
+    let what: Vec<&str> = ["-p", package].into_iter().chain(bins).collect();
+    Ok(executables(&cargo(verb, &what, options)?, None))
+}
+
+/// What cargo says when it builds `what` with these options.
+fn cargo(verb: &[&str], what: &[&str], options: &[&str]) -> Result<String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo
         .args(verb)
         .arg("--message-format=json-render-diagnostics")
         .args(options)
-        .args(["-p", package])
-        .args(bins.iter().flat_map(|bin| ["--bin", bin]))
+        .args(what)
         .current_dir(folder())
         .stdin(Stdio::null());
     // Cargo tells its tests about their package; some build scripts would take that for a change.
@@ -109,24 +130,29 @@ fn run(
         .doing(|| "cannot run cargo (is Rust installed? https://rustup.rs)")?;
     if !output.status.success() {
         return Err(Error::failed(format!(
-            "cannot build {package} ({}): {}",
+            "cannot build {} ({}): {}",
+            what.join(" "),
             options.join(" "),
             String::from_utf8_lossy(&output.stderr).trim()
         )));
     }
-    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What cargo's messages say it built.
-fn executables(messages: &str) -> Vec<(String, PathBuf)> {
+/// What cargo's messages say it built, of that kind only if there is one.
+fn executables(messages: &str, kind: Option<&str>) -> Vec<(String, PathBuf)> {
     let messages = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     messages
         .filter_map(|message| {
             let path = message.get("executable")?.as_str()?.into();
-            let name = message.get("target")?.get("name")?.as_str()?.to_owned();
-            Some((name, path))
+            let target = message.get("target")?;
+            let name = target.get("name")?.as_str()?.to_owned();
+            let kinds = target.get("kind").and_then(|it| it.as_array());
+            let mut kinds = kinds.into_iter().flatten();
+            let is_it = kind.is_none_or(|kind| kinds.any(|it| it == kind));
+            is_it.then_some((name, path))
         })
         .collect()
 }
@@ -142,13 +168,15 @@ mod tests {
 
     #[test]
     fn only_what_cargo_made_executable_is_a_program() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"a_library"},"executable":null}
-{"reason":"compiler-artifact","target":{"name":"probe"},"executable":"/target/probe.exe"}
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"a_library","kind":["lib"]},"executable":null}
+{"reason":"compiler-artifact","target":{"name":"probe","kind":["test"]},"executable":"/target/probe-test.exe"}
+{"reason":"compiler-artifact","target":{"name":"probe","kind":["bin"]},"executable":"/target/probe.exe"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(
-            executables(messages),
-            [("probe".to_owned(), PathBuf::from("/target/probe.exe"))]
-        );
+        let found = |kind| executables(messages, kind);
+        let one = ("probe".to_owned(), PathBuf::from("/target/probe-test.exe"));
+        let two = ("probe".to_owned(), PathBuf::from("/target/probe.exe"));
+        assert_eq!(found(None), [one, two.clone()]);
+        assert_eq!(found(Some("bin")), [two]);
     }
 
     #[test]

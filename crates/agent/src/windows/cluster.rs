@@ -184,17 +184,7 @@ pub(crate) async fn bundle(client: &Client, namespace: &str) -> kube::Result<Pub
 }
 
 fn published(found: Option<ConfigMap>) -> Published {
-    let Some(found) = found else {
-        return Published::Nothing;
-    };
-    let text = found
-        .data
-        .unwrap_or_default()
-        .remove(object::TRUSTED_CA_FILE);
-    match text.filter(|text| !text.trim().is_empty()) {
-        Some(text) => Published::Text(text),
-        None => Published::Pending,
-    }
+    Published::of(found.map(|it| it.data.unwrap_or_default()))
 }
 
 /// Every services ConfigMap of ours: name and `data`.

@@ -5,9 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use evenkeel_api::readiness::CertificateReport;
 use evenkeel_daemon::Metrics;
 use evenkeel_host::watch;
+use evenkeel_host::windows::trust::Writes;
 use evenkeel_plan::phase::Phase;
 use evenkeel_plan::resource::Resource;
 use evenkeel_plan::state::State;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 
 use crate::numbers::NodeNumbers;
 
@@ -19,6 +23,12 @@ const CLASSES: [&str; 3] = ["service", "variable", "file"];
 pub(crate) struct Numbers {
     node: NodeNumbers,
     certificates: Arc<Mutex<Option<CertificateReport>>>,
+    trust_writes: Family<WriteLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    what: &'static str,
 }
 
 impl Numbers {
@@ -28,7 +38,16 @@ impl Numbers {
         let numbers = Self {
             node: NodeNumbers::shown_in(metrics, drift),
             certificates: Arc::default(),
+            trust_writes: Family::default(),
         };
+        metrics.register(|registry| {
+            registry.register(
+                "evenkeel_node_trust_writes",
+                "Certificates that were imported into or removed from the trusted roots",
+                numbers.trust_writes.clone(),
+            );
+        });
+        numbers.wrote(Writes::default());
         numbers.nothing_drifts();
         numbers
     }
@@ -81,6 +100,14 @@ impl Numbers {
     pub(crate) fn certificates(&self) -> Option<CertificateReport> {
         let known = self.certificates.lock();
         *known.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store of trusted roots was changed by so many calls.
+    pub(crate) fn wrote(&self, writes: Writes) {
+        for (what, count) in [("import", writes.imports), ("remove", writes.removals)] {
+            let counter = self.trust_writes.get_or_create(&WriteLabels { what });
+            counter.inc_by(count);
+        }
     }
 
     /// Something was told, for `reason`.

@@ -1,6 +1,7 @@
 //! The machine's store of trusted roots. What is ours there carries our tag as its friendly name; what
 //! does not is somebody else's, and never touched.
 
+use std::cell::Cell;
 use std::io;
 
 use evenkeel_api::names::windows::MANAGED_TAG;
@@ -30,6 +31,17 @@ pub struct Synced {
     pub added: Vec<Hash>,
     /// Roots of ours that went.
     pub removed: Vec<Hash>,
+    /// What was asked of the store for that.
+    pub writes: Writes,
+}
+
+/// Calls that change the store, whatever came of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Certificates that it was given.
+    pub imports: u64,
+    /// Certificates that were taken out of it.
+    pub removals: u64,
 }
 
 /// All trusted roots of the machine, in the order of their fingerprints.
@@ -53,7 +65,7 @@ pub fn sync(certificates: &[&[u8]]) -> Result<Synced> {
     // Not while walking through the store: whoever walks loses his place.
     for (root, certificate) in there {
         if change.remove.contains(&root.fingerprint) {
-            certificate.delete()?;
+            store.remove(certificate)?;
             synced.removed.push(root.fingerprint);
         }
     }
@@ -62,12 +74,16 @@ pub fn sync(certificates: &[&[u8]]) -> Result<Synced> {
             synced.added.push(wanted[at]);
         }
     }
+    synced.writes = store.writes.get();
     store.close()?;
     Ok(synced)
 }
 
 /// The open store. What is changed is saved when it is closed.
-struct Store(HCERTSTORE);
+struct Store {
+    handle: HCERTSTORE,
+    writes: Cell<Writes>,
+}
 
 impl Store {
     fn open() -> Result<Self> {
@@ -85,14 +101,17 @@ impl Store {
         if store.is_null() {
             return Err(failed("open"));
         }
-        Ok(Self(store))
+        Ok(Self {
+            handle: store,
+            writes: Cell::default(),
+        })
     }
 
     fn each(&self, mut visit: impl FnMut(Certificate)) {
         let mut at: *mut CERT_CONTEXT = std::ptr::null_mut();
         loop {
             // SAFETY: the store is open; the certificate before goes back to be freed by the call.
-            at = unsafe { CertEnumCertificatesInStore(self.0, at) };
+            at = unsafe { CertEnumCertificatesInStore(self.handle, at) };
             if at.is_null() {
                 return;
             }
@@ -103,12 +122,15 @@ impl Store {
 
     /// Adds a root of ours; `false` if it is there already.
     fn add(&self, certificate: &[u8]) -> Result<bool> {
+        let mut writes = self.writes.get();
+        writes.imports += 1;
+        self.writes.set(writes);
         let mut added: *mut CERT_CONTEXT = std::ptr::null_mut();
         let length = u32::try_from(certificate.len()).unwrap_or(u32::MAX);
         // SAFETY: the bytes are `length` long; what comes back is freed by its owner.
         let done = unsafe {
             CertAddEncodedCertificateToStore(
-                self.0,
+                self.handle,
                 X509_ASN_ENCODING,
                 certificate.as_ptr(),
                 length,
@@ -126,14 +148,21 @@ impl Store {
         Certificate(added).tag().map(|()| true)
     }
 
+    fn remove(&self, certificate: Certificate) -> Result<()> {
+        let mut writes = self.writes.get();
+        writes.removals += 1;
+        self.writes.set(writes);
+        certificate.delete()
+    }
+
     fn close(self) -> Result<()> {
         // Closing alone does not write what was deleted, on every Windows.
         // SAFETY: the store is open; this command takes no argument.
         unsafe {
-            CertControlStore(self.0, 0, CERT_STORE_CTRL_COMMIT, std::ptr::null());
+            CertControlStore(self.handle, 0, CERT_STORE_CTRL_COMMIT, std::ptr::null());
         }
         // SAFETY: the store is open, and forgotten so that it is closed once.
-        let closed = unsafe { CertCloseStore(self.0, 0) };
+        let closed = unsafe { CertCloseStore(self.handle, 0) };
         std::mem::forget(self);
         if closed == 0 {
             return Err(failed("save"));
@@ -146,7 +175,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         // SAFETY: the store was opened by us and is closed once.
         unsafe {
-            CertCloseStore(self.0, 0);
+            CertCloseStore(self.handle, 0);
         }
     }
 }

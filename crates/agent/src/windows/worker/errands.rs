@@ -114,7 +114,10 @@ impl Worker {
             Ok(trusted) => {
                 self.numbers.trusts(trusted.counts);
                 match trusted.synced {
-                    Ok(synced) => self.roots.done(&synced, &trusted.bundle),
+                    Ok(synced) => {
+                        self.numbers.wrote(synced.writes);
+                        self.roots.done(&synced, &trusted.bundle)
+                    }
                     Err(error) => {
                         let failed = self.roots.failed(reason(&error).text);
                         failed.into_iter().collect()

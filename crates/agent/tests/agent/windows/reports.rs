@@ -24,7 +24,11 @@ fn lease(scene: &Scene) -> Result<Value> {
 }
 
 /// Waits for a report that is so.
-fn until_said(scene: &Scene, what: &str, is_it: impl Fn(&Report) -> bool) -> Result<Report> {
+pub(crate) fn until_said(
+    scene: &Scene,
+    what: &str,
+    is_it: impl Fn(&Report) -> bool,
+) -> Result<Report> {
     let found = until(what, SOON, || {
         let lease = lease(scene)?;
         let text = lease["metadata"]["annotations"]["evenkeel.dev/report"].as_str();

@@ -3,24 +3,32 @@
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
+use evenkeel_api::readiness::{CertificateReport, Report};
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::process::Running;
 use evenkeel_testbed::wait::{Look, until};
 use evenkeel_testbed::windows_instance::WindowsInstance;
 use evenkeel_testbed::{Doing, Error, Result, need};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, date_time_ymd};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::reports::until_said;
 use super::scene::{AGENT, SOON, Scene};
 use crate::scene::let_agents_in;
 
 const BUNDLE: &str = "trusted-ca";
 /// A bundle of this size is normal.
 const MANY: usize = 300;
-/// How long a busy machine that plays Windows may take; two seconds are promised.
-const BUSY: Duration = Duration::from_secs(20);
+/// How soon after a bundle is published the store of a machine follows it.
+const PROMISED: Duration = Duration::from_secs(2);
+/// How soon what somebody takes away by hand is back.
+const HEALED: Duration = Duration::from_secs(1);
 
 /// A certificate of an authority.
 struct Root {
@@ -30,10 +38,16 @@ struct Root {
 
 impl Root {
     fn new(name: &str) -> Result<Self> {
+        Self::odd(name, |_| {})
+    }
+
+    /// One that is not as others are.
+    fn odd(name: &str, change: impl Fn(&mut CertificateParams)) -> Result<Self> {
         let key = KeyPair::generate().doing(|| "no key")?;
         let mut parameters = CertificateParams::new(Vec::new()).doing(|| "no name")?;
         parameters.distinguished_name.push(DnType::CommonName, name);
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut parameters);
         let signed = parameters.self_signed(&key).doing(|| "no certificate")?;
         Ok(Self {
             pem: signed.pem(),
@@ -92,9 +106,8 @@ fn trusted(scene: &Scene) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     Ok((all, ours))
 }
 
-/// Waits until exactly these are ours; says how long that took.
-fn until_ours(scene: &Scene, wanted: &[&Root]) -> Result<Duration> {
-    let start = Instant::now();
+/// Waits until exactly these are ours.
+fn until_ours(scene: &Scene, wanted: &[&Root]) -> Result<()> {
     let wanted: BTreeSet<String> = wanted.iter().map(|it| it.fingerprint()).collect();
     let found = until("exactly those to be ours", SOON, || {
         let (_, ours) = trusted(scene)?;
@@ -108,11 +121,70 @@ fn until_ours(scene: &Scene, wanted: &[&Root]) -> Result<Duration> {
             ))
         })
     });
-    found.map_err(|error| Error::failed(format!("{error}\n{}", scene.log())))?;
-    Ok(start.elapsed())
+    found.map_err(|error| Error::failed(format!("{error}\n{}", scene.log())))
 }
 
-/// Covers P05, P06, P07.
+/// How many certificates the agent has given its machine's store, and how many it has taken out, since it began.
+fn written(scene: &Scene) -> Result<(u64, u64)> {
+    let words = ["windows-probe", "get", "127.0.0.1:9180", "/metrics"];
+    let numbers = scene.instance.ask(&words)?;
+    let count = |what: &str| {
+        let name = format!("evenkeel_node_trust_writes_total{{what=\"{what}\"}} ");
+        let mut lines = numbers.lines();
+        let value = lines.find_map(|line| line.trim().strip_prefix(&name));
+        let value = value.and_then(|it| it.parse().ok());
+        value.ok_or_else(|| Error::failed(format!("no {name} in {numbers}")))
+    };
+    Ok((count("import")?, count("remove")?))
+}
+
+/// Replaces the bundle, and says how long after that request the machine's store has `root`.
+fn followed(scene: &Scene, text: &str, root: &Root) -> Result<Duration> {
+    let place = r"C:\k\awaited.der";
+    std::fs::write(scene.instance.path(place)?, &root.der).doing(|| "cannot write")?;
+    let log = scene.instance.folder().join("awaited.log");
+    let words = ["windows-probe", "await-trust", place];
+    let mut watcher = Running::start("the watcher", &mut scene.instance.command(&words)?, &log)?;
+    let mut line = |number: usize| {
+        let found = until("the watcher's next line", SOON, || {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            if let Some(line) = text.lines().nth(number).filter(|_| text.ends_with('\n')) {
+                return Ok(Look::Found(line.trim().to_owned()));
+            }
+            if watcher.ended()?.is_some_and(|it| !it.success()) {
+                return Err(Error::failed(watcher.last_words()));
+            }
+            Ok(Look::NotYet(text))
+        });
+        found.map_err(|error| Error::failed(format!("{error}\n{}", scene.log())))
+    };
+    assert_eq!(line(0)?, "watching");
+    let runtime = tokio::runtime::Runtime::new().doing(|| "no runtime")?;
+    let asked = runtime.block_on(async {
+        let client = cluster()?.admin_kubeconfig().client().await?;
+        let maps: Api<ConfigMap> = Api::namespaced(client, "evenkeel");
+        // The connection is made before the clock runs.
+        maps.get(BUNDLE).await.doing(|| "there is no bundle")?;
+        let patch = Patch::Merge(json!({ "data": { "ca-bundle.crt": text } }));
+        let asked = SystemTime::now();
+        let done = maps.patch(BUNDLE, &PatchParams::default(), &patch).await;
+        done.doing(|| "cannot change the bundle")?;
+        Ok::<_, Error>(asked)
+    })?;
+    let seen = line(1)?;
+    let seen = seen.parse().doing(|| format!("no time: {seen}"))?;
+    let seen = SystemTime::UNIX_EPOCH + Duration::from_micros(seen);
+    let took = seen.duration_since(asked);
+    took.doing(|| "it was there before it was published")
+}
+
+/// Waits until the agent reports so many certificates in its Lease.
+fn until_counted(scene: &Scene, wanted: CertificateReport) -> Result<()> {
+    let is_it = |report: &Report| report.certificates == Some(wanted);
+    until_said(scene, &format!("a report of {wanted:?}"), is_it).map(|_| ())
+}
+
+/// Covers P05, P06, P07, P09.
 #[test]
 fn a_machine_trusts_whom_the_bundle_names_and_whom_it_trusted_before() -> Result<()> {
     if need::skip(&WindowsInstance::NEEDS)? || need::skip(ControlPlane::NEEDS)? {
@@ -131,6 +203,9 @@ fn a_machine_trusts_whom_the_bundle_names_and_whom_it_trusted_before() -> Result
     // In place before anything is started, with what can be read of it.
     let names = (0..MANY).map(|at| Root::new(&format!("root {at}")));
     let mut roots: Vec<Root> = names.collect::<Result<_>>()?;
+    roots[0] = Root::odd("old", |it| it.not_after = date_time_ymd(2021, 1, 1))?;
+    roots[1] = Root::odd("young", |it| it.not_before = date_time_ymd(2090, 1, 1))?;
+    roots[2] = Root::odd("leaf", |it| it.is_ca = IsCa::NoCa)?;
     let bundle = |roots: &[Root]| -> String {
         let broken = "-----BEGIN CERTIFICATE-----\nbroken!\n-----END CERTIFICATE-----\n";
         let all = roots.iter().map(|it| it.pem.as_str());
@@ -147,25 +222,44 @@ fn a_machine_trusts_whom_the_bundle_names_and_whom_it_trusted_before() -> Result
     scene.tell(&hash)?;
     scene.until_annotation(super::CURRENT, &hash, SOON)?;
     scene.until_told("BundleBroken", "block 301")?;
+    let doubts = scene.until_told("BundleDoubtful", "block 1 CN=old: it has expired")?;
+    for words in [
+        "block 2 CN=young: it is not valid yet",
+        "block 3 CN=leaf: it is no certificate of an authority",
+    ] {
+        assert!(doubts.contains(words), "{doubts}");
+    }
+    let counts = |ours: usize| CertificateReport {
+        ours,
+        missing: 0,
+        foreign: strangers.len(),
+    };
+    until_counted(&scene, counts(MANY))?;
 
-    // Only what differs changes.
+    // Only what differs changes: one certificate comes and one goes, and the store is asked for nothing else.
     roots[7] = Root::new("another")?;
-    publish(&scene, Some(&bundle(&roots)))?;
-    let ours: Vec<&Root> = roots.iter().collect();
-    let took = until_ours(&scene, &ours)?;
+    let begun = written(&scene)?;
+    let took = followed(&scene, &bundle(&roots), &roots[7])?;
     println!("proof: a bundle of {MANY} with one change was followed after {took:?}");
-    assert!(took < BUSY, "{took:?}");
+    assert!(took < PROMISED, "{took:?}");
     scene.until_told("CertificatesUpdated", "1 came, 1 of ours went")?;
+    let ours: Vec<&Root> = roots.iter().collect();
+    until_ours(&scene, &ours)?;
+    let after = written(&scene)?;
+    assert_eq!((after.0 - begun.0, after.1 - begun.1), (1, 1));
+    println!("proof: that was 1 import and 1 removal");
+    until_counted(&scene, counts(MANY))?;
 
     // Somebody takes one away by hand.
     let file = scene.instance.path(r"C:\k\ours.der")?;
     std::fs::write(file, &roots[3].der).doing(|| "cannot write")?;
-    scene
-        .instance
-        .ask(&["windows-probe", "untrust", r"C:\k\ours.der"])?;
-    let took = until_ours(&scene, &ours)?;
+    let took = Duration::from_millis(scene.meddle("untrust", r"C:\k\ours.der")?);
     println!("proof: a certificate that was taken away was back after {took:?}");
+    assert!(took < HEALED, "{took:?}");
+    until_ours(&scene, &ours)?;
     scene.until_told("DriftHealed", "certificate CN=root 3: missing")?;
+    let healed = written(&scene)?;
+    assert_eq!((healed.0 - after.0, healed.1), (1, after.1));
 
     // Not filled in, or nothing in it that can be read: no reason to trust nobody.
     publish(&scene, None)?;
@@ -178,8 +272,10 @@ fn a_machine_trusts_whom_the_bundle_names_and_whom_it_trusted_before() -> Result
     // administrator brought himself stays, though the bundle had it.
     publish(&scene, Some(&bundle(&roots[..2])))?;
     until_ours(&scene, &[&roots[0], &roots[1]])?;
+    until_counted(&scene, counts(2))?;
     scene.kubectl(&["delete", "configmap", BUNDLE, "-n", "evenkeel"])?;
     until_ours(&scene, &[])?;
+    until_counted(&scene, counts(0))?;
     assert_eq!(trusted(&scene)?.0, strangers);
 
     // Cleanup takes ours away, whatever the bundle says.

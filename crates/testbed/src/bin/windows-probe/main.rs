@@ -21,14 +21,16 @@ registry set KEY NAME VALUE   says when it was set
 roots                         the machine's trusted roots, by thumbprint
 trust FILE                    adds a certificate (DER) to them
 untrust FILE                  takes it away
+await-trust FILE              says `watching`, then when it is among them
 world                         what is said outside, through HTTPS_PROXY and trusting whom the machine trusts
 pipe NAME                     connects and says what comes
 connect HOST:PORT             connects and says to whom
+get HOST:PORT PATH            what a server of plain HTTP answers
 sha256 FILE
 handles SERVICE               how many handles its process has
 meddle WHAT ON                does it, and says after how many ms it was as before
                               stop|kill|delete|command|dependencies|start|description SERVICE,
-                              set|unset VARIABLE, tamper|remove FILE
+                              set|unset VARIABLE, tamper|remove FILE, untrust FILE
 meddle many SEED COUNT MS ON… so many by chance, with a pause between two
 reboot                        through ExitWindowsEx";
 
@@ -43,9 +45,11 @@ fn main() -> std::process::ExitCode {
         ["roots"] => trust::roots(),
         ["trust", file] => trust::add(file),
         ["untrust", file] => trust::remove(file),
+        ["await-trust", file] => trust::wait_for(file),
         ["world"] => trust::reach_world(),
         ["pipe", name] => pipe(name),
         ["connect", address] => connect(address),
+        ["get", address, path] => get(address, path),
         ["sha256", file] => sha256(file),
         ["handles", service] => handles::of(service),
         ["meddle", "many", seed, count, pause, on @ ..] => meddle::many(seed, count, pause, on),
@@ -86,6 +90,23 @@ fn connect(address: &str) -> evenkeel_testbed::Result<String> {
     let peer = std::net::TcpStream::connect(address).and_then(|stream| stream.peer_addr());
     let peer = peer.doing(|| format!("cannot connect to {address}"))?;
     Ok(peer.to_string())
+}
+
+#[cfg(windows)]
+fn get(address: &str, path: &str) -> evenkeel_testbed::Result<String> {
+    use evenkeel_testbed::Doing;
+    use std::io::{Read, Write};
+
+    let mut answer = String::new();
+    let asked = std::net::TcpStream::connect(address).and_then(|mut stream| {
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        )?;
+        stream.read_to_string(&mut answer)
+    });
+    asked.doing(|| format!("cannot get {path} of {address}"))?;
+    Ok(answer)
 }
 
 #[cfg(windows)]

@@ -16,7 +16,7 @@ use windows_sys::Win32::System::Threading::{
     OpenProcess, PROCESS_SYNCHRONIZE, PROCESS_TERMINATE, TerminateProcess, WaitForSingleObject,
 };
 
-use crate::{registry, sha256};
+use crate::{registry, sha256, trust};
 
 const SERVICES: &str = r"SYSTEM\CurrentControlSet\Services";
 const ENVIRONMENT: &str = r"SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
@@ -46,6 +46,7 @@ enum Seen {
     Service(Vec<Option<Vec<u8>>>, bool),
     Variable(Option<Vec<u8>>),
     File(Option<String>),
+    Root(bool),
 }
 
 /// Does one thing and waits until it is as before; says how many milliseconds that took.
@@ -107,6 +108,7 @@ fn look(what: &str, on: &str) -> Seen {
     match what {
         "set" | "unset" => Seen::Variable(registry::value(ENVIRONMENT, on)),
         "tamper" | "remove" => Seen::File(sha256(on).ok()),
+        "untrust" => Seen::Root(trust::is_trusted(on).unwrap_or_default()),
         _ => {
             let key = format!(r"{SERVICES}\{on}");
             let values = VALUES.map(|name| registry::value(&key, name));
@@ -160,6 +162,7 @@ fn edit(what: &str, on: &str) -> Result<()> {
             }
             Ok(())
         }
+        "untrust" => trust::remove(on).map(|_| ()),
         "stop" => {
             let service = open(on, ServiceAccess::STOP)?;
             service.stop().doing(failed).map(|_| ())

@@ -132,7 +132,8 @@ fn wide(text: &str) -> Vec<u16> {
 }
 
 /// Microseconds of the clock, the same for all processes.
-fn now() -> String {
+/// In microseconds since 1970.
+pub(crate) fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_micros().to_string()
 }

@@ -1,12 +1,21 @@
 //! The machine's store of trusted roots.
 
+use std::io::Write;
+use std::time::{Duration, Instant};
+
 use evenkeel_testbed::{Doing, Error, Result};
 use windows_sys::Win32::Security::Cryptography::{
-    CERT_SHA1_HASH_PROP_ID, CERT_STORE_ADD_REPLACE_EXISTING, CERT_STORE_CTRL_COMMIT,
+    CERT_CONTEXT, CERT_SHA1_HASH_PROP_ID, CERT_STORE_ADD_REPLACE_EXISTING, CERT_STORE_CTRL_COMMIT,
     CERT_STORE_PROV_SYSTEM_W, CERT_SYSTEM_STORE_LOCAL_MACHINE, CertAddEncodedCertificateToStore,
     CertCloseStore, CertControlStore, CertDeleteCertificateFromStore, CertEnumCertificatesInStore,
-    CertGetCertificateContextProperty, CertOpenStore, HCERTSTORE, X509_ASN_ENCODING,
+    CertFreeCertificateContext, CertGetCertificateContextProperty, CertOpenStore, HCERTSTORE,
+    X509_ASN_ENCODING,
 };
+
+use crate::registry;
+
+/// How long a certificate may take to be trusted.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 struct Roots(HCERTSTORE);
 
@@ -114,16 +123,14 @@ pub(crate) fn add(file: &str) -> Result<String> {
     Ok("trusted".to_owned())
 }
 
-/// Takes a certificate away, whoever brought it.
-pub(crate) fn remove(file: &str) -> Result<String> {
-    let bytes = std::fs::read(file).doing(|| format!("cannot read {file}"))?;
-    let store = Roots::open()?;
+/// The certificate of the store that a file holds; null if it is not there. Whoever asks frees it.
+fn find(store: &Roots, bytes: &[u8]) -> *mut CERT_CONTEXT {
     let mut certificate = std::ptr::null_mut();
     loop {
         // SAFETY: the store is open; the last certificate goes back to be freed by the call.
         certificate = unsafe { CertEnumCertificatesInStore(store.0, certificate) };
         if certificate.is_null() {
-            return Err(Error::failed(format!("{file} is not trusted")));
+            return certificate;
         }
         // SAFETY: a certificate's encoded form is as long as it says, and lives as long as it.
         let encoded = unsafe {
@@ -131,8 +138,46 @@ pub(crate) fn remove(file: &str) -> Result<String> {
             std::slice::from_raw_parts(context.pbCertEncoded, context.cbCertEncoded as usize)
         };
         if encoded == bytes {
-            break;
+            return certificate;
         }
+    }
+}
+
+/// Whether the certificate of a file is among the trusted roots.
+pub(crate) fn is_trusted(file: &str) -> Result<bool> {
+    let bytes = std::fs::read(file).doing(|| format!("cannot read {file}"))?;
+    let store = Roots::open()?;
+    let found = find(&store, &bytes);
+    // SAFETY: null is fine, and anything else is freed once.
+    unsafe {
+        CertFreeCertificateContext(found);
+    }
+    Ok(!found.is_null())
+}
+
+/// Waits until a certificate is trusted, and says when that was.
+pub(crate) fn wait_for(file: &str) -> Result<String> {
+    let start = Instant::now();
+    let mut is_there = is_trusted(file)?;
+    println!("watching");
+    std::io::stdout().flush().ok();
+    while !is_there {
+        if start.elapsed() > PATIENCE {
+            return Err(Error::failed(format!("{file} is not trusted")));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        is_there = is_trusted(file)?;
+    }
+    Ok(registry::now())
+}
+
+/// Takes a certificate away, whoever brought it.
+pub(crate) fn remove(file: &str) -> Result<String> {
+    let bytes = std::fs::read(file).doing(|| format!("cannot read {file}"))?;
+    let store = Roots::open()?;
+    let certificate = find(&store, &bytes);
+    if certificate.is_null() {
+        return Err(Error::failed(format!("{file} is not trusted")));
     }
     // SAFETY: the certificate is of this store; the call frees it, whatever it says. What is written is
     // written when the store is told to.
