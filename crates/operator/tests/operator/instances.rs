@@ -3,6 +3,7 @@
 mod back;
 mod bed;
 pub(crate) mod certificates;
+mod fleet;
 mod life;
 mod machines;
 mod meddler;

@@ -11,4 +11,5 @@ mod payload;
 mod proxy;
 mod recreate;
 mod services;
+mod trust;
 mod worker;

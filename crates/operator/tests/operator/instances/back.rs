@@ -13,8 +13,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::bed::{Bed, CURRENT, DESIRED, LONG, VERSION, is_skipped};
+use super::fleet::{first_release, has_only, make_pool, pools, released};
 use super::release::{Release, with_service};
-use super::upgrade::{first_release, has_only, make_pool, pools, released};
 use crate::scene::{annotated, is_cordoned};
 
 const OLDER: &str = "operator-older";

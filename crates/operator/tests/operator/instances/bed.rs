@@ -230,11 +230,23 @@ impl Bed {
 
     /// Starts the operator with another payload.
     pub(crate) fn operator_with(&self, payload: &Path, options: &[&str]) -> Result<Running> {
+        self.operator_in(&[], payload, options)
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn operator_in(
+        &self,
+        environment: &[(&str, &str)],
+        payload: &Path,
+        options: &[&str],
+    ) -> Result<Running> {
         let payload = payload.display().to_string();
         let pool = self.scene.own("windows");
         let fixed = ["--payload", &payload, "--windows-pool", &pool];
         let with = [&fixed[..], options].concat();
-        self.scene.operator(&with)
+        let login = self.scene.login()?;
+        self.scene
+            .operator_in(environment, "operator", &login, &with)
     }
 
     /// Waits until the operator leads.

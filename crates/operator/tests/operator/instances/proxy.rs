@@ -2,14 +2,16 @@
 //! after the other, and nothing of it is left when it goes.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use evenkeel_api::services::Services;
+use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::egress_proxy::{EgressProxy, GREETING};
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::windows_instance::WindowsInstance;
-use evenkeel_testbed::{Doing, Result};
+use evenkeel_testbed::{Doing, Result, workspace};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -23,6 +25,8 @@ use crate::scene::{annotated, is_cordoned};
 const ENVIRONMENT: &str = r"SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
 const OWN_PROXY: &str = "http://own.example:1";
 const BUNDLE: &str = "trusted-ca";
+/// Who asks what is what.
+const PERSON: &str = "someone";
 
 /// A control plane of its own: the Proxy of a cluster is everybody's.
 fn cluster() -> Result<&'static ControlPlane> {
@@ -32,7 +36,7 @@ fn cluster() -> Result<&'static ControlPlane> {
 }
 
 /// A variable of a machine, as its registry has it.
-fn variable(instance: &WindowsInstance, name: &str) -> Result<Option<String>> {
+pub(crate) fn variable(instance: &WindowsInstance, name: &str) -> Result<Option<String>> {
     let key = format!(r"HKLM\{ENVIRONMENT}");
     let output = instance.run(&["reg.exe", "query", &key, "/v", name])?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -42,22 +46,29 @@ fn variable(instance: &WindowsInstance, name: &str) -> Result<Option<String>> {
 }
 
 /// A variable as the kubelet had it when it was started.
-fn seen_by_kubelet(instance: &WindowsInstance, name: &str) -> Result<Value> {
+pub(crate) fn seen_by_kubelet(instance: &WindowsInstance, name: &str) -> Result<Value> {
     let path = instance.path(r"C:\k\kubelet-double.json")?;
     let text = std::fs::read_to_string(path).doing(|| "the kubelet has not run")?;
     let record: Value = serde_json::from_str(&text).doing(|| "no JSON")?;
     Ok(record["environment"][name].clone())
 }
 
-/// The fingerprints of what is ours in a machine's trust store.
-fn ours(instance: &WindowsInstance) -> Result<BTreeSet<String>> {
+/// The fingerprints of a machine's trust store: those that are ours, and all others.
+fn trusted(instance: &WindowsInstance) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let text = instance.ask(&[r"C:\k\evenkeel-agent.exe", "trust", "list"])?;
     let list: Value = serde_json::from_str(&text).doing(|| text.clone())?;
     let all = list.as_array().cloned().unwrap_or_default();
-    let ours = all.iter().filter(|it| it["ours"] == true);
-    Ok(ours
-        .filter_map(|it| it["sha256"].as_str().map(str::to_owned))
-        .collect())
+    let (ours, others): (Vec<_>, Vec<_>) = all.iter().partition(|it| it["ours"] == true);
+    let names = |all: Vec<&Value>| -> BTreeSet<String> {
+        let names = all.into_iter().filter_map(|it| it["sha256"].as_str());
+        names.map(str::to_owned).collect()
+    };
+    Ok((names(ours), names(others)))
+}
+
+/// The fingerprints of what is ours in a machine's trust store.
+fn ours(instance: &WindowsInstance) -> Result<BTreeSet<String>> {
+    trusted(instance).map(|(ours, _)| ours)
 }
 
 fn fingerprints(all: &[&EgressProxy]) -> BTreeSet<String> {
@@ -65,7 +76,7 @@ fn fingerprints(all: &[&EgressProxy]) -> BTreeSet<String> {
     all.iter().map(digest).collect()
 }
 
-async fn until_ours(instance: &WindowsInstance, wanted: &[&EgressProxy]) -> Result<()> {
+pub(crate) async fn until_ours(instance: &WindowsInstance, wanted: &[&EgressProxy]) -> Result<()> {
     let wanted = fingerprints(wanted);
     until_async("exactly those to be ours", LONG, async || {
         let found = ours(instance)?;
@@ -78,8 +89,17 @@ async fn until_ours(instance: &WindowsInstance, wanted: &[&EgressProxy]) -> Resu
     .await
 }
 
+/// Fills the bundle in, as the network operator would.
+pub(crate) async fn fill(maps: &Api<ConfigMap>, all: &[&EgressProxy]) -> Result<()> {
+    let text: Vec<&str> = all.iter().map(|it| it.authority_pem()).collect();
+    let patch = Patch::Merge(json!({ "data": { "ca-bundle.crt": text.join("# next\n") } }));
+    let filled = maps.patch(BUNDLE, &PatchParams::default(), &patch).await;
+    filled.map(|_| ()).doing(|| "cannot fill in the bundle")
+}
+
 struct Stage {
     bed: Bed,
+    evenkeel: PathBuf,
     maps: Api<ConfigMap>,
 }
 
@@ -106,11 +126,7 @@ impl Stage {
 
     /// Fills it in, as the network operator would.
     async fn fill(&self, all: &[&EgressProxy]) -> Result<()> {
-        let text: Vec<&str> = all.iter().map(|it| it.authority_pem()).collect();
-        let patch = Patch::Merge(json!({ "data": { "ca-bundle.crt": text.join("# next\n") } }));
-        let parameters = PatchParams::default();
-        let filled = self.maps.patch(BUNDLE, &parameters, &patch).await;
-        filled.map(|_| ()).doing(|| "cannot fill in the bundle")
+        fill(&self.maps, all).await
     }
 
     /// Waits until the services have another hash than `before`.
@@ -123,6 +139,61 @@ impl Stage {
             Ok(match hash.filter(|it| it != before) {
                 Some(hash) => Look::Found(hash),
                 None => Look::NotYet(self.bed.last_words(5)),
+            })
+        })
+        .await
+    }
+
+    /// Lets somebody look, with the roles that the chart has for people.
+    fn let_people_in(&self) -> Result<()> {
+        let scene = &self.bed.scene;
+        let chart = Chart::render(&scene.name, &["--set=windows.enabled=true"])?;
+        chart.component("people").apply(scene.control_plane)?;
+        let kubectl = |words: &[&str]| scene.control_plane.kubectl(words).map(|_| ());
+        let viewer = ["create", "clusterrolebinding", PERSON];
+        kubectl(
+            &[
+                &viewer[..],
+                &["--clusterrole=evenkeel-viewer", "--user", PERSON],
+            ]
+            .concat(),
+        )?;
+        let place = format!("--namespace={}", scene.name);
+        let support = ["create", "rolebinding", PERSON, &place];
+        kubectl(
+            &[
+                &support[..],
+                &["--clusterrole=evenkeel-support", "--user", PERSON],
+            ]
+            .concat(),
+        )?;
+        let login = scene.control_plane.kubeconfig_for_user(PERSON, &[])?;
+        login.write(&scene.scratch.path().join(PERSON))
+    }
+
+    /// What `evenkeel explain` says to somebody of a node whose agent has reported these certificates.
+    async fn explained(&self, instance: &WindowsInstance, proxy: &str) -> Result<()> {
+        let name = instance.computer_name().to_lowercase();
+        let (ours, others) = trusted(instance)?;
+        let wanted = format!(
+            "  proxy: {proxy}\n  trusted certificates: {} ours, 0 missing, {} foreign\n",
+            ours.len(),
+            others.len()
+        );
+        let scene = &self.bed.scene;
+        let login = scene.scratch.path().join(PERSON);
+        until_async(&format!("{wanted:?} of {name}"), LONG, async || {
+            let mut explain = std::process::Command::new(&self.evenkeel);
+            explain.args(["explain", &name, "--wait", "0s", "--namespace", &scene.name]);
+            let said = explain.arg("--kubeconfig").arg(&login).output();
+            let said = said.doing(|| "cannot run evenkeel")?;
+            let text = String::from_utf8_lossy(&said.stdout).into_owned();
+            assert!(!text.contains("p%40ss"), "a password is shown");
+            Ok(if text.contains(&wanted) {
+                Look::Found(())
+            } else {
+                let errors = String::from_utf8_lossy(&said.stderr).into_owned();
+                Look::NotYet(text + &errors)
             })
         })
         .await
@@ -166,7 +237,7 @@ impl Stage {
     }
 }
 
-fn boots(instances: &[&WindowsInstance]) -> Result<Vec<String>> {
+pub(crate) fn boots(instances: &[&WindowsInstance]) -> Result<Vec<String>> {
     instances.iter().map(|it| it.boot_id()).collect()
 }
 
@@ -179,11 +250,13 @@ async fn a_proxy_reaches_every_machine_one_after_the_other_and_leaves_nothing_be
     }
     let bed = Bed::on(cluster()?, "win-egress", "kubelet-double").await?;
     let stage = Stage {
+        evenkeel: workspace::tested_program("evenkeel", "evenkeel")?,
         maps: Api::namespaced(bed.scene.client.clone(), &bed.scene.name),
         bed,
     };
     let bed = &stage.bed;
     let client = &bed.scene.client;
+    stage.let_people_in()?;
     let (proxy, theirs) = (EgressProxy::start()?, EgressProxy::start()?);
     let (one, two) = (bed.instance("op-egress-1")?, bed.instance("op-egress-2")?);
     // The first has a proxy of its own, and trusts somebody.
@@ -205,6 +278,7 @@ async fn a_proxy_reaches_every_machine_one_after_the_other_and_leaves_nothing_be
     assert_eq!(variable(&two, "HTTP_PROXY")?, None);
     assert!(ours(&two)?.is_empty());
     assert!(two.ask(&["windows-probe", "world"]).is_err());
+    stage.explained(&two, "none").await?;
 
     // It comes: every node has it, and can use it.
     cluster_proxy::install(bed.scene.control_plane)?;
@@ -216,11 +290,11 @@ async fn a_proxy_reaches_every_machine_one_after_the_other_and_leaves_nothing_be
     stage.fill(&[&proxy, &theirs]).await?;
     let with = stage.hash_after(&without).await?;
     stage.rolled(&[&one, &two], &first, &with).await?;
-    let has_it = |instance: &WindowsInstance| -> Result<()> {
+    let has_it = |instance: &WindowsInstance, url: &str, except: &str| -> Result<()> {
         for (name, value) in [
-            ("HTTP_PROXY", url.as_str()),
-            ("HTTPS_PROXY", &url),
-            ("NO_PROXY", "198.18.0.1,.svc"),
+            ("HTTP_PROXY", url),
+            ("HTTPS_PROXY", url),
+            ("NO_PROXY", except),
         ] {
             assert_eq!(variable(instance, name)?.as_deref(), Some(value));
             assert_eq!(seen_by_kubelet(instance, name)?, value);
@@ -230,8 +304,27 @@ async fn a_proxy_reaches_every_machine_one_after_the_other_and_leaves_nothing_be
     };
     until_ours(&one, &[&proxy]).await?;
     until_ours(&two, &[&proxy, &theirs]).await?;
-    has_it(&one)?;
-    has_it(&two)?;
+    has_it(&one, &url, "198.18.0.1,.svc")?;
+    has_it(&two, &url, "198.18.0.1,.svc")?;
+    let shown = |url: &str, except: &str| {
+        let url = format!("https://***@{}", url.rsplit('@').next().unwrap_or_default());
+        format!("HTTP_PROXY={url} HTTPS_PROXY={url} NO_PROXY={except}")
+    };
+    let words = shown(&url, "198.18.0.1,.svc");
+    stage.explained(&one, &words).await?;
+    stage.explained(&two, &words).await?;
+    assert_eq!((proxy.passed(), theirs.passed()), (2, 0));
+
+    // It changes: every node has the other one, and uses it.
+    let url = theirs.url();
+    let status = json!({ "httpProxy": url, "httpsProxy": url, "noProxy": "198.18.0.1" });
+    let changed = boots(&[&one, &two])?;
+    cluster_proxy::say(client, json!({}), status).await?;
+    let with = stage.hash_after(&with).await?;
+    stage.rolled(&[&one, &two], &changed, &with).await?;
+    has_it(&one, &url, "198.18.0.1")?;
+    has_it(&two, &url, "198.18.0.1")?;
+    stage.explained(&two, &shown(&url, "198.18.0.1")).await?;
 
     // One that comes later has all of it when it serves.
     let three = bed.instance("op-egress-3")?;
@@ -239,8 +332,8 @@ async fn a_proxy_reaches_every_machine_one_after_the_other_and_leaves_nothing_be
     bed.list_these(&[&one, &two, &three]).await?;
     bed.serves(&three).await?;
     assert_eq!(ours(&three)?, fingerprints(&[&proxy, &theirs]));
-    has_it(&three)?;
-    assert_eq!(proxy.passed(), 3);
+    has_it(&three, &url, "198.18.0.1")?;
+    assert_eq!((proxy.passed(), theirs.passed()), (2, 3));
 
     // Deleted, it is there again and nobody trusts less; a shorter one is followed.
     let deleted = stage.maps.delete(BUNDLE, &DeleteParams::default()).await;

@@ -1,24 +1,25 @@
 //! Nodes get another version on the machines that they are, one after the other, whatever happens on the way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION as POOL_VERSION};
 use evenkeel_testbed::chance::{Chance, is_soak, seed};
+use evenkeel_testbed::egress_proxy::EgressProxy;
 use evenkeel_testbed::node_double::Os;
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::windows_instance::{WindowsInstance, windows_program};
 use evenkeel_testbed::{Doing, Error, Result};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use kube::api::{DeleteParams, DynamicObject, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, ResourceExt};
+use kube::Api;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::bed::{Bed, CURRENT, DESIRED, FIRST, LONG, VERSION, is_skipped};
+use super::bed::{Bed, CURRENT, DESIRED, LONG, VERSION, is_skipped};
+use super::fleet::{Fleet, has_only, pools, state};
 use super::outside::Outside;
-use super::release::{Release, payload_on, stored_on, with_service};
+use super::proxy::{boots, fill};
+use super::release::{Release, with_service};
 use crate::scene::{annotated, free_port, metrics};
 
 /// How long a node may take besides its drain, on a machine that does nothing else.
@@ -43,172 +44,10 @@ const STEPS: [&str; 13] = [
     "uncordon-upgrade-",
 ];
 
-/// Three nodes with a workload, a stranger's service, and a foreign Windows node.
-struct Fleet {
-    bed: Bed,
-    instances: Vec<WindowsInstance>,
-    names: Vec<String>,
-    uids: Vec<String>,
-}
-
-impl Fleet {
-    /// Three nodes at the first version, with an operator of it.
-    async fn new(prefix: &str, machines: [&str; 3]) -> Result<(Self, Running)> {
-        let bed = Bed::new(prefix).await?;
-        make_pool(&bed).await?;
-        let mut instances = Vec::new();
-        for name in machines {
-            instances.push(bed.instance(name)?);
-        }
-        let first = first_release(&bed)?;
-        let operator = bed.operator_with(&first.payload, &[])?;
-        bed.led().await?;
-        bed.list_these(&instances.iter().collect::<Vec<_>>())
-            .await?;
-        let mut uids = Vec::new();
-        for instance in &instances {
-            let node = bed.serves(instance).await?;
-            uids.push(node.uid().unwrap_or_default());
-        }
-        let names = machines.map(str::to_owned).into();
-        let fleet = Self {
-            bed,
-            instances,
-            names,
-            uids,
-        };
-        Ok((fleet, operator))
-    }
-
-    /// Waits until all run `release`, and checks that they run nothing else.
-    async fn all_run(&self, release: &Release, services: &[&str]) -> Result<()> {
-        for (at, instance) in self.instances.iter().enumerate() {
-            let node = self.bed.serves_at(instance, release.version).await?;
-            assert_eq!(
-                node.uid().as_ref(),
-                self.uids.get(at),
-                "it is the same Node"
-            );
-            self.bed.settled(&instance.address().to_string()).await?;
-            released(&self.bed, &self.names[at]).await?;
-            has_only(instance, release, services).await?;
-        }
-        Ok(())
-    }
-
-    async fn versions(&self) -> Result<Vec<String>> {
-        let mut all = Vec::new();
-        for name in &self.names {
-            let node = self.bed.scene.node(name).await?;
-            all.push(annotated(&node, VERSION).unwrap_or_default().to_owned());
-        }
-        Ok(all)
-    }
-
-    /// The operator of `release` in the place of the one that runs.
-    async fn operator_of(
-        &self,
-        release: &Release,
-        before: Running,
-        options: &[&str],
-    ) -> Result<Running> {
-        drop(before);
-        self.bed.scene.nobody_leads().await?;
-        self.bed.operator_with(&release.payload, options)
-    }
-}
-
-/// Whether the machine has the files of `release` and no others, and its services run.
-pub(super) async fn has_only(
-    instance: &WindowsInstance,
-    release: &Release,
-    services: &[&str],
-) -> Result<()> {
-    let wanted = release.files()?;
-    let name = instance.computer_name();
-    let what = format!("{name} to have the files of {} only", release.version);
-    until_async(&what, LONG, async || {
-        let found = payload_on(instance)?;
-        let stored = stored_on(instance)?;
-        let copies: BTreeSet<String> = wanted.values().cloned().collect();
-        let has_all = copies.is_subset(&stored);
-        Ok(if found == wanted && has_all {
-            Look::Found(())
-        } else {
-            let differs = |one: &BTreeMap<String, String>, other: &BTreeMap<String, String>| {
-                let differs = one
-                    .iter()
-                    .filter(|(path, sum)| other.get(*path) != Some(sum));
-                differs.map(|it| it.0.clone()).collect::<Vec<_>>()
-            };
-            Look::NotYet(format!(
-                "too many or wrong: {:?}; missing: {:?}; stored: {has_all}",
-                differs(&found, &wanted),
-                differs(&wanted, &found)
-            ))
-        })
-    })
-    .await?;
-    for service in ["containerd", "kubelet", "network", "evenkeel-agent"]
-        .iter()
-        .chain(services)
-    {
-        assert_eq!(state(instance, service)?, "Running", "{service} on {name}");
-    }
-    Ok(())
-}
-
-/// The first version: it has files and a service that no other has.
-pub(super) fn first_release(bed: &Bed) -> Result<Release> {
-    let texts = [
-        ("same.txt", "the same in all versions"),
-        ("changed.txt", "as in the first version"),
-        ("old/old.txt", "only in the first version"),
-    ];
-    Release::new(bed, FIRST, &texts, |it| {
-        with_service(it, "legacy", "--first");
-    })
-}
-
-pub(super) fn pools(bed: &Bed) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("evenkeel.dev", POOL_VERSION, KIND);
-    let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
-    Api::all_with(bed.scene.client.clone(), &kind)
-}
-
-pub(super) async fn make_pool(bed: &Bed) -> Result<()> {
-    let pool = json!({
-        "apiVersion": "evenkeel.dev/v1alpha1", "kind": KIND,
-        "metadata": { "name": bed.scene.own("windows") }, "spec": {},
-    });
-    let pool = serde_json::from_value(pool).doing(|| "no pool")?;
-    let made = pools(bed).create(&PostParams::default(), &pool).await;
-    made.map(|_| ()).doing(|| "cannot make the WindowsPool")
-}
-
 async fn pool_status(bed: &Bed) -> Result<Value> {
     let pool = pools(bed).get(&bed.scene.own("windows")).await;
     let pool = pool.doing(|| "cannot read the WindowsPool")?;
     Ok(pool.data.get("status").cloned().unwrap_or_default())
-}
-
-pub(super) fn state(instance: &WindowsInstance, service: &str) -> Result<String> {
-    instance.ask(&["windows-probe", "service", "state", service])
-}
-
-/// Waits until nothing of an upgrade is left on a Node.
-pub(super) async fn released(bed: &Bed, name: &str) -> Result<()> {
-    until_async(&format!("{name} to be let go"), LONG, async || {
-        let node = bed.scene.node(name).await?;
-        let is_over = annotated(&node, "evenkeel.dev/drain-granted").is_none()
-            && annotated(&node, "evenkeel.dev/supplied").is_none();
-        Ok(if is_over {
-            Look::Found(())
-        } else {
-            Look::NotYet(format!("{:?}", node.annotations()))
-        })
-    })
-    .await
 }
 
 /// What must not change on a Node that is not ours.
@@ -232,8 +71,30 @@ async fn three_nodes_get_a_new_version_one_by_one_and_a_broken_one_stops_at_the_
     if is_skipped()? {
         return Ok(());
     }
-    let (fleet, operator) = Fleet::new("win-up", ["op-up-1", "op-up-2", "op-up-3"]).await?;
+    upgraded("win-up", ["op-up-1", "op-up-2", "op-up-3"], None).await
+}
+
+/// Covers U02, P03, P07.
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_proxy_they_get_it_too_and_keep_the_proxy_and_whom_they_trust() -> Result<()> {
+    if !is_soak() || is_skipped()? {
+        return Ok(());
+    }
+    let machines = ["op-via-1", "op-via-2", "op-via-3"];
+    upgraded("win-via", machines, Some(EgressProxy::start()?)).await
+}
+
+/// A good version, a broken one, and one that repairs it, on three machines.
+async fn upgraded(prefix: &str, machines: [&str; 3], proxy: Option<EgressProxy>) -> Result<()> {
+    let (fleet, operator) = Fleet::new(prefix, machines, proxy).await?;
     let bed = &fleet.bed;
+    let maps: Api<ConfigMap> = Api::namespaced(bed.scene.client.clone(), &bed.scene.name);
+    if let Some(proxy) = &fleet.proxy {
+        fill(&maps, &[proxy]).await?;
+    }
+    fleet.has_its_proxy().await?;
+    let all: Vec<&WindowsInstance> = fleet.instances.iter().collect();
+    let booted = boots(&all)?;
     bed.scene.deployment(APP, 3, 1).await?;
     bed.scene.ready("", 3).await?;
     bed.scene.budget(APP, json!({ "minAvailable": 2 })).await?;
@@ -255,7 +116,6 @@ async fn three_nodes_get_a_new_version_one_by_one_and_a_broken_one_stops_at_the_
     }
     drop(operator);
     bed.scene.nobody_leads().await?;
-    let maps: Api<ConfigMap> = Api::namespaced(bed.scene.client.clone(), &bed.scene.name);
     let map = "services-1-2-3-abc1234";
     let gone = maps.delete(map, &DeleteParams::default()).await;
     gone.doing(|| "there is no ConfigMap of the first version")?;
@@ -273,7 +133,7 @@ async fn three_nodes_get_a_new_version_one_by_one_and_a_broken_one_stops_at_the_
     let start = Instant::now();
     let port = free_port()?;
     let listen = format!("127.0.0.1:{port}");
-    let operator = bed.operator_with(&second.payload, &["--listen", &listen])?;
+    let operator = fleet.operator(&second, &["--listen", &listen])?;
     fleet.all_run(&second, &["exporter"]).await?;
     println!("proof: three nodes were upgraded in {:?}", start.elapsed());
     outside.swears(1, 2)?;
@@ -297,6 +157,8 @@ async fn three_nodes_get_a_new_version_one_by_one_and_a_broken_one_stops_at_the_
             "a service of the first version is left"
         );
     }
+    fleet.has_its_proxy().await?;
+    assert_eq!(boots(&all)?, booted, "a new version takes no boot");
     assert_eq!(state(&fleet.instances[0], "stranger")?, "Running");
     assert_eq!(untouched(&bed.scene.node(foreign.name()).await?), before);
     for name in &fleet.names {
@@ -305,7 +167,8 @@ async fn three_nodes_get_a_new_version_one_by_one_and_a_broken_one_stops_at_the_
     }
 
     let third = broken(&fleet, &second, operator, &outside).await?;
-    repaired(&fleet, third, &outside).await
+    repaired(&fleet, third, &outside).await?;
+    fleet.has_its_proxy().await
 }
 
 /// A version with a service that does not start: it stops at the first node, and the others run what they ran.
