@@ -2,7 +2,6 @@
 //! `sftp`, and what five hundred settled ones cost, against the limits: `cargo bench -p evenkeel-operator
 //! --bench instances`. It boots eleven instances: let nothing else run.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -47,7 +46,7 @@ const ONE: f64 = 20.0;
 const ALL: f64 = 60.0;
 /// How long the payload's way may take, in ways of `sftp`.
 const RATIO: f64 = 2.0;
-/// Requests in the time that an idle operator is looked at, beside those for Leases.
+/// Requests in the time that an idle operator is looked at, beside the renewals of its own Lease.
 const REQUESTS: f64 = 0.0;
 /// MiB.
 const RESIDENT: f64 = 60.0;
@@ -130,16 +129,17 @@ async fn settled(table: &mut Table) -> Result<()> {
     .await?;
     // What follows from that, Events and statuses, is written first.
     tokio::time::sleep(IDLE).await;
-    let before = requests(port).await?;
+    let before = scene::requests(port).await?;
     tokio::time::sleep(IDLE).await;
-    let after = requests(port).await?;
+    let after = scene::requests(port).await?;
     let more = after.iter().map(|(what, count)| {
         let known = before.get(what).copied().unwrap_or_default();
         (what.as_str(), count - known)
     });
     let (mut asked, mut leases) = (0.0, 0.0);
     for (what, count) in more.filter(|(_, count)| *count > 0.0) {
-        if what.contains("resource=\"leases\"") {
+        // Its own is renewed for as long as it leads.
+        if what.contains("verb=\"update\",resource=\"leases\"") {
             leases += count;
         } else {
             asked += count;
@@ -148,7 +148,11 @@ async fn settled(table: &mut Table) -> Result<()> {
     }
     let knocked = doors.iter().filter(|it| it.accept().is_ok()).count();
     let all = format!("{SETTLED} settled");
-    Table::note(&format!("{all}: requests for Leases in 30 s"), leases, "");
+    Table::note(
+        &format!("{all}: renewals of its own Lease in 30 s"),
+        leases,
+        "",
+    );
     table.row(
         &format!("{all}: other requests in 30 s"),
         asked,
@@ -271,19 +275,6 @@ fn sftp(bed: &Bed, instance: &WindowsInstance) -> Result<f64> {
         }
     }
     Ok(best)
-}
-
-/// How often the operator has asked the API server for what, as its own numbers say.
-async fn requests(port: u16) -> Result<BTreeMap<String, f64>> {
-    let text = scene::metrics(port).await?;
-    let lines = text
-        .lines()
-        .filter_map(|it| it.strip_prefix("evenkeel_api_requests_total{"));
-    let read = |line: &str| {
-        let (what, count) = line.rsplit_once(' ')?;
-        Some((what.to_owned(), count.parse().ok()?))
-    };
-    Ok(lines.filter_map(read).collect())
 }
 
 fn resident(process: u32, field: &str) -> Result<f64> {

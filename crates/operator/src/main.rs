@@ -11,6 +11,7 @@ mod configuring;
 mod controllers;
 mod drain_metrics;
 mod instances;
+mod kinds;
 mod nodes;
 mod operator_condition;
 mod payload;

@@ -12,6 +12,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::kinds::Kind;
 use crate::store::{Kept, Store};
 
 type ProxyObject = Object<Value, Value>;
@@ -63,6 +64,7 @@ impl Kept for SeenProxy {
 #[derive(Clone)]
 pub(crate) struct Proxy {
     api: Api<ProxyObject>,
+    kind: Rc<Kind>,
     store: Store<SeenProxy>,
     decision: watch::Sender<Option<Rc<Decision>>>,
 }
@@ -72,6 +74,7 @@ impl Proxy {
         let kind = GroupVersionKind::gvk(group::CONFIG, "v1", "Proxy");
         let kind = ApiResource::from_gvk_with_plural(&kind, "proxies");
         Self {
+            kind: Rc::new(Kind::new(client.clone(), &kind)),
             api: Api::all_with(client, &kind),
             store: Store::new(),
             decision: watch::Sender::new(None),
@@ -86,9 +89,12 @@ impl Proxy {
     /// Keeps the cluster's Proxy, until the program is asked to stop.
     pub(crate) async fn keep(&self, check: Check, stop: &Stop) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", proxy::OBJECT));
-        let changes = watcher(self.api.clone(), only);
+        let changes = || watcher(self.api.clone(), only.clone());
         let what = "proxies of config.openshift.io";
-        self.store.keep_if_known(what, changes, check, stop).await;
+        let kept = self
+            .store
+            .keep_if_known(what, &self.kind, changes, check, stop);
+        kept.await;
     }
 
     /// What the cluster says, once somebody has looked.

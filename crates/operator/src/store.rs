@@ -3,12 +3,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use evenkeel_daemon::{Check, Stop};
 use futures::{Stream, StreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, watch};
+
+use crate::kinds::Kind;
 
 /// An object as it was at one version.
 pub(crate) trait Kept {
@@ -147,72 +150,95 @@ impl<T: Kept> Store<T> {
         check: Check,
         stop: &Stop,
     ) {
-        let lacking = || {
-            tracing::warn!("{what} are not known to this cluster: install deploy/crds");
-        };
-        self.keep_telling(what, changes, check, stop, lacking).await;
-    }
-
-    /// The same for a kind that a cluster may well lack.
-    pub(crate) async fn keep_if_known<K: Into<T>>(
-        &self,
-        what: &str,
-        changes: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-        check: Check,
-        stop: &Stop,
-    ) {
-        let lacking = || tracing::info!("this cluster has no {what}");
-        self.keep_telling(what, changes, check, stop, lacking).await;
-    }
-
-    async fn keep_telling<K: Into<T>>(
-        &self,
-        what: &str,
-        changes: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-        check: Check,
-        stop: &Stop,
-        lacking: impl Fn(),
-    ) {
         check.not_ready("not listed yet");
+        let lacking = || {
+            if !self.is_listed() {
+                tracing::warn!("{what} are not known to this cluster: install deploy/crds");
+                self.lacks_kind(&check);
+            }
+            ControlFlow::Continue(())
+        };
+        tokio::select! {
+            () = stop.stopped() => {}
+            () = self.follow_changes(what, changes, &check, lacking) => {}
+        }
+    }
+
+    /// The same for a kind that a cluster may well lack, with the watch to begin when it has it.
+    pub(crate) async fn keep_if_known<K: Into<T>, S>(
+        &self,
+        what: &str,
+        kind: &Kind,
+        changes: impl Fn() -> S,
+        check: Check,
+        stop: &Stop,
+    ) where
+        S: Stream<Item = watcher::Result<watcher::Event<K>>>,
+    {
+        check.not_ready("not listed yet");
+        let lacking = || {
+            if !self.is_listed() {
+                tracing::info!("this cluster has no {what}");
+            }
+            self.lacks_kind(&check);
+        };
+        let ends = || ControlFlow::Break(());
+        let follow = async || {
+            self.follow_changes(what, changes(), &check, ends).await;
+        };
+        tokio::select! {
+            () = stop.stopped() => {}
+            () = kind.follow(lacking, follow) => {}
+        }
+    }
+
+    /// There is no such kind, so there are no objects.
+    fn lacks_kind(&self, check: &Check) {
+        self.listed(&BTreeSet::new());
+        check.ready();
+    }
+
+    /// Follows the changes of a watch; `lacking` says whether to go on where the cluster does not have the kind.
+    async fn follow_changes<K: Into<T>>(
+        &self,
+        what: &str,
+        changes: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+        check: &Check,
+        lacking: impl Fn() -> ControlFlow<()>,
+    ) {
         let changes = changes.default_backoff();
         let mut changes = std::pin::pin!(changes);
         let mut listed = BTreeSet::new();
-        loop {
-            let change = tokio::select! {
-                () = stop.stopped() => return,
-                change = changes.next() => change,
-            };
+        while let Some(change) = changes.next().await {
             match change {
-                None => return,
-                Some(Ok(watcher::Event::Init)) => listed.clear(),
-                Some(Ok(watcher::Event::InitApply(object))) => {
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(object)) => {
                     let object: T = object.into();
                     listed.insert(object.name().to_owned());
                     self.put(object);
                 }
-                Some(Ok(watcher::Event::InitDone)) => {
+                Ok(watcher::Event::InitDone) => {
                     self.listed(&std::mem::take(&mut listed));
                     check.ready();
                 }
-                Some(Ok(watcher::Event::Apply(object))) => self.put(object.into()),
-                Some(Ok(watcher::Event::Delete(object))) => {
+                Ok(watcher::Event::Apply(object)) => self.put(object.into()),
+                Ok(watcher::Event::Delete(object)) => {
                     let object: T = object.into();
                     self.remove(object.name(), object.uid());
                 }
-                Some(Err(error)) if is_unknown_kind(&error) => {
-                    if !self.is_listed() {
-                        lacking();
-                        self.listed(&BTreeSet::new());
-                        check.ready();
+                Err(error) if is_unknown_kind(&error) => {
+                    if lacking().is_break() {
+                        return;
                     }
                 }
-                Some(Err(error)) => tracing::warn!("cannot watch {what}, and try again: {error}"),
+                Err(error) => tracing::warn!("cannot watch {what}, and try again: {error}"),
             }
         }
     }
 }
 
-fn is_unknown_kind(error: &watcher::Error) -> bool {
+/// Whether the cluster does not have the kind that is watched.
+pub(crate) fn is_unknown_kind(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,

@@ -54,7 +54,11 @@ pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
         shared,
         readiness: Readiness::new(needs.limits),
         start: Instant::now(),
-        feeds: Feeds::new(shared.client.clone(), sender),
+        feeds: Feeds::new(
+            shared.client.clone(),
+            sender,
+            (needs.namespace, program::OPERATOR),
+        ),
         has_begun: false,
         waiting: VecDeque::new(),
         work: FuturesUnordered::new(),
@@ -249,8 +253,6 @@ impl Controller<'_> {
             for name in names {
                 self.see(&name);
             }
-            self.feeds
-                .look_at_the_server(self.needs.namespace, program::OPERATOR);
             self.readiness.begin(self.rules(), self.now());
         }
         is_listed

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use evenkeel_daemon::Stop;
 use futures::StreamExt;
@@ -12,8 +11,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use tokio::sync::watch;
 
-/// How often a cluster without the kind is asked whether it has it now.
-const LEARN: Duration = Duration::from_secs(10);
+use crate::kinds::Kind;
+use crate::store::is_unknown_kind;
 
 /// What counts of an object.
 pub(super) trait Seen: Clone + PartialEq {
@@ -61,24 +60,20 @@ impl<T: Seen> Followed<T> {
         self.change(|all| _ = all.insert(name, seen));
     }
 
-    /// Follows `what` until the program is asked to stop. While the cluster does not know the kind there are none, and it
-    /// is asked again from time to time.
+    /// Follows `what` until the program is asked to stop. While the cluster does not know the kind there are none.
     pub(super) async fn keep(
         &self,
+        kind: &Kind,
         api: &Api<DynamicObject>,
         config: &watcher::Config,
         what: &str,
         stop: &Stop,
     ) {
-        loop {
-            tokio::select! {
-                () = stop.stopped() => return,
-                () = self.follow(api.clone(), config.clone(), what) => {}
-            }
-            tokio::select! {
-                () = stop.stopped() => return,
-                () = tokio::time::sleep(LEARN) => {}
-            }
+        let lacking = || self.change(BTreeMap::clear);
+        let follow = async || self.follow(api.clone(), config.clone(), what).await;
+        tokio::select! {
+            () = stop.stopped() => {}
+            () = kind.follow(lacking, follow) => {}
         }
     }
 
@@ -105,7 +100,7 @@ impl<T: Seen> Followed<T> {
                 Ok(watcher::Event::Delete(object)) => {
                     self.change(|all| _ = all.remove(&T::of(&object).0));
                 }
-                Err(error) if is_unknown(&error) => return self.change(BTreeMap::clear),
+                Err(error) if is_unknown_kind(&error) => return self.change(BTreeMap::clear),
                 Err(error) => tracing::warn!("cannot watch {what}, and try again: {error}"),
             }
         }
@@ -119,13 +114,5 @@ impl<T: Seen> Followed<T> {
             self.all.replace(Some(after));
             self.changes.send_replace(());
         }
-    }
-}
-
-fn is_unknown(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status.code == 404,
-        _ => false,
     }
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::followed::{Followed, Seen};
 use super::machines::{VERSION, path};
+use crate::kinds::Kind;
 
 const KIND: &str = "MachineSet";
 
@@ -28,6 +29,7 @@ struct SeenSet {
 #[derive(Clone)]
 pub(crate) struct MachineSets {
     api: Api<DynamicObject>,
+    kind: ApiResource,
     known: Rc<Followed<SeenSet>>,
 }
 
@@ -51,6 +53,7 @@ impl MachineSets {
         let kind = ApiResource::from_gvk_with_plural(&kind, "machinesets");
         Self {
             api: Api::all_with(client, &kind),
+            kind,
             known: Rc::default(),
         }
     }
@@ -86,8 +89,9 @@ impl MachineSets {
     /// Keeps them until the program is asked to stop.
     pub(crate) async fn keep(&self, stop: &Stop) {
         let config = watcher::Config::default();
+        let kind = Kind::new(self.api.clone().into_client(), &self.kind);
         self.known
-            .keep(&self.api, &config, "MachineSets", stop)
+            .keep(&kind, &self.api, &config, "MachineSets", stop)
             .await;
     }
 }

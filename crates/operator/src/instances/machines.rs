@@ -17,6 +17,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 
 use super::followed::{Followed, Seen};
+use crate::kinds::Kind;
 
 pub(super) const VERSION: &str = "v1beta1";
 const KIND: &str = "Machine";
@@ -211,7 +212,10 @@ impl Machines {
             .iter()
             .fold(windows, |all, it| format!("{all},{it}"));
         let config = watcher::Config::default().labels(&labels);
-        self.known.keep(&self.api, &config, "Machines", stop).await;
+        let kind = Kind::new(self.api.clone().into_client(), &self.kind);
+        self.known
+            .keep(&kind, &self.api, &config, "Machines", stop)
+            .await;
     }
 }
 

@@ -2,7 +2,7 @@
 //! for the test's own nodes, and runs with the rights that the chart gives it; whatever else happens is
 //! the harness as administrator, also in the place of agents where a test has none.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -421,6 +421,19 @@ pub(crate) async fn metrics(port: u16) -> Result<String> {
         .await
         .doing(|| "no answer")?;
     Ok(text)
+}
+
+/// How often an operator at that port has asked the API server for what, as its own numbers say.
+pub(crate) async fn requests(port: u16) -> Result<BTreeMap<String, f64>> {
+    let text = metrics(port).await?;
+    let lines = text
+        .lines()
+        .filter_map(|it| it.strip_prefix("evenkeel_api_requests_total{"));
+    let read = |line: &str| {
+        let (what, count) = line.rsplit_once(' ')?;
+        Some((what.to_owned(), count.parse().ok()?))
+    };
+    Ok(lines.filter_map(read).collect())
 }
 
 /// A file of `deploy/`.

@@ -1,5 +1,5 @@
 //! The watches that evidence comes from, each in a task of its own, as narrow as decisions need it; and
-//! a look at the API server every half second, which tells whether silence means anything.
+//! beside them a look at the API server every half second, which tells whether silence means anything.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,23 +46,44 @@ pub(super) struct Feeds {
     heard: UnboundedSender<Heard>,
     tasks: JoinSet<()>,
     running: BTreeMap<Feed, AbortHandle>,
+    /// Namespace and name of our own Lease, and who looks at it.
+    own_lease: (String, String),
+    canary: Option<AbortHandle>,
 }
 
 impl Feeds {
-    pub(super) fn new(client: Client, heard: UnboundedSender<Heard>) -> Self {
+    /// None yet; our own Lease is `name` of `namespace`.
+    pub(super) fn new(
+        client: Client,
+        heard: UnboundedSender<Heard>,
+        (namespace, name): (&str, &str),
+    ) -> Self {
         Self {
             client,
             heard,
             tasks: JoinSet::new(),
             running: BTreeMap::new(),
+            own_lease: (namespace.to_owned(), name.to_owned()),
+            canary: None,
         }
     }
 
-    /// Looks at the Lease `name` of `namespace` again and again.
-    pub(super) fn look_at_the_server(&mut self, namespace: &str, name: &str) {
-        let api: Api<LeaseObject> = Api::namespaced(self.client.clone(), namespace);
-        let (heard, name) = (self.heard.clone(), name.to_owned());
-        self.tasks.spawn(async move {
+    /// Looks at the Lease `name` of `namespace` again and again, while silence may mean something: as long as anything is
+    /// followed.
+    fn look_at_the_server(&mut self, is_wanted: bool) {
+        if !is_wanted {
+            if let Some(task) = self.canary.take() {
+                task.abort();
+            }
+            return;
+        }
+        if self.canary.is_some() {
+            return;
+        }
+        let (namespace, name) = self.own_lease.clone();
+        let api: Api<LeaseObject> = Api::namespaced(self.client.clone(), &namespace);
+        let heard = self.heard.clone();
+        let task = self.tasks.spawn(async move {
             loop {
                 let answer = tokio::time::timeout(LATE, api.get_opt(&name)).await;
                 if heard
@@ -74,10 +95,12 @@ impl Feeds {
                 tokio::time::sleep(CANARY).await;
             }
         });
+        self.canary = Some(task);
     }
 
     /// Runs these and no others.
     pub(super) fn run(&mut self, wanted: &BTreeSet<Feed>) {
+        self.look_at_the_server(!wanted.is_empty());
         self.running.retain(|feed, task| {
             let stays = wanted.contains(feed);
             if !stays {

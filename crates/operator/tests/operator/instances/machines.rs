@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::machine_double::{
@@ -19,7 +20,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, LONG, is_skipped};
-use crate::scene::annotated;
+use crate::scene::{annotated, free_port, requests};
 
 /// One without Machines, until a test says otherwise.
 fn control_plane() -> Result<&'static ControlPlane> {
@@ -137,6 +138,42 @@ async fn host_keys(bed: &Bed) -> Result<Vec<String>> {
     Ok(data.into_keys().collect())
 }
 
+/// An operator that has nothing to do asks the API server for nothing, and never for kinds that the cluster does not have.
+async fn asks_for_nothing(bed: &Bed, port: u16) -> Result<()> {
+    const QUIET: Duration = Duration::from_millis(1500);
+    const LOOK: Duration = Duration::from_secs(4);
+    // Its own Lease is renewed for as long as it leads.
+    let asked = async || -> Result<BTreeMap<String, f64>> {
+        let mut all = requests(port).await?;
+        all.retain(|what, _| !what.contains(r#"verb="update",resource="leases""#));
+        Ok(all)
+    };
+    bed.services().await?;
+    until_async("the operator to have read everything", LONG, async || {
+        let before = asked().await?;
+        tokio::time::sleep(QUIET).await;
+        let after = asked().await?;
+        Ok(if before == after {
+            Look::Found(())
+        } else {
+            Look::NotYet(format!("{after:?}"))
+        })
+    })
+    .await?;
+    let before = asked().await?;
+    tokio::time::sleep(LOOK).await;
+    let after = asked().await?;
+    assert_eq!(before, after, "somebody asks again and again");
+    for kind in ["machines", "machinesets", "proxies"] {
+        let mut all = after.keys();
+        let name = format!("resource=\"{kind}\"");
+        assert!(!all.any(|it| it.contains(&name)), "{after:?}");
+    }
+    let definitions = r#"verb="watch",resource="customresourcedefinitions""#;
+    assert!(after.keys().any(|it| it.contains(definitions)), "{after:?}");
+    Ok(())
+}
+
 /// Covers H12, H38.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_becomes_a_node_and_one_that_goes_is_forgotten_and_never_knocked_at() -> Result<()>
@@ -146,8 +183,10 @@ async fn a_machine_becomes_a_node_and_one_that_goes_is_forgotten_and_never_knock
     }
     let bed = Bed::on(control_plane()?, "win-mach", "kubelet-double").await?;
     let (namespace, client) = (bed.scene.name.clone(), bed.scene.client.clone());
-    let _operator = bed.operator(&[])?;
+    let port = free_port()?;
+    let _operator = bed.operator(&["--listen", &format!("127.0.0.1:{port}")])?;
     bed.led().await?;
+    asks_for_nothing(&bed, port).await?;
 
     // The cluster learns of Machines only now.
     machine_double::install_kinds(bed.scene.control_plane)?;
