@@ -33,6 +33,12 @@ pub(crate) enum Command {
     Cleanup(CleanupArguments),
     /// Says what this machine is, as JSON
     Inspect,
+    /// Closes C:\k to all but SYSTEM and administrators, and says what this machine is and which files it has, as JSON
+    Prepare {
+        /// The files whose SHA-256 is wanted
+        #[arg(value_name = "PATH")]
+        paths: Vec<String>,
+    },
     /// Says the SHA-256 of files, as JSON; null for one that is not there
     Checksums {
         /// The files

@@ -7,6 +7,7 @@ use evenkeel_api::services::Services;
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_host::windows::about;
 use evenkeel_plan::node::Change;
+use evenkeel_plan::targets::Part;
 use evenkeel_plan::trust::{Published, has_proxy};
 use evenkeel_plan::windows_node::has_served;
 use kube::Client;
@@ -130,23 +131,22 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
         commands: commands.found,
         hash: None,
     };
-    let way = machine.way(&wish).map_err(|error| host_error(&error))?;
+    let way = machine
+        .bring(&wish, kept)
+        .map_err(|error| host_error(&error))?;
     if !way.missing.is_empty() {
         return Err(Error::work(format!(
             "these payload files are not there, or not what the ConfigMap says: {}: copy the payload first",
             way.missing.join(", ")
         )));
     }
-    for change in &way.plan.changes {
-        tracing::info!("{} {}: {}", change.action, change.resource, change.why);
-    }
-    machine
-        .apply(&way, &wish, kept, &mut || {})
-        .map_err(|error| host_error(&error))?;
     let standing = machine.settle().map_err(|error| host_error(&error))?;
+    let mut targets = standing.targets;
+    // Its files were looked at a moment ago; whoever watches them comes next.
+    targets.retain(|_, target| !matches!(target.part, Part::Payload(_)));
     let deadline = Instant::now() + RUNNING;
     loop {
-        let drift = machine.drift(&standing.targets);
+        let drift = machine.drift(&targets);
         let Some(first) = drift.first() else {
             return Ok(());
         };
@@ -166,24 +166,17 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
     }
 }
 
-/// The Node whose internal address is this machine's.
+/// The Node whose internal address is this machine's, as soon as there is one.
 pub(crate) async fn own_node(client: &Client, patience: Duration) -> Result<String> {
     let addresses = about::addresses().map_err(|error| host_error(&error))?;
-    let deadline = Instant::now() + patience;
-    loop {
-        let found = cluster::find_node(client, &addresses).await;
-        let words = match found {
-            Ok(Ok(Some(name))) => return Ok(name),
-            Ok(Ok(None)) => format!("no Node has one of the addresses {addresses:?}"),
-            Ok(Err(words)) => return Err(Error::work(words)),
-            Err(error) => error.to_string(),
-        };
-        if Instant::now() >= deadline {
-            return Err(Error::work(format!(
-                "this machine has no Node after {patience:?}: {words}"
-            )));
-        }
-        tokio::time::sleep(ASK_AGAIN).await;
+    let mut last = format!("no Node has one of the addresses {addresses:?}");
+    let found = cluster::find_node(client, &addresses, &mut last);
+    let found = tokio::time::timeout(patience, found).await;
+    match found {
+        Ok(found) => found.map_err(Error::work),
+        Err(_) => Err(Error::work(format!(
+            "this machine has no Node after {patience:?}: {last}"
+        ))),
     }
 }
 

@@ -199,14 +199,17 @@ pub(crate) async fn all_services(
     Ok(found.items.into_iter().map(pair).collect())
 }
 
-/// The one Node whose internal address is one of `addresses`: its name, none yet, or why there is no
-/// telling.
+/// The one Node whose internal address is one of `addresses`, waited for; or why there is no telling. `last` says why
+/// nobody was found so far.
 pub(crate) async fn find_node(
     client: &Client,
     addresses: &[IpAddr],
-) -> kube::Result<Result<Option<String>, String>> {
+    last: &mut String,
+) -> Result<String, String> {
     let api: Api<Node> = Api::all(client.clone());
-    let nodes = api.list(&ListParams::default()).await?;
+    let mut changes = watcher::watcher(api, watcher::Config::default())
+        .default_backoff()
+        .boxed();
     let is_ours = |node: &Node| {
         let status = node.status.as_ref();
         let mut listed = status.iter().flat_map(|it| it.addresses.iter().flatten());
@@ -214,17 +217,28 @@ pub(crate) async fn find_node(
             it.type_ == "InternalIP" && it.address.parse().is_ok_and(|it| addresses.contains(&it))
         })
     };
-    let names: Vec<String> = nodes
-        .iter()
-        .filter(|it| is_ours(it))
-        .map(ResourceExt::name_any)
-        .collect();
-    Ok(match names.as_slice() {
-        [] => Ok(None),
-        [name] => Ok(Some(name.clone())),
-        _ => Err(format!(
-            "the Nodes {} all have an internal address of this machine: delete the stale ones",
-            names.join(", ")
-        )),
-    })
+    let mut listed = Vec::new();
+    while let Some(change) = changes.next().await {
+        match change {
+            Ok(watcher::Event::Init) => listed.clear(),
+            Ok(watcher::Event::InitApply(node)) => {
+                listed.extend(is_ours(&node).then(|| node.name_any()));
+            }
+            // There was nobody else at that time.
+            Ok(watcher::Event::Apply(node)) if is_ours(&node) => return Ok(node.name_any()),
+            Ok(watcher::Event::InitDone) => match listed.as_slice() {
+                [] => {}
+                [name] => return Ok(name.clone()),
+                _ => {
+                    return Err(format!(
+                        "the Nodes {} all have an internal address of this machine: delete the stale ones",
+                        listed.join(", ")
+                    ));
+                }
+            },
+            Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {}
+            Err(error) => *last = error.to_string(),
+        }
+    }
+    Err("the watch of Nodes has ended".to_owned())
 }

@@ -39,6 +39,10 @@ pub(crate) async fn control(
     arguments: ControllerArguments,
 ) -> Result<()> {
     let machine = Arc::new(Machine::open());
+    // What is in there works all the same; it is only less safe.
+    if let Err(error) = machine.close_payload() {
+        tracing::warn!("{}", error.with_causes());
+    }
     let known = machine.node_name().map_err(|error| host_error(&error))?;
     let node = match known {
         Some(node) => node,

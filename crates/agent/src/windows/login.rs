@@ -24,7 +24,8 @@ use crate::turn::blocking;
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// How long an approval and the signature may take.
 const PATIENCE: Duration = Duration::from_mins(2);
-const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long after it was not there yet a signature is looked for, at first and at most: nobody may watch requests.
+const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How often it is looked whether the login should be renewed.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 /// How long after a renewal failed it is tried again.
@@ -137,6 +138,7 @@ async fn signed(
     requests: &Api<CertificateSigningRequest>,
     name: &str,
 ) -> std::result::Result<Vec<u8>, String> {
+    let mut pause = ASK_AGAIN.0;
     loop {
         let found = requests
             .get(name)
@@ -151,7 +153,8 @@ async fn signed(
             let why = refused.message.clone().unwrap_or_default();
             return Err(format!("{name} was refused ({}): {why}", refused.type_));
         }
-        tokio::time::sleep(ASK_AGAIN).await;
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(ASK_AGAIN.1);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use evenkeel_api::names::windows::{OWN_STATE, STORE};
+use evenkeel_api::names::windows::{OWN_STATE, PAYLOAD, STORE};
 use evenkeel_api::readiness::CertificateReport;
 use evenkeel_api::services::Services;
 use evenkeel_api::trust_bundle::TrustBundle;
@@ -103,6 +103,11 @@ impl Machine {
         }
     }
 
+    /// Closes the payload's folder: logins and private keys are in it, and programs that run as the system.
+    pub(crate) fn close_payload(&self) -> Result<()> {
+        self.host.close_folder(PAYLOAD.trim_end_matches('\\'))
+    }
+
     /// Finishes or undoes what an earlier run left in the middle, takes note of a boot, and says
     /// where that leads.
     pub(crate) fn settle(&self) -> Result<Standing> {
@@ -193,17 +198,41 @@ impl Machine {
         if !now.plan.actions.iter().all(agreed) || now.missing != way.missing {
             return Ok(false);
         }
+        self.carry_out(&claim, &now, kept, progress)?;
+        Ok(true)
+    }
+
+    /// Brings the machine to `wish`, whatever that takes, and says what it took; if payload files are missing, only that.
+    pub(crate) fn bring(&self, wish: &Wish, kept: &Kept) -> Result<Way> {
+        let claim = Claim::take(&self.host, &self.state)?;
+        let way = self.way(wish)?;
+        if way.missing.is_empty() {
+            for change in &way.plan.changes {
+                tracing::info!("{} {}: {}", change.action, change.resource, change.why);
+            }
+            self.carry_out(&claim, &way, kept, &mut || {})?;
+        }
+        Ok(way)
+    }
+
+    fn carry_out(
+        &self,
+        claim: &Claim<'_, WindowsHost>,
+        way: &Way,
+        kept: &Kept,
+        progress: &mut dyn FnMut(),
+    ) -> Result<()> {
         if self.kept()?.as_ref() != Some(kept) {
             let text = serde_json::to_vec(kept).unwrap_or_default();
             self.state.keep_note(&self.host, KEPT, &text)?;
         }
         let Kept { version, hash, .. } = kept;
         tracing::info!(version, hash, "applying services");
-        claim.apply(&now.plan, &Contents::default(), &mut |done| {
-            log(&now.plan, done);
+        claim.apply(&way.plan, &Contents::default(), &mut |done| {
+            log(&way.plan, done);
             progress();
         })?;
-        Ok(true)
+        Ok(())
     }
 
     /// Takes away what is ours: everything, or services alone. What is `listed`, by name and number, is

@@ -63,6 +63,7 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
     };
     match line.command {
         Command::Inspect => questions::inspect(),
+        Command::Prepare { paths } => questions::prepare(&paths),
         Command::Logs => logs::bundle(&mut std::io::stdout().lock()),
         Command::Checksums { paths } => questions::checksums(&paths),
         Command::Trust(command) => questions::trust(&command),

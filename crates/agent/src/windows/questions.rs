@@ -39,16 +39,29 @@ pub(crate) fn this_machine() -> Result<serde_json::Value> {
     look().map_err(|error| host_error(&error))
 }
 
-pub(crate) fn checksums(paths: &[String]) -> Result<()> {
+/// Logins are put into the folder after this, and nobody else may read them.
+pub(crate) fn prepare(paths: &[String]) -> Result<()> {
     let machine = Machine::open();
+    let closed = machine.close_payload();
+    closed.map_err(|error| host_error(&error))?;
+    answer(&json!({ "machine": this_machine()?, "checksums": sums(&machine, paths)? }))
+}
+
+pub(crate) fn checksums(paths: &[String]) -> Result<()> {
+    answer(&json!(sums(&Machine::open(), paths)?))
+}
+
+fn sums<'p>(
+    machine: &Machine,
+    paths: &'p [String],
+) -> Result<BTreeMap<&'p String, Option<String>>> {
     let mut sums = BTreeMap::new();
     for path in paths {
         let sum = machine.host.checksum(path);
         let sum = sum.map_err(|error| host_error(&error))?;
-        let sum = sum.map(|hash| hash.to_string());
-        sums.insert(path, sum);
+        sums.insert(path, sum.map(|hash| hash.to_string()));
     }
-    answer(&json!(sums))
+    Ok(sums)
 }
 
 pub(crate) fn trust(command: &TrustCommand) -> Result<()> {

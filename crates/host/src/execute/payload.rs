@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use evenkeel_plan::targets::{Part, Targets};
 
 use super::Claim;
-use crate::Result;
 use crate::disk::{Disk, Host};
+use crate::{Error, Result};
 
 impl<H: Host> Claim<'_, H> {
     /// Keeps payload files of `targets` a second time where that copy is missing and the file is right:
@@ -15,11 +15,14 @@ impl<H: Host> Claim<'_, H> {
         for (path, target) in targets {
             if let (Part::Payload(_), Some(hash)) = (&target.part, target.entry.hash())
                 && !self.store().has(hash)
-                && self.host.disk().look(path)? == target.entry
             {
                 let wanted = BTreeSet::from([hash]);
-                self.store()
-                    .keep(&wanted, |_| self.host.disk().read(path))?;
+                let kept = self.store().keep(&wanted, |_| self.host.disk().read(path));
+                match kept {
+                    // It is not there, or not right: it was hashed on its way, and not before that once more.
+                    Err(Error::Lost { .. }) => {}
+                    kept => kept?,
+                }
             }
         }
         Ok(())

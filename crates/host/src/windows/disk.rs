@@ -11,25 +11,17 @@ use std::sync::Arc;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
 use evenkeel_plan::place::Place;
 use sha2::{Digest, Sha256};
-use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION, GENERIC_WRITE, LocalFree,
-};
-use windows_sys::Win32::Security::Authorization::{
-    ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1,
-};
-use windows_sys::Win32::Security::{PSECURITY_DESCRIPTOR, SECURITY_ATTRIBUTES};
-use windows_sys::Win32::Storage::FileSystem::{CreateDirectoryW, FILE_FLAG_BACKUP_SEMANTICS};
+use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION, GENERIC_WRITE};
+use windows_sys::Win32::Storage::FileSystem::FILE_FLAG_BACKUP_SEMANTICS;
 
 use super::registry::Key;
 use super::services::Services;
 use super::text::wide;
-use super::{environment, services};
+use super::{environment, private, services};
 use crate::disk::{Disk, Folder, NAMED};
 use crate::place::temporary;
 use crate::{Error, Result};
 
-/// Full access for the system and for administrators, for all that is in it too, and nobody else.
-const PRIVATE: &str = "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
 /// What every folder is said to be.
 const FOLDER_MODE: u32 = 0o755;
 /// So many programs that ran can lie aside of one path before we give up.
@@ -132,7 +124,7 @@ impl Disk for WindowsDisk {
     fn make_folder(&self, path: &str, mode: u32, _: Ids) -> Result<()> {
         let is_private = mode.trailing_zeros() >= 6;
         let made = if is_private {
-            make_private(path)
+            private::make(path)
         } else {
             fs::create_dir(path)
         };
@@ -268,36 +260,6 @@ pub(super) fn hash_of(path: &str) -> io::Result<Hash> {
             0 => return Ok(Hash::from_digest(digest.finalize().into())),
             length => digest.update(&buffer[..length]),
         }
-    }
-}
-
-fn make_private(path: &str) -> io::Result<()> {
-    let (path, text) = (wide(path), wide(PRIVATE));
-    let mut descriptor: PSECURITY_DESCRIPTOR = std::ptr::null_mut();
-    // SAFETY: the text ends with a zero; the descriptor is freed below, once.
-    let read = unsafe {
-        ConvertStringSecurityDescriptorToSecurityDescriptorW(
-            text.as_ptr(),
-            SDDL_REVISION_1,
-            &raw mut descriptor,
-            std::ptr::null_mut(),
-        )
-    };
-    if read == 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let attributes = SECURITY_ATTRIBUTES {
-        nLength: u32::try_from(size_of::<SECURITY_ATTRIBUTES>()).unwrap_or_default(),
-        lpSecurityDescriptor: descriptor,
-        bInheritHandle: 0,
-    };
-    // SAFETY: the path ends with a zero, and the attributes point to a valid descriptor, which no
-    // call uses after it is freed.
-    unsafe {
-        let made = CreateDirectoryW(path.as_ptr(), &raw const attributes);
-        let error = io::Error::last_os_error();
-        LocalFree(descriptor);
-        if made == 0 { Err(error) } else { Ok(()) }
     }
 }
 

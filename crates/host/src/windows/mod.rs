@@ -8,6 +8,7 @@ mod disk;
 mod environment;
 pub mod event_log;
 mod power;
+mod private;
 mod registry;
 pub mod script;
 mod services;
@@ -72,6 +73,11 @@ impl WindowsHost {
     /// Stops a service after those that depend on it.
     pub fn stop(&self, service: &str) -> Result<()> {
         self.disk.services.stop(service).map(|_| ())
+    }
+
+    /// Closes a folder, and all that is in it, to all but the system and administrators.
+    pub fn close_folder(&self, path: &str) -> Result<()> {
+        private::close(path).map_err(|error| Error::path("close to others the folder", path, error))
     }
 
     /// The SHA-256 of a file; nothing if there is none.

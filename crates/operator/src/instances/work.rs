@@ -76,9 +76,7 @@ impl Job {
         self.know_kubelets(&supply).await?;
         let reached = self.reach().await?;
         self.touch().await?;
-        self.supply(&reached, &supply).await?;
-        self.step("asking the machine what it is");
-        let about: About = self.agent(&reached, "inspect", QUESTION).await?;
+        let about = self.supply(&reached, &supply).await?;
         let node = about.node.clone();
         let node = node.unwrap_or_else(|| about.host_name.to_lowercase());
         self.note_node(&node);
@@ -169,7 +167,7 @@ impl Job {
             self.step("copying its agent, which takes everything out");
             self.copy_agent(&reached, &supply).await?;
         }
-        let about: About = self.agent(&reached, "inspect", QUESTION).await?;
+        let about = self.prepare(&reached).await?;
         let node = about.node.clone().or(record.node);
         self.step("stopping its agent");
         self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)

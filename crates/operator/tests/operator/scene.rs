@@ -122,8 +122,29 @@ impl Scene {
         login: &Kubeconfig,
         options: &[&str],
     ) -> Result<Running> {
+        let program = Command::new(Path::new(env!("CARGO_BIN_EXE_evenkeel-operator")));
+        self.start_operator(program, environment, machine, login, options)
+    }
+
+    /// Starts the operator where names lead to what the file `hosts` says.
+    pub(crate) fn operator_knowing(&self, hosts: &Path, options: &[&str]) -> Result<Running> {
+        let mut program = Command::new("unshare");
+        program.args(["--mount", "--propagation", "private", "sh", "-c"]);
+        program.arg(r#"mount --bind "$1" /etc/hosts && shift && exec "$@""#);
+        program.arg("sh").arg(hosts);
+        program.arg(env!("CARGO_BIN_EXE_evenkeel-operator"));
+        self.start_operator(program, &[], "operator", &self.login()?, options)
+    }
+
+    fn start_operator(
+        &self,
+        mut command: Command,
+        environment: &[(&str, &str)],
+        machine: &str,
+        login: &Kubeconfig,
+        options: &[&str],
+    ) -> Result<Running> {
         login.write(&self.kubeconfig())?;
-        let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_evenkeel-operator")));
         command.arg("run");
         if !options.contains(&"--listen") {
             command.args(["--listen", "off"]);

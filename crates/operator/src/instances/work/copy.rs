@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::windows;
 use evenkeel_daemon::Severity;
 use evenkeel_plan::instances::Problem;
+use serde::Deserialize;
 
 use super::reach::Reached;
-use super::{Job, problem};
+use super::{About, Job, problem};
 use crate::instances::supply::Supply;
 use crate::ssh::{Error, Local};
 
@@ -22,11 +23,32 @@ const LINE: usize = 6000;
 const PROGRESS: Duration = Duration::from_secs(2);
 
 impl Job {
-    /// Copies what the instance does not have, and makes the folders that it needs.
-    pub(super) async fn supply(&self, reached: &Reached, supply: &Supply) -> Result<(), Problem> {
+    /// Copies what the instance does not have, makes the folders that it needs, and says what it is. What was copied is
+    /// looked at once more by whoever uses it: `bootstrap`, or the agent that is there.
+    pub(super) async fn supply(
+        &self,
+        reached: &Reached,
+        supply: &Supply,
+    ) -> Result<About, Problem> {
         self.copy_agent(reached, supply).await?;
-        self.copy(reached, &supply.files).await?;
-        make_folders(reached, supply).await
+        self.step("asking the machine what it is and has");
+        let mut lines = questions("prepare", &supply.files).into_iter();
+        let first = lines.next().unwrap_or_else(|| "prepare".to_owned());
+        let prepared: Prepared = self.agent(reached, &first, SUMS).await?;
+        let mut sums = prepared.checksums;
+        for line in lines {
+            sums.extend(self.agent::<Sums>(reached, &line, SUMS).await?);
+        }
+        let differing = lacking(&supply.files, &sums);
+        self.bring(reached, &differing).await?;
+        make_folders(reached, supply).await?;
+        Ok(prepared.machine)
+    }
+
+    /// Has the agent close its folder to others, and say what the machine is.
+    pub(super) async fn prepare(&self, reached: &Reached) -> Result<About, Problem> {
+        let prepared: Prepared = self.agent(reached, "prepare", SUMS).await?;
+        Ok(prepared.machine)
     }
 
     /// Copies the agent, which then tells what else is to be copied.
@@ -65,9 +87,27 @@ impl Job {
 
     /// Copies those of `files` that differ, and says how many.
     pub(super) async fn copy(&self, reached: &Reached, files: &[Local]) -> Result<usize, Problem> {
-        let differing = self.differing(reached, files).await?;
+        let differing = lacking(files, &self.sums(reached, files).await?);
+        self.bring(reached, &differing).await?;
+        let wrong = lacking(&differing, &self.sums(reached, &differing).await?);
+        if let Some(wrong) = wrong.first() {
+            reached
+                .files
+                .remove(&wrong.place)
+                .await
+                .map_err(|error| problem(&error))?;
+            return Err(problem(&Error::File {
+                path: wrong.place.clone(),
+                why: "is not what was copied there: it is copied again".to_owned(),
+            }));
+        }
+        Ok(differing.len())
+    }
+
+    /// Copies these.
+    async fn bring(&self, reached: &Reached, differing: &[Local]) -> Result<(), Problem> {
         if differing.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
         let total: u64 = differing.iter().map(|it| it.size).sum();
         // The agent keeps a second copy of each.
@@ -96,7 +136,7 @@ impl Job {
             }
         };
         let copied = async {
-            for file in &differing {
+            for file in differing {
                 reached.files.put(file, &arrived).await?;
                 self.fleet.metrics.copied(file.size);
             }
@@ -106,18 +146,6 @@ impl Job {
             () = told => {}
             copied = copied => copied.map_err(|error| problem(&error))?,
         }
-        let wrong = self.differing(reached, &differing).await?;
-        if let Some(wrong) = wrong.first() {
-            reached
-                .files
-                .remove(&wrong.place)
-                .await
-                .map_err(|error| problem(&error))?;
-            return Err(problem(&Error::File {
-                path: wrong.place.clone(),
-                why: "is not what was copied there: it is copied again".to_owned(),
-            }));
-        }
         let took = start.elapsed();
         let note = format!(
             "{}: copied {count} files of its payload, {size} in {:.1}s",
@@ -126,42 +154,49 @@ impl Job {
         );
         self.fleet
             .tell(&self.name, Severity::Normal, "PayloadCopied", note);
-        Ok(count)
-    }
-
-    /// Those that are not on the instance as they should be.
-    pub(super) async fn differing(
-        &self,
-        reached: &Reached,
-        files: &[Local],
-    ) -> Result<Vec<Local>, Problem> {
-        let sums = self.sums(reached, files).await?;
-        let is_there = |file: &&Local| sums.get(&file.place) == Some(&Some(file.checksum.clone()));
-        Ok(files.iter().filter(|it| !is_there(it)).cloned().collect())
+        Ok(())
     }
 
     /// What the agent says of files, in as many questions as it takes.
-    pub(super) async fn sums(
-        &self,
-        reached: &Reached,
-        files: &[Local],
-    ) -> Result<BTreeMap<String, Option<String>>, Problem> {
-        let mut sums = BTreeMap::new();
-        let mut line = String::new();
-        for (at, file) in files.iter().enumerate() {
-            if line.is_empty() {
-                line.push_str("checksums");
-            }
-            line.extend([" \"", &file.place, "\""]);
-            if line.len() > LINE || at + 1 == files.len() {
-                let said: BTreeMap<String, Option<String>> = self
-                    .agent(reached, &std::mem::take(&mut line), SUMS)
-                    .await?;
-                sums.extend(said);
-            }
+    pub(super) async fn sums(&self, reached: &Reached, files: &[Local]) -> Result<Sums, Problem> {
+        let mut sums = Sums::new();
+        for line in questions("checksums", files) {
+            sums.extend(self.agent::<Sums>(reached, &line, SUMS).await?);
         }
         Ok(sums)
     }
+}
+
+/// The checksums of files, by place; none for one that is not there.
+type Sums = BTreeMap<String, Option<String>>;
+
+/// What an agent says before anything else is copied.
+#[derive(Debug, Deserialize)]
+struct Prepared {
+    machine: About,
+    checksums: Sums,
+}
+
+/// What to ask for the checksums of all files: `first`, and what is too long for one line in others.
+fn questions(first: &str, files: &[Local]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for file in files {
+        let begins = match lines.last() {
+            None => Some(first),
+            Some(line) => (line.len() > LINE).then_some("checksums"),
+        };
+        lines.extend(begins.map(str::to_owned));
+        if let Some(line) = lines.last_mut() {
+            line.extend([" \"", &file.place, "\""]);
+        }
+    }
+    lines
+}
+
+/// Those that are not on the instance as they should be.
+fn lacking(files: &[Local], sums: &Sums) -> Vec<Local> {
+    let is_there = |file: &&Local| sums.get(&file.place) == Some(&Some(file.checksum.clone()));
+    files.iter().filter(|it| !is_there(it)).cloned().collect()
 }
 
 /// Makes the folders that services need.
@@ -175,4 +210,35 @@ pub(super) async fn make_folders(reached: &Reached, supply: &Supply) -> Result<(
 
 fn megabytes(bytes: u64) -> String {
     format!("{} MiB", bytes.div_ceil(1024 * 1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ssh::Contents;
+
+    #[test]
+    fn every_file_is_asked_for_once_and_no_line_is_longer_than_windows_takes() {
+        let places: Vec<String> = (0..200)
+            .map(|number| format!(r"C:\k\{}\{number}.exe", "x".repeat(90)))
+            .collect();
+        let file = |place: &String| Local {
+            place: place.clone(),
+            checksum: String::new(),
+            size: 0,
+            contents: Contents::Bytes(Vec::new().into()),
+        };
+        let files: Vec<Local> = places.iter().map(file).collect();
+        let lines = questions("prepare", &files);
+        assert!(lines.len() > 1 && lines[0].starts_with("prepare \"C:"));
+        let mut others = lines.iter().skip(1);
+        assert!(others.all(|it| it.starts_with("checksums \"C:")));
+        assert!(lines.iter().all(|it| it.len() < 8000));
+        let asked: Vec<&str> = lines
+            .iter()
+            .flat_map(|it| it.split('"').skip(1).step_by(2))
+            .collect();
+        assert_eq!(asked, places);
+        assert_eq!(questions("checksums", &[]), Vec::<String>::new());
+    }
 }

@@ -13,11 +13,12 @@ use evenkeel_testbed::process::{Running, run};
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::windows_instance::{WindowsInstance, windows_program, windows_programs};
-use evenkeel_testbed::{Doing, Result, need};
+use evenkeel_testbed::{Doing, Error, Result, need};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -240,13 +241,31 @@ impl Bed {
         payload: &Path,
         options: &[&str],
     ) -> Result<Running> {
-        let payload = payload.display().to_string();
-        let pool = self.scene.own("windows");
-        let fixed = ["--payload", &payload, "--windows-pool", &pool];
-        let with = [&fixed[..], options].concat();
+        let fixed = self.fixed(payload);
+        let fixed = fixed.iter().map(String::as_str);
+        let with: Vec<&str> = fixed.chain(options.iter().copied()).collect();
         let login = self.scene.login()?;
         self.scene
             .operator_in(environment, "operator", &login, &with)
+    }
+
+    /// Starts the operator with the payload, where names lead to what the file `hosts` says.
+    pub(crate) fn operator_knowing(&self, hosts: &Path, options: &[&str]) -> Result<Running> {
+        let fixed = self.fixed(&self.payload);
+        let fixed = fixed.iter().map(String::as_str);
+        let with: Vec<&str> = fixed.chain(options.iter().copied()).collect();
+        self.scene.operator_knowing(hosts, &with)
+    }
+
+    fn fixed(&self, payload: &Path) -> [String; 4] {
+        let pool = self.scene.own("windows");
+        let payload = payload.display().to_string();
+        [
+            "--payload".to_owned(),
+            payload,
+            "--windows-pool".to_owned(),
+            pool,
+        ]
     }
 
     /// Waits until the operator leads.
@@ -326,27 +345,32 @@ impl Bed {
         version: &str,
     ) -> Result<Node> {
         let name = instance.computer_name().to_lowercase();
-        let what = format!("{name} to serve at {version}");
-        until_async(&what, LONG, async || {
-            let nodes = self.scene.nodes();
-            let found = nodes.get_opt(&name).await.doing(|| "cannot read a Node")?;
-            let Some(node) = found else {
-                return Ok(Look::NotYet(self.last_words(10)));
-            };
-            let serves = annotated(&node, VERSION) == Some(version)
-                && annotated(&node, CURRENT).is_some()
-                && annotated(&node, CURRENT) == annotated(&node, DESIRED)
-                && annotated(&node, STATE) == Some("Done")
-                && !is_cordoned(&node)
-                && is_up(&node);
-            Ok(if serves {
-                Look::Found(node)
-            } else {
-                let words = self.last_words(10);
-                Look::NotYet(format!("{:?}\n{words}", node.annotations()))
+        let serves = |node: Option<&Node>| {
+            node.is_some_and(|node| {
+                annotated(node, VERSION) == Some(version)
+                    && annotated(node, CURRENT).is_some()
+                    && annotated(node, CURRENT) == annotated(node, DESIRED)
+                    && annotated(node, STATE) == Some("Done")
+                    && !is_cordoned(node)
+                    && is_up(node)
             })
-        })
-        .await
+        };
+        // Whoever asks again and again takes the time of those that are to become nodes.
+        let served = await_condition(self.scene.nodes(), &name, serves);
+        match tokio::time::timeout(LONG, served).await {
+            Ok(node) => node
+                .doing(|| "cannot watch a Node")?
+                .ok_or_else(|| Error::failed(format!("{name} serves, and is gone"))),
+            Err(_) => {
+                let node = self.scene.nodes().get_opt(&name).await;
+                let node = node.doing(|| "cannot read a Node")?;
+                let said = node.as_ref().map(ResourceExt::annotations);
+                let words = self.last_words(10);
+                Err(Error::failed(format!(
+                    "{name} does not serve at {version} after {LONG:?}: {said:?}\n{words}"
+                )))
+            }
+        }
     }
 
     pub(crate) fn last_words(&self, count: usize) -> String {

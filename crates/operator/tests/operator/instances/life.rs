@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,23 @@ fn begun(bed: &Bed, names: &[&str]) -> Result<Vec<Timestamp>> {
     names.iter().map(first).collect()
 }
 
+/// What the operator says of one machine, and how long after its first word.
+fn steps(bed: &Bed, name: &str) -> Vec<String> {
+    let log = bed.scene.log();
+    let lines = log.lines().filter(|it| it.contains(&format!("{name:?}")));
+    let said = lines.filter_map(|line| {
+        let (stamp, words) = line.split_once(' ')?;
+        let words = words.split_once(": ")?.1;
+        Some((stamp.parse::<Timestamp>().ok()?, words))
+    });
+    let mut first = None;
+    said.map(|(at, words)| {
+        let after = at.duration_since(*first.get_or_insert(at));
+        format!("{:6.2} s: {words}", after.as_secs_f64())
+    })
+    .collect()
+}
+
 /// Covers H04, H10, H12, H13, X06.
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_become_nodes_beside_a_silent_one_and_one_that_leaves_is_as_bare_as_before()
@@ -105,6 +123,10 @@ async fn machines_become_nodes_beside_a_silent_one_and_one_that_leaves_is_as_bar
         start.elapsed()
     );
 
+    for line in steps(&bed, &addresses[0]) {
+        println!("proof: {line}");
+    }
+
     // Whatever was done to their services meanwhile was put right at once, and nobody applied it.
     let deeds = meddler.end().await?;
     let slowest = deeds.iter().max_by_key(|(_, took)| *took).copied();
@@ -137,7 +159,10 @@ async fn machines_become_nodes_beside_a_silent_one_and_one_that_leaves_is_as_bar
     let apart = last
         .zip(first)
         .map(|(last, first)| last.duration_since(*first));
-    println!("proof: the first and the last of four were begun {apart:?} apart");
+    println!(
+        "proof: the first and the last of {} were begun {apart:?} apart",
+        begun.len()
+    );
     assert!(apart.is_some_and(|it| it.as_millis() < 1000), "{begun:?}");
 
     // Every mistake was told on the list, with its entry and what to do.
@@ -154,8 +179,14 @@ async fn machines_become_nodes_beside_a_silent_one_and_one_that_leaves_is_as_bar
     ] {
         bed.told(reason, words).await?;
     }
-    // What a login is good for is minutes; none is left behind.
+    // What a login is good for is minutes; none is left behind. Where it was, with keys that stay, nobody else may look.
     assert!(!instances[0].path(r"C:\k\login")?.exists());
+    for folder in [r"C:\k", r"C:\k\state", r"C:\k\store"] {
+        let path = instances[0].path(folder)?;
+        let mode = std::fs::metadata(&path).doing(|| "there is no payload")?;
+        let mode = mode.permissions().mode();
+        assert_eq!(mode & 0o007, 0, "{folder} is open to all: {mode:o}");
+    }
     for (name, address) in names.iter().zip(&addresses) {
         let node = bed.scene.node(name).await?;
         let of = annotated(&node, "evenkeel.dev/instance");

@@ -1,6 +1,7 @@
 //! What goes wrong with an instance is told, tried again, and goes well in the end.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::BTreeSet;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -19,12 +20,25 @@ use serde_json::json;
 use super::bed::{Bed, LONG, is_skipped, make_key};
 use crate::scene::annotated;
 
-/// Where the way to the instance begins.
-const WAY: Ipv4Addr = Ipv4Addr::new(127, 34, 0, 3);
+/// Where the way to the instance begins, and the name that leads there and nowhere else.
+const WAY: Ipv6Addr = Ipv6Addr::LOCALHOST;
+const NAME: &str = "six.trouble.test";
 /// What may be sent twice: the end of what was on its way, each time that it broke off.
 const AGAIN: u64 = 12 << 20;
 const MISSING: &str = "evenkeel.dev/missing-files";
 const PROGRAM: &str = r"C:\k\service-double.exe";
+
+/// What the operator does to make a node of a machine, as its log says.
+const STEPS: [&str; 8] = [
+    ": connecting",
+    "copying its agent",
+    "asking the machine what it is and has",
+    "copying its payload:",
+    "starting its bootstrap services",
+    "telling its Node what to run",
+    "installing its agent's service",
+    "now, and its agent runs",
+];
 
 /// Covers H10, H12, H14.
 #[tokio::test(flavor = "multi_thread")]
@@ -36,9 +50,13 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     let mut instance = bed.instance("op-trouble-1")?;
     // It is reached through somebody who can cut the way to it, and counts.
     let way = ApiProxy::at((WAY, 22).into(), SocketAddr::from((instance.address(), 22)))?;
-    let address = WAY.to_string();
+    // It has no IPv4 address at all: no key of a ConfigMap can be one of IPv6, but a name that leads there can.
+    let hosts = bed.scene.scratch.path().join("hosts");
+    std::fs::write(&hosts, format!("127.0.0.1 localhost\n{WAY} {NAME}\n"))
+        .doing(|| "cannot write names")?;
+    let address = NAME.to_owned();
     let entry = (address.as_str(), "username=Administrator");
-    let operator = bed.operator(&[])?;
+    let operator = bed.operator_knowing(&hosts, &[])?;
     bed.led().await?;
     offered(&bed).await?;
     // The way is cut when half of the payload is there.
@@ -92,19 +110,34 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
 
     // Killed in the middle, wherever that is.
     let mut chance = Chance(seed());
-    let mut operator = Some(operator);
+    let mut operator = operator;
+    let mut hit = BTreeSet::new();
     let rounds = if is_soak() { 20 } else { 1 };
     for round in 0..rounds {
-        if let Some(mut running) = operator.take() {
+        if round == 0 {
             connecting(&bed, &address).await?;
-            let pause = u64::try_from(chance.below(12_000)).unwrap_or(0);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-            let at = bed.last_words(1);
-            running.kill()?;
-            println!("proof: the operator was killed {pause} ms after it had connected, at: {at}");
+            pause(&mut chance, 12_000).await;
+        } else {
+            // First where nobody was yet, and as exactly as can be; then anywhere.
+            let mut others = STEPS.iter().filter(|it| !hit.contains(**it));
+            let (step, longest) = match others.next() {
+                Some(step) => (*step, 20),
+                None => (STEPS[chance.below(STEPS.len())], 1_500),
+            };
+            let before = count(&bed, step);
+            bed.list(&[entry]).await?;
+            comes_to(&bed, step, before).await?;
+            pause(&mut chance, longest).await;
         }
+        operator.kill()?;
+        let at = last_step(&bed);
+        println!(
+            "proof: kill {} of {rounds} hit the operator at: {at:?}",
+            round + 1
+        );
+        hit.extend(at);
         bed.scene.nobody_leads().await?;
-        operator = Some(bed.operator(&[])?);
+        operator = bed.operator_knowing(&hosts, &[])?;
         bed.serves(&instance).await?;
         if round == 0 {
             let sent = way.sent();
@@ -118,10 +151,13 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
             assert_eq!(state, "Running", "{service}");
         }
         if round + 1 < rounds {
+            bed.settled(&address).await?;
             bed.list(&[]).await?;
             bed.forgotten(&address).await?;
-            bed.list(&[entry]).await?;
         }
+    }
+    if is_soak() {
+        assert_eq!(hit, BTreeSet::from(STEPS), "a step was never hit");
     }
 
     // Made anew by somebody, or is somebody else in its place?
@@ -157,7 +193,7 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     // It is gone, and then taken out.
     drop(operator);
     bed.scene.nobody_leads().await?;
-    let _operator = bed.operator(&["--leave-timeout", "4s"])?;
+    let _operator = bed.operator_knowing(&hosts, &["--leave-timeout", "4s"])?;
     instance.cut()?;
     bed.list(&[]).await?;
     let said = bed
@@ -218,6 +254,37 @@ async fn connecting(bed: &Bed, address: &str) -> Result<()> {
         })
     })
     .await
+}
+
+/// How often the operator has come to a step.
+fn count(bed: &Bed, step: &str) -> usize {
+    let log = bed.scene.log();
+    log.lines().filter(|it| it.contains(step)).count()
+}
+
+/// Waits until the operator has come to a step once more.
+async fn comes_to(bed: &Bed, step: &str, before: usize) -> Result<()> {
+    until_async(&format!("the operator at {step:?}"), LONG, async || {
+        Ok(if count(bed, step) > before {
+            Look::Found(())
+        } else {
+            Look::NotYet(bed.last_words(3))
+        })
+    })
+    .await
+}
+
+/// The step that the operator came to last.
+fn last_step(bed: &Bed) -> Option<&'static str> {
+    let log = bed.scene.log();
+    let step = |line: &str| STEPS.into_iter().find(|it| line.contains(it));
+    log.lines().rev().find_map(step)
+}
+
+/// A pause by chance, of so many milliseconds at most.
+async fn pause(chance: &mut Chance, longest: usize) {
+    let pause = u64::try_from(chance.below(longest)).unwrap_or(0);
+    tokio::time::sleep(Duration::from_millis(pause)).await;
 }
 
 /// Takes a payload file away, and the agent's own copy of it.

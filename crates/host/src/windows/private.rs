@@ -1,0 +1,117 @@
+//! Folders that are for the system and for administrators alone, and all that is in them too.
+
+use std::io;
+
+use windows_sys::Win32::Foundation::{ERROR_SUCCESS, LocalFree};
+use windows_sys::Win32::Security::Authorization::{
+    ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1, SE_FILE_OBJECT,
+    SetNamedSecurityInfoW,
+};
+use windows_sys::Win32::Security::{
+    ACL, DACL_SECURITY_INFORMATION, GetSecurityDescriptorDacl, GetSecurityDescriptorOwner,
+    OWNER_SECURITY_INFORMATION, PROTECTED_DACL_SECURITY_INFORMATION, PSECURITY_DESCRIPTOR, PSID,
+    SECURITY_ATTRIBUTES, SetFileSecurityW,
+};
+use windows_sys::Win32::Storage::FileSystem::CreateDirectoryW;
+
+use super::text::wide;
+
+/// Full access for the system and for administrators, who own it, and for nobody else.
+const PRIVATE: &str = "O:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
+/// The same, where whoever makes a folder owns it.
+const NEW: &str = "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)";
+
+/// A security descriptor in memory of the system.
+struct Descriptor(PSECURITY_DESCRIPTOR);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: it was given to us to free, and nobody else does.
+        unsafe { LocalFree(self.0) };
+    }
+}
+
+impl Descriptor {
+    fn read(text: &str) -> io::Result<Self> {
+        let text = wide(text);
+        let mut descriptor: PSECURITY_DESCRIPTOR = std::ptr::null_mut();
+        // SAFETY: the text ends with a zero; the descriptor has an owner who frees it, once.
+        let read = unsafe {
+            ConvertStringSecurityDescriptorToSecurityDescriptorW(
+                text.as_ptr(),
+                SDDL_REVISION_1,
+                &raw mut descriptor,
+                std::ptr::null_mut(),
+            )
+        };
+        if read == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self(descriptor))
+    }
+}
+
+/// Makes a private folder.
+pub(super) fn make(path: &str) -> io::Result<()> {
+    let (path, descriptor) = (wide(path), Descriptor::read(NEW)?);
+    let attributes = SECURITY_ATTRIBUTES {
+        nLength: u32::try_from(size_of::<SECURITY_ATTRIBUTES>()).unwrap_or_default(),
+        lpSecurityDescriptor: descriptor.0,
+        bInheritHandle: 0,
+    };
+    // SAFETY: the path ends with a zero, and the attributes point to a valid descriptor, which lives
+    // longer than the call.
+    let made = unsafe { CreateDirectoryW(path.as_ptr(), &raw const attributes) };
+    if made == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Makes a folder private that is there, whoever made it; what inherits its rights has them at once.
+pub(super) fn close(path: &str) -> io::Result<()> {
+    let (path, descriptor) = (wide(path), Descriptor::read(PRIVATE)?);
+    let (mut owner, mut list): (PSID, *mut ACL) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let (mut is_there, mut is_default) = (0, 0);
+    // SAFETY: the descriptor is valid, and what is written here points into it.
+    let read = unsafe {
+        GetSecurityDescriptorOwner(descriptor.0, &raw mut owner, &raw mut is_default) != 0
+            && GetSecurityDescriptorDacl(
+                descriptor.0,
+                &raw mut is_there,
+                &raw mut list,
+                &raw mut is_default,
+            ) != 0
+    };
+    if !read {
+        return Err(io::Error::last_os_error());
+    }
+    let what = OWNER_SECURITY_INFORMATION
+        | DACL_SECURITY_INFORMATION
+        | PROTECTED_DACL_SECURITY_INFORMATION;
+    // SAFETY: the path ends with a zero; owner and list point into the descriptor, which lives longer than
+    // the call.
+    let code = unsafe {
+        SetNamedSecurityInfoW(
+            path.as_ptr(),
+            SE_FILE_OBJECT,
+            what,
+            owner,
+            std::ptr::null_mut(),
+            list,
+            std::ptr::null_mut(),
+        )
+    };
+    if code != ERROR_SUCCESS {
+        return Err(io::Error::from_raw_os_error(
+            i32::try_from(code).unwrap_or_default(),
+        ));
+    }
+    // That told all that is in the folder. Wine lets the folder above have its say in it all the same; this call does not.
+    // SAFETY: the path ends with a zero, and the descriptor lives longer than the call.
+    let written = unsafe { SetFileSecurityW(path.as_ptr(), what, descriptor.0) };
+    if written == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
