@@ -1,4 +1,4 @@
-//! Kinds that a cluster may learn late, or never, as it says by their CustomResourceDefinitions. Nobody asks for
+//! Kinds that a cluster may learn late, or never, as it says by their definitions. Nobody asks for
 //! objects of a kind that is not there: a watch tells when it is.
 
 use std::time::Duration;

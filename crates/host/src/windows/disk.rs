@@ -16,7 +16,6 @@ use windows_sys::Win32::Storage::FileSystem::FILE_FLAG_BACKUP_SEMANTICS;
 
 use super::registry::Key;
 use super::services::Services;
-use super::text::wide;
 use super::{environment, private, services};
 use crate::disk::{Disk, Folder, NAMED};
 use crate::place::temporary;

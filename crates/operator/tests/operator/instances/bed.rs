@@ -357,20 +357,17 @@ impl Bed {
         };
         // Whoever asks again and again takes the time of those that are to become nodes.
         let served = await_condition(self.scene.nodes(), &name, serves);
-        match tokio::time::timeout(LONG, served).await {
-            Ok(node) => node
-                .doing(|| "cannot watch a Node")?
-                .ok_or_else(|| Error::failed(format!("{name} serves, and is gone"))),
-            Err(_) => {
-                let node = self.scene.nodes().get_opt(&name).await;
-                let node = node.doing(|| "cannot read a Node")?;
-                let said = node.as_ref().map(ResourceExt::annotations);
-                let words = self.last_words(10);
-                Err(Error::failed(format!(
-                    "{name} does not serve at {version} after {LONG:?}: {said:?}\n{words}"
-                )))
-            }
+        if let Ok(node) = tokio::time::timeout(LONG, served).await {
+            let node = node.doing(|| "cannot watch a Node")?;
+            return node.ok_or_else(|| Error::failed(format!("{name} serves, and is gone")));
         }
+        let node = self.scene.nodes().get_opt(&name).await;
+        let node = node.doing(|| "cannot read a Node")?;
+        let said = node.as_ref().map(ResourceExt::annotations);
+        let words = self.last_words(10);
+        Err(Error::failed(format!(
+            "{name} does not serve at {version} after {LONG:?}: {said:?}\n{words}"
+        )))
     }
 
     pub(crate) fn last_words(&self, count: usize) -> String {
