@@ -122,6 +122,7 @@ impl Job {
                 "its agent starts its services",
                 Timestamp::now(),
             );
+            it.started = Some(supply.version.clone());
         });
         let note = format!("{}: is Node {node} now, and its agent runs", self.name);
         self.fleet

@@ -250,7 +250,9 @@ fn one_wanted(
     if let Some(node) = node {
         let starting = record.filter(|it| it.state == State::Starting);
         if let Some(upgrade) = node.upgrade {
-            if upgrade == Upgrade::Apply && starting.is_some() {
+            // Before anybody knows that it is upgraded it only seems to be starting.
+            let started = starting.and_then(|it| it.started.as_deref());
+            if upgrade == Upgrade::Apply && started.is_some() && started == sight.version {
                 // Its agent was started, and says itself if it cannot go on.
                 return Some(Todo::Note(State::Starting, None));
             }

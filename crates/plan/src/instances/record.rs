@@ -56,6 +56,9 @@ pub struct Record {
     /// The Node that it is, or is to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// The version whose agent was started on it last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
     /// Whether anything was ever put on it.
     pub is_touched: bool,
     /// Whether it is a Machine, which others make and remove.

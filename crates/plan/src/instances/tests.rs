@@ -283,12 +283,19 @@ fn a_node_whose_pods_have_left_is_upgraded_until_its_new_agent_was_started() {
         // Whoever did it was killed before the agent was started.
         (Upgrade::Apply, State::Upgrading),
         (Upgrade::Apply, State::Failing),
+        // The same, and it was looked at before anybody knew that it is upgraded.
+        (Upgrade::Apply, State::Starting),
     ] {
         world.nodes[0].upgrade = Some(upgrade);
         world.records = BTreeMap::from([touched("a", state)]);
         assert_eq!(world.todo("a", 0), begin, "{upgrade:?} {state}");
     }
-    world.records = BTreeMap::from([touched("a", State::Starting)]);
+    let (name, mut record) = touched("a", State::Starting);
+    record.started = Some("1.0".to_owned());
+    world.records = BTreeMap::from([(name.clone(), record.clone())]);
+    assert_eq!(world.todo("a", 0), begin, "its agent is of another version");
+    record.started = world.version.map(str::to_owned);
+    world.records = BTreeMap::from([(name, record)]);
     assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Starting, None)));
     // A failure is tried again after a pause.
     let (name, mut record) = touched("a", State::Failing);

@@ -68,6 +68,7 @@ impl Job {
         self.fleet.records.change(&self.name, |it| {
             let message = "its new agent starts its services";
             it.enter(State::Starting, message, Timestamp::now());
+            it.started = Some(supply.version.clone());
         });
         let copied = copied.map_or_else(
             || "its files were there already".to_owned(),

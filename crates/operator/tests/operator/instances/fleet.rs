@@ -1,5 +1,6 @@
 //! Three nodes that get other versions, and what is on each of them.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION as POOL_VERSION};
@@ -18,7 +19,7 @@ use super::proxy::{seen_by_kubelet, until_ours, variable};
 use super::release::{Release, payload_on, stored_on, with_service};
 use crate::scene::annotated;
 
-/// What is reached without the proxy.
+/// What is reached without the proxy, at first.
 const DIRECT: &str = ".svc,198.18.0.1";
 
 /// The machines, and the cluster that they are nodes of.
@@ -29,6 +30,8 @@ pub(crate) struct Fleet {
     uids: Vec<String>,
     /// The way to the world outside, where there is one.
     pub(crate) proxy: Option<EgressProxy>,
+    /// What is reached without it.
+    pub(crate) direct: Cell<&'static str>,
 }
 
 impl Fleet {
@@ -50,6 +53,7 @@ impl Fleet {
             names: machines.map(str::to_owned).into(),
             uids: Vec::new(),
             proxy,
+            direct: Cell::new(DIRECT),
         };
         let bed = &fleet.bed;
         let operator = fleet.operator(&first_release(bed)?, &[])?;
@@ -67,7 +71,7 @@ impl Fleet {
     pub(crate) fn operator(&self, release: &Release, options: &[&str]) -> Result<Running> {
         let url = self.proxy.as_ref().map(EgressProxy::url);
         let environment: Vec<(&str, &str)> = match &url {
-            Some(url) => vec![("HTTPS_PROXY", url), ("NO_PROXY", DIRECT)],
+            Some(url) => vec![("HTTPS_PROXY", url), ("NO_PROXY", self.direct.get())],
             None => Vec::new(),
         };
         self.bed
@@ -79,8 +83,9 @@ impl Fleet {
         let Some(proxy) = &self.proxy else {
             return Ok(());
         };
+        let (url, direct) = (proxy.url(), self.direct.get());
         for instance in &self.instances {
-            for (name, value) in [("HTTPS_PROXY", proxy.url().as_str()), ("NO_PROXY", DIRECT)] {
+            for (name, value) in [("HTTPS_PROXY", url.as_str()), ("NO_PROXY", direct)] {
                 let place = format!("{name} of {}", instance.computer_name());
                 assert_eq!(variable(instance, name)?.as_deref(), Some(value), "{place}");
                 assert_eq!(seen_by_kubelet(instance, name)?, value, "{place}");

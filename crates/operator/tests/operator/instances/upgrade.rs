@@ -74,7 +74,7 @@ async fn three_nodes_get_a_new_version_one_by_one_and_a_broken_one_stops_at_the_
     upgraded("win-up", ["op-up-1", "op-up-2", "op-up-3"], None).await
 }
 
-/// Covers U02, P03, P07.
+/// Covers U02, P03, P07, X08.
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_proxy_they_get_it_too_and_keep_the_proxy_and_whom_they_trust() -> Result<()> {
     if !is_soak() || is_skipped()? {
@@ -167,8 +167,12 @@ async fn upgraded(prefix: &str, machines: [&str; 3], proxy: Option<EgressProxy>)
     }
 
     let third = broken(&fleet, &second, operator, &outside).await?;
-    repaired(&fleet, third, &outside).await?;
-    fleet.has_its_proxy().await
+    let (operator, last) = repaired(&fleet, third, &outside).await?;
+    fleet.has_its_proxy().await?;
+    if fleet.proxy.is_some() {
+        two_reasons(&fleet, &last, operator, &outside).await?;
+    }
+    Ok(())
 }
 
 /// A version with a service that does not start: it stops at the first node, and the others run what they ran.
@@ -235,7 +239,11 @@ async fn broken(
 }
 
 /// The version after that repairs the one and upgrades the others, also if the operator is killed on the way.
-async fn repaired(fleet: &Fleet, operator: Running, outside: &Outside) -> Result<()> {
+async fn repaired(
+    fleet: &Fleet,
+    operator: Running,
+    outside: &Outside,
+) -> Result<(Running, Release)> {
     let bed = &fleet.bed;
     let mut chance = Chance(seed());
     let mut left: Vec<&str> = STEPS.to_vec();
@@ -248,6 +256,7 @@ async fn repaired(fleet: &Fleet, operator: Running, outside: &Outside) -> Result
     let wanted: BTreeSet<&str> = left.iter().copied().collect();
     let mut hit = BTreeSet::new();
     let mut operator = operator;
+    let mut last = None;
     for (round, version) in [
         "1.5.0-ddddddd",
         "1.6.0-eeeeeee",
@@ -275,13 +284,53 @@ async fn repaired(fleet: &Fleet, operator: Running, outside: &Outside) -> Result
         }
         fleet.all_run(&release, &["exporter"]).await?;
         outside.swears(1, 2)?;
+        last = Some(release);
         if left.is_empty() {
             break;
         }
     }
     println!("proof: the operator was killed at {hit:?}");
     assert_eq!(hit, wanted, "a step was never hit");
-    Ok(())
+    let last = last.ok_or_else(|| Error::failed("there was no round"))?;
+    Ok((operator, last))
+}
+
+/// The next version comes while a change of the proxy is on its way: still no two nodes go at once.
+async fn two_reasons(
+    fleet: &Fleet,
+    last: &Release,
+    operator: Running,
+    outside: &Outside,
+) -> Result<()> {
+    let bed = &fleet.bed;
+    let all: Vec<&WindowsInstance> = fleet.instances.iter().collect();
+    let booted = boots(&all)?;
+    fleet.direct.set(".other,198.18.0.1");
+    let operator = fleet.operator_of(last, operator, &[]).await?;
+    let first = until_async("a node to ask for its boot", LONG, async || {
+        for name in &fleet.names {
+            let node = bed.scene.node(name).await?;
+            let asked = annotated(&node, "evenkeel.dev/drain-granted").is_some();
+            if asked && annotated(&node, VERSION) == Some(last.version) {
+                return Ok(Look::Found(name.clone()));
+            }
+        }
+        Ok(Look::NotYet(bed.last_words(5)))
+    })
+    .await?;
+    let next = Release::new(bed, "1.10.0-2222222", &[], |it| {
+        with_service(it, "exporter", "--last");
+    })?;
+    let _operator = fleet.operator_of(&next, operator, &[]).await?;
+    fleet.all_run(&next, &["exporter"]).await?;
+    fleet.has_its_proxy().await?;
+    for (boot, instance) in booted.iter().zip(&fleet.instances) {
+        assert_ne!(&instance.boot_id()?, boot, "{}", instance.computer_name());
+    }
+    println!(
+        "proof: the next version came while {first} went for another proxy, and no two nodes went at once"
+    );
+    outside.swears(1, 2)
 }
 
 /// Kills the operator when it is at `step`, and starts it again.
