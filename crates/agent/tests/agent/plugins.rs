@@ -83,7 +83,8 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
     reports
         .until("the plugin to be well", |it| well(it) == Some(true))
         .await?;
-    // Whoever takes it off the list finds it there again; at rest nothing is asked.
+    // Whoever takes it off the list finds it there again. At rest nothing is asked: what followed the last change is over
+    // when the report is renewed.
     set(json!([theirs])).await?;
     until(&scene, "the plugin to be back", json!([theirs, ours])).await?;
     // (Rules of other tests come and go, and are read.)
@@ -91,6 +92,7 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
         let all = scene.requests()?;
         Ok(all.iter().filter(|it| !it.contains("rules")).count())
     };
+    reports.renewed().await?;
     let before = asked()?;
     reports.renewed().await?;
     assert_eq!(asked()?, before, "{:?}", scene.requests()?);

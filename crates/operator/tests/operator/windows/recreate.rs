@@ -12,6 +12,7 @@ use evenkeel_testbed::machine_double::{
     self, MachineController, Maker, SimulatedMachine, machine_set, machine_sets, machines,
 };
 use evenkeel_testbed::node_double::{NodeDouble, Os};
+use evenkeel_testbed::process::Running;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
 use futures::StreamExt;
@@ -197,7 +198,37 @@ async fn until_told(bed: &Bed, kind: &str, name: &str, reason: &str) -> Result<S
     .await
 }
 
-/// Covers U04, U05, U06.
+/// Kills the operator at both boundaries of a replacement, twice: when a place is held in the pool's status, and when a
+/// Machine was deleted. Another one follows.
+async fn killed(bed: &Bed, mut operator: Running) -> Result<Running> {
+    let held = async || -> Result<BTreeSet<String>> {
+        let all = bed.status().await?.updating.into_iter();
+        Ok(all.map(|it| it.node).collect())
+    };
+    let deleted = || bed.scene.log().matches("MachineReplaced").count();
+    for at in ["held", "deleted"].repeat(2) {
+        let (places, count) = (held().await?, deleted());
+        until_async(&format!("another one to be {at}"), LONG, async || {
+            let is_there = match at {
+                "held" => !held().await?.is_subset(&places),
+                _ => deleted() > count,
+            };
+            Ok(if is_there {
+                Look::Found(())
+            } else {
+                Look::NotYet(format!("{places:?}, {count}"))
+            })
+        })
+        .await?;
+        operator.kill()?;
+        println!("proof: the operator was killed when one was {at}");
+        bed.scene.nobody_leads().await?;
+        operator = bed.operator()?;
+    }
+    Ok(operator)
+}
+
+/// Covers U04, U05, U06, U08.
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_of_sets_are_made_anew_within_every_limit_and_one_without_a_set_is_never_deleted()
 -> Result<()> {
@@ -209,7 +240,7 @@ async fn machines_of_sets_are_made_anew_within_every_limit_and_one_without_a_set
     let pool = json!({ "strategy": "Recreate", "maxUnavailable": POOL, "paused": true });
     bed.edit_pool(pool).await?;
     bed.give_worker(&worker_ignition("first")).await?;
-    let _operator = bed.operator()?;
+    let operator = bed.operator()?;
     let (_, services) = bed.own_map(SOON).await?;
     let is_new = Arc::new(AtomicBool::new(false));
     let login = bed.scene.control_plane.admin_kubeconfig();
@@ -268,6 +299,7 @@ async fn machines_of_sets_are_made_anew_within_every_limit_and_one_without_a_set
     let zero = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
     let scaled = sets.patch("y", &PatchParams::default(), &zero).await;
     scaled.doing(|| "cannot scale a MachineSet")?;
+    let _operator = killed(&bed, operator).await?;
     let after = until_run(&bed, 3 * EACH, OWN).await?;
     watching.abort();
     for (set, ..) in &limits {
