@@ -64,13 +64,14 @@ pub fn is_ours(node: &Node, claims: &Claims) -> bool {
 }
 
 /// Whether a node of ours counts for the budget of its pool: those that never served are down, and
-/// take nothing from anyone.
+/// take nothing from anyone, unless they have or ask for a leave.
 pub fn counts(node: &Node, claims: &Claims) -> bool {
     let has_served = node
         .windows
         .as_ref()
         .is_some_and(|it| it.version.is_some() || it.current_services.is_some());
-    is_ours(node, claims) && (has_served || node.desired_drain.is_some())
+    let may_drain = node.desired_drain.is_some() || node.drain_granted.is_some();
+    is_ours(node, claims) && (has_served || may_drain)
 }
 
 /// The payload files that somebody must bring to a node, because it cannot restore them by itself. What is

@@ -85,6 +85,13 @@ pub(crate) fn windows(words: &[&str]) {
     assert!(done.status.success(), "{words:?}: {done:?}");
 }
 
+/// Tells a service to stop. To `sc.exe` one that is gone before it has answered is an error: whoever calls this sees
+/// for himself whether it stopped.
+pub(crate) fn tell_to_stop(name: &str) {
+    let told = Command::new("sc.exe").args(["stop", name]).output();
+    told.unwrap();
+}
+
 /// Waits until `seen` gives something.
 pub(crate) fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();

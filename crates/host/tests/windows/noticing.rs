@@ -11,7 +11,7 @@ use evenkeel_plan::entry::{Activity, Entry, Hash, Ids};
 use evenkeel_plan::resource::Resource;
 use evenkeel_plan::targets::{Part, Target, Targets};
 
-use crate::machine::{Machine, declared, windows};
+use crate::machine::{Machine, declared, tell_to_stop, windows};
 
 const ENVIRONMENT: &str = r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
 const TOOL: &str = "c:/k/noticed/tool.txt";
@@ -109,10 +109,7 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
     };
     let edits: [Edit<'_>; 11] = [
         ("stopped", "is stopped", &|| {
-            // A service that is gone before it has answered is an error to it; whether it stopped is seen below.
-            let words = ["stop", "ek-noticed"];
-            let stopped = std::process::Command::new("sc.exe").args(words).output();
-            stopped.unwrap();
+            tell_to_stop("ek-noticed");
         }),
         ("killed", "ended by itself", &kill),
         ("deleted", "missing", &|| {

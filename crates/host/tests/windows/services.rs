@@ -6,7 +6,7 @@ use evenkeel_host::disk::Host;
 use evenkeel_host::windows::script;
 use evenkeel_plan::entry::{Activity, Entry, ServiceEntry, Start};
 
-use crate::machine::{Machine, PROGRAM, declared, until, windows};
+use crate::machine::{Machine, PROGRAM, declared, tell_to_stop, until, windows};
 
 #[test]
 fn a_service_is_read_back_as_it_was_put_and_runs() {
@@ -60,7 +60,7 @@ fn a_service_starts_after_what_it_depends_on_and_stops_with_it() {
 fn a_service_that_dies_is_seen_with_its_exit_code_and_one_that_stops_is_stopped() {
     let machine = Machine::without(&["ek-dies", "ek-stops"]);
     machine.make("ek-stops", "");
-    windows(&["sc.exe", "stop", "ek-stops"]);
+    tell_to_stop("ek-stops");
     until("the stop", || {
         (machine.activity("ek-stops") == Activity::Stopped).then_some(())
     });
@@ -137,7 +137,7 @@ fn one_that_shares_its_process_is_heard_of_while_it_stops_and_the_process_lives(
     };
     while !hints().is_empty() {}
     let start = std::time::Instant::now();
-    windows(&["sc.exe", "stop", "ek-shares"]);
+    tell_to_stop("ek-shares");
     let heard = until("a hint", || hints().pop());
     println!(
         "proof: a shared process, heard of after {:?}",
