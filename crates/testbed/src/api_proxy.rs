@@ -77,11 +77,6 @@ impl ApiProxy {
     }
 
     fn between(address: SocketAddr, server: SocketAddr) -> Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .doing(|| "cannot make the runtime of a proxy")?;
         let listener = std::net::TcpListener::bind(address)
             .doing(|| format!("there is no port for a proxy at {address}"))?;
         listener
@@ -91,6 +86,12 @@ impl ApiProxy {
             .local_addr()
             .doing(|| "cannot ask for the port of a proxy")?
             .port();
+        // Last: a runtime must not be dropped by whoever awaits something, as an error before would do.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .doing(|| "cannot make the runtime of a proxy")?;
         let listener = {
             let _inside = runtime.enter();
             TcpListener::from_std(listener).doing(|| "cannot listen as a proxy")?

@@ -17,6 +17,10 @@ const MISSING: &str = "evenkeel.dev/missing-files";
 const STEADY: Duration = Duration::from_secs(12);
 /// How long a repair may take on a machine that is as busy as one that runs all tests.
 const BUSY: u64 = 10_000;
+/// How long it may take elsewhere.
+const PROMISED: u64 = 1_000;
+/// A variable that is declared.
+const VARIABLE: &str = "EK_PROXY";
 
 /// Covers H28, H29, H30, H32, H33, X04.
 #[test]
@@ -51,7 +55,9 @@ fn whatever_is_changed_by_hand_is_put_back_at_once_and_told() -> Result<()> {
         let start = Instant::now();
         for (what, on, words) in EDITS {
             let took = scene.meddle(what, on)?;
-            assert!(took < BUSY, "{what} {on} stayed for {took} ms");
+            // Services of a busy machine take their time to stop and start; a variable does not.
+            let limit = if on == VARIABLE { PROMISED } else { BUSY };
+            assert!(took < limit, "{what} {on} stayed for {took} ms");
             times.push(took);
             if round == 0 {
                 println!("proof: {what} {on} was put back after {took} ms");
@@ -81,7 +87,8 @@ fn whatever_is_changed_by_hand_is_put_back_at_once_and_told() -> Result<()> {
         at(50),
         at(99)
     );
-    assert!(at(50) < BUSY / 5, "{times:?}");
+    assert!(at(50) < PROMISED, "{times:?}");
+    assert!(!is_soak() || at(99) < PROMISED, "{times:?}");
 
     hostile(&scene)?;
     lost(&scene)?;

@@ -154,15 +154,7 @@ async fn of_two_versions_the_newer_one_goes_on_and_the_older_one_after_it_is_uni
 
     // In the middle of the upgrade the newer one is gone, and the older one leads.
     let old = operator_of(&bed, &older, OLDER)?;
-    let step = "copying files that are new or changed";
-    until_async("the middle of the upgrade", LONG, async || {
-        Ok(if bed.scene.log().contains(step) {
-            Look::Found(())
-        } else {
-            Look::NotYet(bed.last_words(5))
-        })
-    })
-    .await?;
+    in_the_middle(&bed, 0).await?;
     new.kill()?;
     bed.scene.nobody_leads().await?;
     leads(&bed, OLDER).await?;
@@ -185,7 +177,11 @@ async fn of_two_versions_the_newer_one_goes_on_and_the_older_one_after_it_is_uni
     bed.scene.nobody_leads().await?;
     uninstalled(&bed, &name).await?;
     make_pool(&bed).await?;
-    let _old = operator_of(&bed, &older, OLDER)?;
+    // Its agent is broken by now: who comes next does not need it.
+    instance.ask(&["windows-probe", "service", "stop", "evenkeel-agent"])?;
+    let agent = instance.path(r"C:\k\evenkeel-agent.exe")?;
+    std::fs::write(agent, "rubbish").doing(|| "cannot break the agent")?;
+    let old = operator_of(&bed, &older, OLDER)?;
     let node = bed.serves(&instance).await?;
     assert_eq!(node.uid(), uid, "it is the same Node");
     let drain = format!("drain-upgrade-{}", older.version);
@@ -193,5 +189,36 @@ async fn of_two_versions_the_newer_one_goes_on_and_the_older_one_after_it_is_uni
     released(&bed, &name).await?;
     has_only(&instance, &older, &["legacy"]).await?;
     println!("proof: {name} runs {} again", older.version);
-    Ok(())
+
+    // Its Node is deleted in the middle of an upgrade: it becomes a node anew, at the version that it was on its way to.
+    let before = middles(&bed);
+    drop(old);
+    bed.scene.nobody_leads().await?;
+    let _new = operator_of(&bed, &newer, NEWER)?;
+    in_the_middle(&bed, before).await?;
+    let nodes = bed.scene.nodes();
+    let deleted = nodes.delete(&name, &DeleteParams::default()).await;
+    deleted.doing(|| "cannot delete the Node")?;
+    let node = bed.serves_at(&instance, newer.version).await?;
+    assert_ne!(node.uid(), uid, "it was deleted");
+    released(&bed, &name).await?;
+    has_only(&instance, &newer, &["exporter"]).await
+}
+
+/// How often an upgrade came to its middle.
+fn middles(bed: &Bed) -> usize {
+    let step = "copying files that are new or changed";
+    bed.scene.log().matches(step).count()
+}
+
+/// Waits until an upgrade comes there once more.
+async fn in_the_middle(bed: &Bed, before: usize) -> Result<()> {
+    until_async("the middle of the upgrade", LONG, async || {
+        Ok(if middles(bed) > before {
+            Look::Found(())
+        } else {
+            Look::NotYet(bed.last_words(5))
+        })
+    })
+    .await
 }
