@@ -46,6 +46,12 @@ const ONE: f64 = 20.0;
 const ALL: f64 = 60.0;
 /// How long the payload's way may take, in ways of `sftp`.
 const RATIO: f64 = 2.0;
+/// Seconds that a silent machine may delay others.
+const DELAY: f64 = 1.0;
+/// How often that is measured, with the silent one and without.
+const ROUNDS: usize = 3;
+/// Somebody who takes connections and never says a word.
+const SILENT: &str = "127.34.0.9";
 /// Requests in the time that an idle operator is looked at, beside the renewals of its own Lease.
 const REQUESTS: f64 = 0.0;
 /// MiB.
@@ -68,6 +74,7 @@ async fn bench() -> Result<Table> {
     settled(&mut table).await?;
     one(&mut table).await?;
     together(&mut table).await?;
+    beside_a_silent_one(&mut table).await?;
     Ok(table)
 }
 
@@ -228,6 +235,48 @@ async fn together(table: &mut Table) -> Result<()> {
     Table::note("ten: the first of them is Ready after", first, "s");
     table.row("ten: listed until all are Ready", last, ALL, "s");
     Ok(())
+}
+
+/// Two machines, by themselves and beside one that says nothing.
+async fn beside_a_silent_one(table: &mut Table) -> Result<()> {
+    let bed = Bed::new("bench-silent").await?;
+    let instances = [bed.instance("bench-a")?, bed.instance("bench-b")?];
+    let addresses = instances.each_ref().map(|it| it.address().to_string());
+    let _silent = TcpListener::bind((SILENT, 22)).doing(|| "cannot listen")?;
+    let _operator = bed.operator(&[])?;
+    bed.services().await?;
+    let user = "username=Administrator";
+    let alone = addresses.each_ref().map(|it| (it.as_str(), user));
+    let [first, second] = alone;
+    let beside = [first, second, (SILENT, user)];
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        for (list, times) in [(&alone[..], &mut without), (&beside[..], &mut with)] {
+            let begun = Instant::now();
+            bed.list(list).await?;
+            for instance in &instances {
+                bed.serves(instance).await?;
+            }
+            times.push(begun.elapsed().as_secs_f64());
+            for address in &addresses {
+                bed.settled(address).await?;
+            }
+            bed.list(&[]).await?;
+            for (name, _) in list {
+                bed.forgotten(name).await?;
+            }
+        }
+    }
+    let [without, with] = [median(without), median(with)];
+    Table::note("two: listed to Ready", without, "s");
+    Table::note("two: the same beside a silent one", with, "s");
+    table.row("two: delayed by the silent one", with - without, DELAY, "s");
+    Ok(())
+}
+
+fn median(mut all: Vec<f64>) -> f64 {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or_default()
 }
 
 /// How many the operator has written down as Ready.

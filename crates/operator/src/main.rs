@@ -162,6 +162,9 @@ struct InstanceArguments {
     /// Cares only for Windows Machines with these labels
     #[arg(long, value_name = "SELECTOR")]
     machine_selector: Option<String>,
+    /// How long all work on one instance may take before it is tried anew: what hangs or trickles takes nobody's turn
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = evenkeel_api::duration::parse)]
+    instance_timeout: Duration,
     /// How long an instance that left the list is looked for, before its Node is deleted all the same
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = evenkeel_api::duration::parse)]
     leave_timeout: Duration,
@@ -282,6 +285,7 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
         minimum_kubernetes: Some(run.minimum_kubernetes),
         instances: InstanceOptions {
             machine_user: run.instances.machine_user.clone(),
+            work_within: run.instances.instance_timeout,
             leave_within: run.instances.leave_timeout,
         },
         proxy: run.proxy.given(),

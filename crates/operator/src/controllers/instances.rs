@@ -5,7 +5,7 @@
 //! and nobody is asked.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -31,8 +31,6 @@ use crate::nodes::Seen;
 
 /// How long after a change others are waited for, that may come with it.
 const TOGETHER: Duration = Duration::from_millis(50);
-/// How often names are looked up again, where there are any.
-const LOOK_UP: Duration = Duration::from_mins(5);
 /// How long after the API server failed it is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
 /// How long changes of what is remembered are gathered before they are written.
@@ -43,6 +41,8 @@ const WRITE: Duration = Duration::from_millis(500);
 pub(crate) struct InstanceOptions {
     /// The user to log in as on Machines.
     pub(crate) machine_user: String,
+    /// How long the work on one instance may take before it is tried anew.
+    pub(crate) work_within: Duration,
     /// How long an instance that leaves is looked for before it is given up.
     pub(crate) leave_within: Duration,
 }
@@ -51,6 +51,7 @@ impl Default for InstanceOptions {
     fn default() -> Self {
         Self {
             machine_user: "Administrator".to_owned(),
+            work_within: Duration::from_mins(30),
             leave_within: Duration::from_mins(15),
         }
     }
@@ -66,6 +67,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Rc<Fleet>, options: &InstanceOp
         }
     }
     let (list, heard) = watch::channel(None);
+    let names = &fleet.known.names;
     let (keys, key_changes) = watch::channel(());
     let (host_keys, host_key_changes) = watch::channel(());
     let (jobs, begun) = mpsc::unbounded_channel();
@@ -82,6 +84,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Rc<Fleet>, options: &InstanceOp
     tokio::select! {
         () = shared.stop.stopped() => {}
         () = follow_list(fleet, &list) => {}
+        () = names.keep(heard.clone()) => {}
         () = follow(fleet, object::CLOUD_PRIVATE_KEY, &keys) => {}
         () = follow(fleet, object::HOST_KEYS, &host_keys) => {}
         () = fleet.machines.keep(&shared.stop) => {}
@@ -195,6 +198,7 @@ impl Controller<'_> {
     ) {
         let mut nodes = self.shared.nodes.store().changes();
         let mut machines = self.fleet.machines.changes();
+        let mut names = self.fleet.known.names.changes();
         let mut offer = self.shared.windows.changes();
         let mut pool = self.shared.windows.store().changes();
         let mut beside = self.shared.beside.changes();
@@ -210,6 +214,7 @@ impl Controller<'_> {
                 Ok(()) = list.changed() => {}
                 Ok(()) = nodes.changed() => {}
                 Ok(()) = machines.changed() => {}
+                Ok(()) = names.changed() => {}
                 () = offer.changed() => {}
                 Ok(()) = pool.changed() => {}
                 Ok(()) = beside.changed() => {}
@@ -229,17 +234,19 @@ impl Controller<'_> {
                 pause = None;
                 continue;
             };
-            pause = self.round(&heard).await;
+            pause = self.round(&heard);
         }
     }
 
     /// Observe, plan, apply. Says how long nothing is to be done.
-    async fn round(&self, list: &List) -> Option<Duration> {
-        let mut wanted = list.wanted().await;
+    fn round(&self, list: &List) -> Option<Duration> {
+        let names = &self.fleet.known.names;
+        let mut wanted = list.wanted(names);
+        let unclear = list.unclear(names);
         let machines = self.fleet.machines.wanted(&self.options.machine_user);
         let is_known = machines.is_some();
         wanted.extend(machines.into_iter().flatten());
-        self.claim(&wanted, list);
+        self.claim(&wanted, &unclear);
         self.tell_mistakes(list);
         let version = self.shared.windows.target().ok().map(|it| it.version);
         let nodes = self.nodes(version.as_deref());
@@ -249,7 +256,7 @@ impl Controller<'_> {
         let now = Timestamp::now();
         let decision = decide(&Sight {
             wanted: is_known.then_some(&wanted),
-            unreadable: &list.unreadable(),
+            unclear: &unclear,
             records: &records,
             nodes: &nodes,
             busy: &busy,
@@ -262,12 +269,10 @@ impl Controller<'_> {
         for (name, todo) in decision.todo {
             self.apply(&name, todo, wanted.get(&name), now);
         }
-        let again = decision.again.map(|at| {
+        decision.again.map(|at| {
             let left = at.duration_since(Timestamp::now());
             Duration::try_from(left).unwrap_or_default()
-        });
-        let look_up = list.has_names().then_some(LOOK_UP);
-        again.into_iter().chain(look_up).min()
+        })
     }
 
     fn apply(&self, name: &str, todo: Todo, wanted: Option<&Wanted>, now: Timestamp) {
@@ -361,6 +366,7 @@ impl Controller<'_> {
             user: record.user,
             addresses: listed.unwrap_or_else(|| known.chain(by_name).collect()),
             work,
+            limit: self.options.work_within,
         };
         self.busy.borrow_mut().insert(name.to_owned(), work);
         // Whoever receives it lives as long as this.
@@ -420,10 +426,10 @@ impl Controller<'_> {
     }
 
     /// Says who is named as ours.
-    fn claim(&self, wanted: &BTreeMap<String, Wanted>, list: &List) {
+    fn claim(&self, wanted: &BTreeMap<String, Wanted>, unclear: &BTreeSet<String>) {
         let addresses = wanted.values().filter_map(|it| it.addresses.as_ref().ok());
         let addresses = addresses.flatten().map(ToString::to_string);
-        let named = wanted.keys().cloned().chain(list.unreadable());
+        let named = wanted.keys().cloned().chain(unclear.iter().cloned());
         let records = self.fleet.records.all();
         self.shared.windows.claim(Claims {
             addresses: addresses.chain(named).collect(),

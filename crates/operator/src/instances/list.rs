@@ -2,8 +2,6 @@
 //! mistake in one harms no other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
-use std::time::Duration;
 
 use evenkeel_api::names::object;
 use evenkeel_api::windows_instances::{Address, from_data};
@@ -11,8 +9,8 @@ use evenkeel_plan::instances::{Problem, Wanted};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::ResourceExt;
 
-/// How long a name may take to be looked up.
-const LOOK_UP: Duration = Duration::from_secs(5);
+use super::names::Names;
+
 const INVALID: &str = "InvalidInstance";
 
 /// The list, as it was read.
@@ -58,25 +56,36 @@ impl List {
         list
     }
 
-    /// Entries that cannot be read: what was made of them stays.
-    pub(crate) fn unreadable(&self) -> BTreeSet<String> {
-        self.mistakes.keys().cloned().collect()
+    /// Those of which nobody can say now where they are: entries that cannot be read, and names of which it is
+    /// not known yet where they lead. What was made of them stays.
+    pub(crate) fn unclear(&self, names: &Names) -> BTreeSet<String> {
+        let unknown = self.names().into_iter();
+        let unknown = unknown.filter(|name| names.lead_to(name).is_none());
+        self.mistakes.keys().cloned().chain(unknown).collect()
     }
 
-    /// The machines, with their addresses as they are now.
-    pub(crate) async fn wanted(&self) -> BTreeMap<String, Wanted> {
-        let look = self.entries.iter().map(async |(name, (address, user))| {
-            let addresses = look_up(address).await;
+    /// The machines, with their addresses as far as known.
+    pub(crate) fn wanted(&self, names: &Names) -> BTreeMap<String, Wanted> {
+        let entries = self.entries.iter();
+        let wanted = entries.filter_map(|(name, (address, user))| {
+            let addresses = match address {
+                Address::Ip(address) => Ok(vec![*address]),
+                Address::Dns(name) => names.lead_to(name)?,
+            };
             let user = user.clone();
-            (name.clone(), Wanted { user, addresses })
+            Some((name.clone(), Wanted { user, addresses }))
         });
-        futures::future::join_all(look).await.into_iter().collect()
+        wanted.collect()
     }
 
-    /// Whether a name may lead elsewhere later.
-    pub(crate) fn has_names(&self) -> bool {
-        let mut addresses = self.entries.values().map(|(address, _)| address);
-        addresses.any(|it| matches!(it, Address::Dns(_)))
+    /// The names in it.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        let addresses = self.entries.values().map(|(address, _)| address);
+        let names = addresses.filter_map(|it| match it {
+            Address::Dns(name) => Some(name.clone()),
+            Address::Ip(_) => None,
+        });
+        names.collect()
     }
 
     /// How an Event names it.
@@ -92,38 +101,24 @@ impl List {
     }
 }
 
+#[cfg(test)]
+impl List {
+    /// A list of one.
+    pub(super) fn of(name: &str) -> Self {
+        let data = [(name.to_owned(), "username=core".to_owned())];
+        let object = ConfigMap {
+            data: Some(data.into()),
+            ..ConfigMap::default()
+        };
+        Self::read(Some(&object), "evenkeel")
+    }
+}
+
 fn problem(message: String) -> Problem {
     Problem {
         category: INVALID,
         message,
     }
-}
-
-async fn look_up(address: &Address) -> Result<Vec<IpAddr>, Problem> {
-    let name = match address {
-        Address::Ip(address) => return Ok(vec![*address]),
-        Address::Dns(name) => name,
-    };
-    let found = tokio::time::timeout(LOOK_UP, tokio::net::lookup_host((name.as_str(), 22))).await;
-    let why = match found {
-        Ok(Ok(found)) => {
-            let mut addresses: Vec<IpAddr> = found.map(|it| it.ip()).collect();
-            addresses.sort();
-            addresses.dedup();
-            if !addresses.is_empty() {
-                return Ok(addresses);
-            }
-            "it has no address".to_owned()
-        }
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("no answer within {}s", LOOK_UP.as_secs()),
-    };
-    Err(Problem {
-        category: "AddressUnknown",
-        message: format!(
-            "its name does not resolve ({why}): correct it, or list the IP address instead"
-        ),
-    })
 }
 
 #[cfg(test)]
@@ -159,18 +154,10 @@ mod tests {
             assert!(problem.message.contains(name), "{problem:?}");
         }
         assert_eq!(list.mistakes.len(), 4);
-        assert!(list.has_names());
-    }
-
-    #[tokio::test]
-    async fn a_name_that_does_not_resolve_says_so() {
-        let data = [("nowhere.invalid".to_owned(), "username=a".to_owned())];
-        let object = ConfigMap {
-            data: Some(data.into()),
-            ..ConfigMap::default()
-        };
-        let wanted = List::read(Some(&object), "evenkeel").wanted().await;
-        let problem = wanted["nowhere.invalid"].addresses.clone().unwrap_err();
-        assert_eq!(problem.category, "AddressUnknown");
+        // Nobody has looked up the name yet: its machine neither comes nor goes.
+        let names = Names::default();
+        let wanted = list.wanted(&names).into_keys();
+        assert_eq!(wanted.collect::<Vec<_>>(), ["10.0.0.1"]);
+        assert!(list.unclear(&names).contains("win.example"));
     }
 }

@@ -9,6 +9,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
+use crate::ssh::Progress;
+
 /// Instances and what is done to them, counted. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InstanceMetrics {
@@ -82,8 +84,9 @@ impl InstanceMetrics {
         self.failures.get_or_create(&Reason { reason }).inc();
     }
 
-    pub(crate) fn copied(&self, bytes: u64) {
-        self.copied.inc_by(bytes);
+    /// A copy whose bytes are counted as they go.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress::counted_in(&self.copied)
     }
 
     /// A connection that counts as open until this is dropped.

@@ -8,6 +8,7 @@ mod login;
 mod machine_sets;
 mod machines;
 mod metrics;
+mod names;
 mod records;
 mod supply;
 mod work;
@@ -25,6 +26,7 @@ pub(crate) use self::list::List;
 pub(crate) use self::machine_sets::MachineSets;
 pub(crate) use self::machines::Machines;
 pub(crate) use self::metrics::InstanceMetrics;
+pub(crate) use self::names::Names;
 pub(crate) use self::records::Records;
 use self::supply::Supply;
 pub(crate) use self::work::{Ending, Job};
@@ -56,6 +58,8 @@ pub(crate) struct Fleet {
 pub(crate) struct Known {
     /// The list, for Events about its entries.
     pub(crate) list: RefCell<List>,
+    /// Where the names in it lead.
+    pub(crate) names: Names,
     /// The last key with which somebody let us in.
     key: RefCell<Option<Key>>,
     /// The bootstrap login of which is known whose it is.

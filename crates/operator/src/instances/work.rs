@@ -58,15 +58,35 @@ pub(crate) struct Job {
     pub(crate) user: String,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) work: Work,
+    /// How long all of it may take.
+    pub(crate) limit: Duration,
 }
 
 impl Job {
     pub(crate) async fn run(&self) -> Result<(), Problem> {
-        match self.work {
-            Work::Configure => self.configure().await,
-            Work::Restore => self.restore().await,
-            Work::Upgrade => self.upgrade().await,
-            Work::Deconfigure => self.deconfigure().await,
+        let work = async {
+            match self.work {
+                Work::Configure => self.configure().await,
+                Work::Restore => self.restore().await,
+                Work::Upgrade => self.upgrade().await,
+                Work::Deconfigure => self.deconfigure().await,
+            }
+        };
+        let done = tokio::time::timeout(self.limit, work).await;
+        done.unwrap_or_else(|_| Err(self.slow()))
+    }
+
+    /// It took too long, though every step went on: others have their turn.
+    fn slow(&self) -> Problem {
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        Problem {
+            category: "InstanceSlow",
+            message: format!(
+                "it was not done within {}s; last it was {}. What was copied stays there, and the next try goes on \
+                 with it. Look at its network and its load; --instance-timeout gives it more time",
+                self.limit.as_secs(),
+                record.message,
+            ),
         }
     }
 

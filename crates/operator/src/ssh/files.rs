@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use evenkeel_api::names::windows::PAYLOAD;
-use russh::client::Handle;
+use prometheus_client::metrics::counter::Counter;
 use russh_sftp::client::{Config, SftpSession};
 use russh_sftp::protocol::{OpenFlags, StatusCode};
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::session::Door;
 use super::{Error, Result, Session, Ssh};
 
 /// How long one answer may take.
@@ -48,10 +48,34 @@ pub(crate) enum Contents {
     Bytes(Arc<[u8]>),
 }
 
+/// How far copies are. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Progress {
+    /// Bytes that are there, also those that were before.
+    there: Arc<AtomicU64>,
+    /// Bytes that were sent.
+    sent: Counter,
+}
+
+impl Progress {
+    /// One that also counts what is sent in `sent`.
+    pub(crate) fn counted_in(sent: &Counter) -> Self {
+        Self {
+            there: Arc::default(),
+            sent: sent.clone(),
+        }
+    }
+
+    /// How many bytes are there.
+    pub(crate) fn there(&self) -> u64 {
+        self.there.load(Ordering::Relaxed)
+    }
+}
+
 /// The files of an instance.
 pub(crate) struct Files {
     ssh: Ssh,
-    handle: Arc<Handle<Door>>,
+    line: watch::Receiver<()>,
     sftp: Arc<SftpSession>,
 }
 
@@ -78,13 +102,30 @@ impl Session {
         let sftp = timeout(ANSWER, open).await.map_err(|_| silent)??;
         Ok(Files {
             ssh: self.ssh.clone(),
-            handle: self.handle.clone(),
+            line: self.line.clone(),
             sftp: Arc::new(sftp),
         })
     }
 }
 
 impl Files {
+    /// Does something there. That the connection is gone is known at once, whatever was waited for.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        tokio::select! {
+            done = self.ssh.run(work) => done,
+            () = self.gone() => Err(Error::Broken("it is gone".to_owned())),
+        }
+    }
+
+    /// Waits until the connection is gone.
+    async fn gone(&self) {
+        let mut line = self.line.clone();
+        while line.changed().await.is_ok() {}
+    }
+
     /// Refuses a machine that is no Windows.
     pub(crate) async fn must_be_windows(&self) -> Result<()> {
         let sftp = self.sftp.clone();
@@ -99,7 +140,7 @@ impl Files {
             }
             Err(Error::NotWindows)
         };
-        self.ssh.run(found).await
+        self.run(found).await
     }
 
     pub(crate) async fn exists(&self, place: &str) -> Result<bool> {
@@ -108,15 +149,14 @@ impl Files {
             let found = sftp.try_exists(&path).await;
             found.map_err(|error| failed(&path, &error))
         };
-        self.ssh.run(exists).await
+        self.run(exists).await
     }
 
     /// Makes a folder, and those above it.
     pub(crate) async fn make_folder(&self, place: &str) -> Result<()> {
         let path = format!("{}/", remote(place.trim_end_matches('\\')));
         let sftp = self.sftp.clone();
-        self.ssh
-            .run(async move { make_folders(&sftp, &path).await })
+        self.run(async move { make_folders(&sftp, &path).await })
             .await
     }
 
@@ -125,7 +165,7 @@ impl Files {
         let sftp = self.sftp.clone();
         let found = async move { Ok(room(&sftp).await) };
         // A server that does not say is believed to have room: a write then tells.
-        let Some(free) = self.ssh.run(found).await? else {
+        let Some(free) = self.run(found).await? else {
             return Ok(());
         };
         if free < needed {
@@ -137,49 +177,43 @@ impl Files {
         Ok(())
     }
 
-    /// Copies a file, and counts its bytes as they arrive.
-    pub(crate) async fn put(&self, local: &Local, arrived: &Arc<AtomicU64>) -> Result<()> {
-        let (sftp, local, arrived) = (self.sftp.clone(), local.clone(), arrived.clone());
+    /// Copies a file, and counts its bytes on their way.
+    pub(crate) async fn put(&self, local: &Local, progress: &Progress) -> Result<()> {
+        let (sftp, local, progress) = (self.sftp.clone(), local.clone(), progress.clone());
         let place = local.place.clone();
-        let put = async move { put(&sftp, &local, &arrived).await };
-        let done = self.ssh.run(put).await;
+        let put = async move { put(&sftp, &local, &progress).await };
+        let done = self.run(put).await;
         match done {
-            Err(_) if self.is_broken().await => Err(Error::Broken(format!(
+            Err(error) if self.is_broken(&error).await => Err(Error::Broken(format!(
                 "while {place} was copied; it goes on there"
             ))),
             done => done,
         }
     }
 
-    /// Whether the connection is gone, which may be known a moment later than that something failed.
-    async fn is_broken(&self) -> bool {
-        let broken = async {
-            while !self.handle.is_closed() {
-                tokio::time::sleep(CLOSED / 10).await;
-            }
-        };
-        timeout(CLOSED, broken).await.is_ok()
+    /// Whether something failed because the connection is gone, which may be known a moment later.
+    async fn is_broken(&self, error: &Error) -> bool {
+        matches!(error, Error::Broken(_)) || timeout(CLOSED, self.gone()).await.is_ok()
     }
 
     /// Puts a file that is there in the place of another one.
     pub(crate) async fn replace(&self, from: &str, place: &str) -> Result<()> {
         let (sftp, from, place) = (self.sftp.clone(), remote(from), remote(place));
         let replace = async move { put_in_place(&sftp, &from, &place).await };
-        self.ssh.run(replace).await
+        self.run(replace).await
     }
 
     /// Removes a file; that there is none is fine.
     pub(crate) async fn remove(&self, place: &str) -> Result<()> {
         let (sftp, path) = (self.sftp.clone(), remote(place));
         let remove = async move { settled(&path, sftp.remove_file(&path).await) };
-        self.ssh.run(remove).await
+        self.run(remove).await
     }
 
     /// Removes a folder with all that is in it; that there is none is fine.
     pub(crate) async fn remove_folder(&self, place: &str) -> Result<()> {
         let (sftp, path) = (self.sftp.clone(), remote(place.trim_end_matches('\\')));
-        self.ssh
-            .run(async move { remove_folder(&sftp, &path).await })
+        self.run(async move { remove_folder(&sftp, &path).await })
             .await
     }
 
@@ -191,7 +225,7 @@ impl Files {
             _ = sftp.remove_dir(&path).await;
             Ok(())
         };
-        self.ssh.run(remove).await
+        self.run(remove).await
     }
 }
 
@@ -222,7 +256,7 @@ fn settled(path: &str, answer: Answer<()>) -> Result<()> {
     }
 }
 
-async fn put(sftp: &SftpSession, local: &Local, arrived: &AtomicU64) -> Result<()> {
+async fn put(sftp: &SftpSession, local: &Local, progress: &Progress) -> Result<()> {
     let place = remote(&local.place);
     make_folders(sftp, &place).await?;
     let mark = local.checksum.get(..16).unwrap_or(&local.checksum);
@@ -240,7 +274,7 @@ async fn put(sftp: &SftpSession, local: &Local, arrived: &AtomicU64) -> Result<(
     to.seek(SeekFrom::Start(begin))
         .await
         .map_err(|error| failed(&part, &error))?;
-    arrived.fetch_add(begin, Ordering::Relaxed);
+    progress.there.fetch_add(begin, Ordering::Relaxed);
     let mut buffer = vec![0; CHUNK];
     loop {
         let count = from.read(&mut buffer, local)?;
@@ -251,7 +285,9 @@ async fn put(sftp: &SftpSession, local: &Local, arrived: &AtomicU64) -> Result<(
         if let Err(error) = to.write_all(piece).await {
             return Err(no_room(sftp, local, failed(&part, &error)).await);
         }
-        arrived.fetch_add(u64::try_from(count).unwrap_or(0), Ordering::Relaxed);
+        let count = u64::try_from(count).unwrap_or(0);
+        progress.there.fetch_add(count, Ordering::Relaxed);
+        progress.sent.inc_by(count);
     }
     // Every write is answered before the file counts as whole.
     if let Err(error) = to.close().await {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::error::Error;
-pub(crate) use self::files::{Contents, Files, Local};
+pub(crate) use self::files::{Contents, Files, Local, Progress};
 pub(crate) use self::key::Key;
 pub(crate) use self::session::{Session, Target};
 

@@ -12,6 +12,7 @@ use russh::keys::{Algorithm, PrivateKeyWithHashAlg, PublicKey, PublicKeyOrCertif
 use russh::{ChannelMsg, Disconnect, Preferred};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Error, Key, Result, Ssh};
@@ -40,6 +41,8 @@ pub(crate) struct Target {
 pub(crate) struct Session {
     pub(super) ssh: Ssh,
     pub(super) handle: Arc<Handle<Door>>,
+    /// Ends with the connection.
+    pub(super) line: watch::Receiver<()>,
     /// The host key that it has.
     pub(crate) host_key: String,
 }
@@ -48,6 +51,8 @@ pub(crate) struct Session {
 pub(super) struct Door {
     pinned: Option<String>,
     seen: Arc<Mutex<Option<String>>>,
+    /// Whoever holds the other end learns when the connection is gone, and this with it.
+    _line: watch::Sender<()>,
 }
 
 impl client::Handler for Door {
@@ -88,9 +93,11 @@ async fn connect(ssh: Ssh, target: &Target, key: Key) -> Result<Session> {
     // An answer waits for nothing.
     _ = stream.set_nodelay(true);
     let seen = Arc::<Mutex<Option<String>>>::default();
+    let (ended, line) = watch::channel(());
     let door = Door {
         pinned: target.host_key.clone(),
         seen: seen.clone(),
+        _line: ended,
     };
     let greeted = client::connect_stream(Arc::new(config(target)), stream, door);
     let silent = |doing| Error::Silent {
@@ -128,6 +135,7 @@ async fn connect(ssh: Ssh, target: &Target, key: Key) -> Result<Session> {
     Ok(Session {
         ssh,
         handle: Arc::new(handle),
+        line,
         host_key: host_key.unwrap_or_default(),
     })
 }

@@ -126,12 +126,14 @@ impl Scene {
         self.start_operator(program, environment, machine, login, options)
     }
 
-    /// Starts the operator where names lead to what the file `hosts` says.
-    pub(crate) fn operator_knowing(&self, hosts: &Path, options: &[&str]) -> Result<Running> {
+    /// Starts the operator where names lead to what `hosts` and `resolv.conf` in the folder `names` say.
+    pub(crate) fn operator_knowing(&self, names: &Path, options: &[&str]) -> Result<Running> {
         let mut program = Command::new("unshare");
         program.args(["--mount", "--propagation", "private", "sh", "-c"]);
-        program.arg(r#"mount --bind "$1" /etc/hosts && shift && exec "$@""#);
-        program.arg("sh").arg(hosts);
+        program.arg(
+            r#"for it in hosts resolv.conf; do mount --bind "$1/$it" "/etc/$it" || exit; done; shift; exec "$@""#,
+        );
+        program.arg("sh").arg(names);
         program.arg(env!("CARGO_BIN_EXE_evenkeel-operator"));
         self.start_operator(program, &[], "operator", &self.login()?, options)
     }

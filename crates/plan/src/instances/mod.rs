@@ -141,8 +141,8 @@ pub enum Todo {
 pub struct Sight<'a> {
     /// Machines that are to be nodes; none if that is not known now.
     pub wanted: Option<&'a BTreeMap<String, Wanted>>,
-    /// Machines whose entry cannot be read: they stay as they are.
-    pub unreadable: &'a BTreeSet<String>,
+    /// Machines whose entry cannot be read, or whose name was not looked up yet: they stay as they are.
+    pub unclear: &'a BTreeSet<String>,
     /// What is remembered.
     pub records: &'a BTreeMap<String, Record>,
     /// All Windows nodes.
@@ -153,7 +153,7 @@ pub struct Sight<'a> {
     pub obstacle: Option<&'a Problem>,
     /// The version whose files we have.
     pub version: Option<&'a str>,
-    /// How many machines may be configured at once.
+    /// How many machines may be configured at once, and how many may be taken out.
     pub parallel: usize,
     /// How long a machine that leaves is looked for.
     pub leave_within: Duration,
@@ -198,7 +198,7 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
     let nothing = BTreeMap::new();
     let wanted = sight.wanted.unwrap_or(&nothing);
     let twins = twins(sight, wanted);
-    let mut free = sight.parallel.saturating_sub(count(sight, Work::Configure));
+    let mut free = free(sight, Work::Configure);
     // Who has failed less comes first: one that hangs again and again takes nobody's turn.
     let mut order: Vec<_> = wanted.iter().collect();
     let failures = |name: &str| sight.records.get(name).map_or(0, |it| it.failures);
@@ -217,16 +217,19 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
         decision.todo.extend(todo.map(|todo| (name.clone(), todo)));
     }
     if sight.wanted.is_some() {
+        let mut free = self::free(sight, Work::Deconfigure);
         for name in leaving(sight, wanted) {
-            let todo = one_leaving(sight, &name, &mut decision.again);
+            let todo = one_leaving(sight, &name, &mut free, &mut decision.again);
             decision.todo.extend(todo.map(|todo| (name, todo)));
         }
     }
     decision
 }
 
-fn count(sight: &Sight<'_>, work: Work) -> usize {
-    sight.busy.values().filter(|it| **it == work).count()
+/// How many more may be worked on so.
+fn free(sight: &Sight<'_>, work: Work) -> usize {
+    let busy = sight.busy.values().filter(|it| **it == work).count();
+    sight.parallel.saturating_sub(busy)
 }
 
 fn refused(problem: Problem) -> Todo {
@@ -240,10 +243,7 @@ fn one_wanted(
     free: &mut usize,
     again: &mut Option<Timestamp>,
 ) -> Option<Todo> {
-    let addresses = match &machine.addresses {
-        Ok(addresses) => addresses,
-        Err(problem) => return Some(refused(problem.clone())),
-    };
+    let addresses = machine.addresses.as_deref().unwrap_or_default();
     let record = sight.records.get(name);
     let node = node_of(name, addresses, sight.nodes);
     let mut work = Work::Configure;
@@ -280,6 +280,10 @@ fn one_wanted(
             }
         }
     }
+    // Only now does anybody have to reach it.
+    if let Err(problem) = &machine.addresses {
+        return Some(refused(problem.clone()));
+    }
     if let Some(obstacle) = sight.obstacle {
         return Some(Todo::Note(State::Waiting, Some(obstacle.clone())));
     }
@@ -304,11 +308,16 @@ fn leaving(sight: &Sight<'_>, wanted: &BTreeMap<String, Wanted>) -> BTreeSet<Str
     let nodes = sight.nodes.iter().filter_map(|it| it.instance.clone());
     remembered
         .chain(nodes)
-        .filter(|name| !wanted.contains_key(name) && !sight.unreadable.contains(name))
+        .filter(|name| !wanted.contains_key(name) && !sight.unclear.contains(name))
         .collect()
 }
 
-fn one_leaving(sight: &Sight<'_>, name: &str, again: &mut Option<Timestamp>) -> Option<Todo> {
+fn one_leaving(
+    sight: &Sight<'_>,
+    name: &str,
+    free: &mut usize,
+    again: &mut Option<Timestamp>,
+) -> Option<Todo> {
     if sight.busy.contains_key(name) {
         return None;
     }
@@ -318,9 +327,8 @@ fn one_leaving(sight: &Sight<'_>, name: &str, again: &mut Option<Timestamp>) -> 
     if is_machine(name) {
         return record.map(|_| Todo::Forget);
     }
-    let Some(record) = record else {
-        return Some(Todo::Begin(Work::Deconfigure));
-    };
+    let nothing = Record::default();
+    let record = record.unwrap_or(&nothing);
     if !record.is_touched && node.is_none() {
         return Some(Todo::Forget);
     }
@@ -341,6 +349,10 @@ fn one_leaving(sight: &Sight<'_>, name: &str, again: &mut Option<Timestamp>) -> 
         soonest(again, until);
         return None;
     }
+    if *free == 0 {
+        return (record.state != State::Leaving).then_some(Todo::Note(State::Leaving, None));
+    }
+    *free -= 1;
     Some(Todo::Begin(Work::Deconfigure))
 }
 

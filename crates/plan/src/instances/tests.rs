@@ -40,7 +40,7 @@ fn node(name: &str, instance: Option<&str>, address: &str, is_done: bool) -> Win
 #[derive(Default)]
 struct World {
     wanted: Option<BTreeMap<String, Wanted>>,
-    unreadable: BTreeSet<String>,
+    unclear: BTreeSet<String>,
     records: BTreeMap<String, Record>,
     nodes: Vec<WindowsNode>,
     busy: BTreeMap<String, Work>,
@@ -52,7 +52,7 @@ impl World {
     fn decide(&self, now: i64) -> Decision {
         decide(&Sight {
             wanted: self.wanted.as_ref(),
-            unreadable: &self.unreadable,
+            unclear: &self.unclear,
             records: &self.records,
             nodes: &self.nodes,
             busy: &self.busy,
@@ -200,6 +200,51 @@ fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
 }
 
 #[test]
+fn no_more_are_taken_out_at_once_than_may_be() {
+    let all = ["a", "b", "c"].map(|name| touched(name, State::Ready));
+    let mut world = World {
+        wanted: Some(BTreeMap::new()),
+        records: BTreeMap::from(all),
+        // Whoever is configured takes nobody's turn.
+        busy: BTreeMap::from([("d".to_owned(), Work::Configure)]),
+        ..World::default()
+    };
+    let out = Todo::Begin(Work::Deconfigure);
+    let todo = world.decide(0).todo;
+    assert_eq!([&todo["a"], &todo["b"]], [&out, &out]);
+    assert_eq!(todo["c"], Todo::Note(State::Leaving, None));
+    for name in ["a", "b"] {
+        world.busy.insert(name.to_owned(), Work::Deconfigure);
+    }
+    world.records.extend([touched("c", State::Leaving)]);
+    assert_eq!(world.decide(0), Decision::default());
+    world.busy.remove("a");
+    world.records.remove("a");
+    assert_eq!(world.todo("c", 0), Some(out));
+}
+
+#[test]
+fn a_node_that_serves_needs_no_address_until_somebody_has_to_go_there() {
+    let unknown = Problem {
+        category: "AddressUnknown",
+        message: "no answer".to_owned(),
+    };
+    let failing = Some(Todo::Note(State::Failing, Some(unknown.clone())));
+    let mut list = wanted(&[("win.a", "10.0.0.1")]);
+    list.get_mut("win.a").unwrap().addresses = Err(unknown);
+    let mut world = World {
+        wanted: Some(list),
+        nodes: vec![node("win-1", Some("win.a"), "10.0.0.1", true)],
+        ..World::default()
+    };
+    assert_eq!(world.todo("win.a", 0), Some(Todo::Note(State::Ready, None)));
+    world.nodes[0].lacks_files = true;
+    assert_eq!(world.todo("win.a", 0), failing);
+    world.nodes.clear();
+    assert_eq!(world.todo("win.a", 0), failing);
+}
+
+#[test]
 fn a_list_that_cannot_be_read_takes_nobody_out() {
     let mut world = World {
         records: BTreeMap::from([touched("a", State::Ready)]),
@@ -207,7 +252,7 @@ fn a_list_that_cannot_be_read_takes_nobody_out() {
     };
     assert_eq!(world.decide(0), Decision::default());
     world.wanted = Some(BTreeMap::new());
-    world.unreadable = BTreeSet::from(["a".to_owned()]);
+    world.unclear = BTreeSet::from(["a".to_owned()]);
     assert_eq!(world.decide(0), Decision::default());
 }
 

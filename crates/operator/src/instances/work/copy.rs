@@ -1,8 +1,6 @@
 //! The payload on its way to one instance: only what differs, as the agent there says.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::windows;
@@ -79,10 +77,8 @@ impl Job {
         let files = &reached.files;
         let room = files.must_have_room(file.size).await;
         room.map_err(|error| problem(&error))?;
-        let put = files.put(file, &Arc::default()).await;
-        put.map_err(|error| problem(&error))?;
-        self.fleet.metrics.copied(file.size);
-        Ok(())
+        let put = files.put(file, &self.fleet.metrics.progress()).await;
+        put.map_err(|error| problem(&error))
     }
 
     /// Copies those of `files` that differ, and says how many.
@@ -124,21 +120,19 @@ impl Job {
         self.fleet
             .tell(&self.name, Severity::Normal, "CopyingPayload", note);
         let start = Instant::now();
-        let arrived: Arc<AtomicU64> = Arc::default();
+        let progress = self.fleet.metrics.progress();
         let told = async {
             loop {
-                let bytes = arrived.load(Ordering::Relaxed);
                 self.step(&format!(
                     "copying its payload: {} of {size}",
-                    megabytes(bytes)
+                    megabytes(progress.there())
                 ));
                 tokio::time::sleep(PROGRESS).await;
             }
         };
         let copied = async {
             for file in differing {
-                reached.files.put(file, &arrived).await?;
-                self.fleet.metrics.copied(file.size);
+                reached.files.put(file, &progress).await?;
             }
             Ok(())
         };

@@ -15,7 +15,7 @@ use crate::configuring::OwnTurn;
 use crate::instances::login::{self, Login};
 use crate::instances::metrics::OpenConnection;
 use crate::instances::supply::Supply;
-use crate::ssh::{Contents, Error, Files, Key, Local, Session, Target};
+use crate::ssh::{Contents, Error, Files, Key, Local, Progress, Session, Target};
 
 /// An instance that was reached.
 pub(super) struct Reached {
@@ -73,27 +73,21 @@ impl Job {
         let keys = self.keys().await?;
         let pinned = self.fleet.host_keys.of(&self.name).await;
         let pinned = pinned.map_err(|error| api("cannot read its host key", &error))?;
-        let Some(address) = self.addresses.first() else {
-            return Err(problem(&Error::Unreachable("it has no address".to_owned())));
-        };
-        let target = Target {
-            name: self.name.clone(),
-            address: *address,
-            user: self.user.clone(),
-            host_key: pinned.clone(),
-        };
         let open = self.fleet.metrics.connection();
-        let mut session = Err(Error::Key("there is no key".to_owned()));
-        for key in &keys {
-            session = self.fleet.ssh.connect(&target, key).await;
-            match &session {
-                // The instance may still know the key before this one.
-                Err(Error::Refused { .. }) => {}
-                Ok(_) => {
-                    self.fleet.works(key);
-                    break;
-                }
-                Err(_) => break,
+        let mut session = Err(Error::Unreachable("it has no address".to_owned()));
+        let mut reached = None;
+        for address in &self.addresses {
+            let target = Target {
+                name: self.name.clone(),
+                address: *address,
+                user: self.user.clone(),
+                host_key: pinned.clone(),
+            };
+            session = self.log_in(&target, &keys).await;
+            reached = Some(*address);
+            // Where nobody answers at one address of a name, somebody may at the next.
+            if !matches!(session, Err(Error::Unreachable(_))) {
+                break;
             }
         }
         let session = session.map_err(|error| problem(&error))?;
@@ -107,7 +101,7 @@ impl Job {
         }
         self.fleet
             .records
-            .change(&self.name, |it| it.address = Some(*address));
+            .change(&self.name, |it| it.address = reached);
         let files = session.files().await.map_err(|error| problem(&error))?;
         files
             .must_be_windows()
@@ -119,6 +113,24 @@ impl Job {
             program: windows::AGENT,
             _open: open,
         })
+    }
+
+    /// Connects at one address, with whichever key is taken.
+    async fn log_in(&self, target: &Target, keys: &[Key]) -> Result<Session, Error> {
+        let mut session = Err(Error::Key("there is no key".to_owned()));
+        for key in keys {
+            session = self.fleet.ssh.connect(target, key).await;
+            match &session {
+                // The instance may still know the key before this one.
+                Err(Error::Refused { .. }) => {}
+                Ok(_) => {
+                    self.fleet.works(key);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        session
     }
 
     /// The key of the Secret, and the last one that worked.
@@ -176,7 +188,7 @@ impl Job {
         };
         reached
             .files
-            .put(&local, &Arc::default())
+            .put(&local, &Progress::default())
             .await
             .map_err(|error| problem(&error))?;
         let command = question.split(' ').next().unwrap_or_default();

@@ -14,6 +14,7 @@ use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::windows_instance::{WindowsInstance, windows_program, windows_programs};
 use evenkeel_testbed::{Doing, Error, Result, need};
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 use k8s_openapi::api::events::v1::Event;
@@ -249,12 +250,12 @@ impl Bed {
             .operator_in(environment, "operator", &login, &with)
     }
 
-    /// Starts the operator with the payload, where names lead to what the file `hosts` says.
-    pub(crate) fn operator_knowing(&self, hosts: &Path, options: &[&str]) -> Result<Running> {
+    /// Starts the operator with the payload, where names lead to what the files in `names` say.
+    pub(crate) fn operator_knowing(&self, names: &Path, options: &[&str]) -> Result<Running> {
         let fixed = self.fixed(&self.payload);
         let fixed = fixed.iter().map(String::as_str);
         let with: Vec<&str> = fixed.chain(options.iter().copied()).collect();
-        self.scene.operator_knowing(hosts, &with)
+        self.scene.operator_knowing(names, &with)
     }
 
     fn fixed(&self, payload: &Path) -> [String; 4] {
@@ -374,6 +375,15 @@ impl Bed {
         let log = self.scene.log();
         let lines: Vec<_> = log.lines().rev().take(count).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// When the operator first connected to an instance.
+    pub(crate) fn connected_at(&self, name: &str) -> Result<Timestamp> {
+        let log = self.scene.log();
+        let (mut lines, quoted) = (log.lines(), format!("{name:?}"));
+        let line = lines.find(|it| it.contains(": connecting") && it.contains(&quoted));
+        let stamp = line.and_then(|it| it.split_whitespace().next()?.parse().ok());
+        stamp.ok_or_else(|| Error::failed(format!("nobody connected to {name}: {log}")))
     }
 
     /// What is remembered of an instance.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_testbed::chance::is_soak;
 use evenkeel_testbed::process::{Running, run};
-use evenkeel_testbed::{Doing, Error, Result};
+use evenkeel_testbed::{Doing, Result};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -46,18 +46,6 @@ fn linux(bed: &Bed) -> Result<Running> {
         &mut sshd,
         &folder.join("sshd.log"),
     )
-}
-
-/// When the operator began to connect to each of these.
-fn begun(bed: &Bed, names: &[&str]) -> Result<Vec<Timestamp>> {
-    let log = bed.scene.log();
-    let first = |name: &&str| {
-        let mut lines = log.lines();
-        let line = lines.find(|it| it.contains("connecting") && it.contains(&format!("{name:?}")));
-        let stamp = line.and_then(|it| it.split_whitespace().next()?.parse().ok());
-        stamp.ok_or_else(|| Error::failed(format!("nobody connected to {name}: {log}")))
-    };
-    names.iter().map(first).collect()
 }
 
 /// What the operator says of one machine, and how long after its first word.
@@ -149,12 +137,9 @@ async fn machines_become_nodes_beside_a_silent_one_and_one_that_leaves_is_as_bar
     }
 
     // Nobody waited for the silent one: all were begun at once.
-    let all: Vec<&str> = addresses
-        .iter()
-        .map(String::as_str)
-        .chain([SILENT])
-        .collect();
-    let begun = begun(&bed, &all)?;
+    let all = addresses.iter().map(String::as_str).chain([SILENT]);
+    let begun: Result<Vec<Timestamp>> = all.map(|it| bed.connected_at(it)).collect();
+    let begun = begun?;
     let (first, last) = (begun.iter().min(), begun.iter().max());
     let apart = last
         .zip(first)

@@ -1,8 +1,8 @@
 //! What goes wrong with an instance is told, tried again, and goes well in the end.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv6Addr, SocketAddr};
-use std::path::Path;
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,20 +11,30 @@ use evenkeel_testbed::chance::{Chance, is_soak, seed};
 use evenkeel_testbed::process::run;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::windows_instance::WindowsInstance;
-use evenkeel_testbed::{Doing, Result};
+use evenkeel_testbed::{Doing, Error, Result};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::bed::{Bed, LONG, is_skipped, make_key};
-use crate::scene::annotated;
+use crate::scene::{annotated, free_port, metrics};
 
-/// Where the way to the instance begins, and the name that leads there and nowhere else.
+/// Where the way to the instance begins, and the name that leads there; its other address leads nowhere.
 const WAY: Ipv6Addr = Ipv6Addr::LOCALHOST;
+const DEAF: &str = "127.34.0.3";
 const NAME: &str = "six.trouble.test";
+/// A name that only a server knows which never answers, and where that is.
+const UNKNOWN: &str = "nowhere.trouble.test";
+const SILENT_DNS: &str = "127.34.0.4:53";
+/// How long each chunk is on a slow way, how long all work may take there, and how soon it begins: long before
+/// anybody gives up waiting for an answer about a name.
+const SLOW: Duration = Duration::from_millis(100);
+const SHORT: &str = "15s";
+const SOON: Duration = Duration::from_secs(3);
 /// What may be sent twice: the end of what was on its way, each time that it broke off.
-const AGAIN: u64 = 12 << 20;
+const AGAIN: u64 = 16 << 20;
 const MISSING: &str = "evenkeel.dev/missing-files";
 const PROGRAM: &str = r"C:\k\service-double.exe";
 
@@ -40,6 +50,9 @@ const STEPS: [&str; 8] = [
     "now, and its agent runs",
 ];
 
+/// Those of them that take a while.
+const WAITED: [&str; 3] = [STEPS[3], STEPS[4], STEPS[6]];
+
 /// Covers H10, H12, H14.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()> {
@@ -50,15 +63,34 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     let mut instance = bed.instance("op-trouble-1")?;
     // It is reached through somebody who can cut the way to it, and counts.
     let way = ApiProxy::at((WAY, 22).into(), SocketAddr::from((instance.address(), 22)))?;
-    // It has no IPv4 address at all: no key of a ConfigMap can be one of IPv6, but a name that leads there can.
-    let hosts = bed.scene.scratch.path().join("hosts");
-    std::fs::write(&hosts, format!("127.0.0.1 localhost\n{WAY} {NAME}\n"))
-        .doing(|| "cannot write names")?;
+    // No key of a ConfigMap can be an address of IPv6, but a name that leads there can.
     let address = NAME.to_owned();
     let entry = (address.as_str(), "username=Administrator");
-    let operator = bed.operator_knowing(&hosts, &[])?;
+    let _silent = UdpSocket::bind(SILENT_DNS).doing(|| "cannot be a name server")?;
+    let names = names(&bed)?;
+    let port = free_port()?;
+    let listen = format!("127.0.0.1:{port}");
+    let options = ["--instance-timeout", SHORT, "--listen", &listen];
+    let operator = bed.operator_knowing(&names, &options)?;
     bed.led().await?;
     offered(&bed).await?;
+    // Whoever waits for an answer about another name, or trickles, does so alone.
+    way.delay(SLOW);
+    let listed = Timestamp::now();
+    bed.list(&[(UNKNOWN, entry.1), entry]).await?;
+    bed.told("InstanceSlow", &[&address, "--instance-timeout"])
+        .await?;
+    // Of the first file only a part has gone, and it is counted.
+    let copied = copied(port).await?;
+    let agent = std::fs::metadata(bed.payload.join("files/evenkeel-agent.exe"));
+    let agent = agent.doing(|| "there is no agent")?.len();
+    assert!(copied > 0 && copied < agent, "{copied} of {agent}");
+    let begun = bed.connected_at(&address)?.duration_since(listed);
+    println!("proof: it was begun {begun:?} after it was listed beside a name that nobody knows");
+    assert!(begun.unsigned_abs() < SOON, "{begun:?}");
+    bed.told("AddressUnknown", &[UNKNOWN, "no answer within"])
+        .await?;
+    way.delay(Duration::ZERO);
     // The way is cut when half of the payload is there.
     let size = bed.payload_size()?;
     bed.list(&[entry]).await?;
@@ -105,30 +137,27 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     bed.told("InvalidSshKey", &[&address, "is not there", "ssh-keygen"])
         .await?;
 
-    // Of what was there already nothing is sent again.
-    bed.put_key(&bed.key).await?;
-
-    // Killed in the middle, wherever that is.
+    // Of what was there already nothing is sent again. Killed in the middle, wherever that is.
     let mut chance = Chance(seed());
     let mut operator = operator;
     let mut hit = BTreeSet::new();
     let rounds = if is_soak() { 20 } else { 1 };
     for round in 0..rounds {
+        // First where nobody was yet, and as exactly as can be; then anywhere.
+        let mut others = STEPS.iter().filter(|it| !hit.contains(**it));
+        let (step, longest) = match others.next() {
+            _ if round == 0 => (WAITED[chance.below(WAITED.len())], 500),
+            Some(step) => (*step, 20),
+            None => (STEPS[chance.below(STEPS.len())], 1_500),
+        };
+        let before = count(&bed, step);
         if round == 0 {
-            connecting(&bed, &address).await?;
-            pause(&mut chance, 12_000).await;
+            bed.put_key(&bed.key).await?;
         } else {
-            // First where nobody was yet, and as exactly as can be; then anywhere.
-            let mut others = STEPS.iter().filter(|it| !hit.contains(**it));
-            let (step, longest) = match others.next() {
-                Some(step) => (*step, 20),
-                None => (STEPS[chance.below(STEPS.len())], 1_500),
-            };
-            let before = count(&bed, step);
             bed.list(&[entry]).await?;
-            comes_to(&bed, step, before).await?;
-            pause(&mut chance, longest).await;
         }
+        comes_to(&bed, step, before).await?;
+        pause(&mut chance, longest).await;
         operator.kill()?;
         let at = last_step(&bed);
         println!(
@@ -137,7 +166,7 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
         );
         hit.extend(at);
         bed.scene.nobody_leads().await?;
-        operator = bed.operator_knowing(&hosts, &[])?;
+        operator = bed.operator_knowing(&names, &[])?;
         bed.serves(&instance).await?;
         if round == 0 {
             let sent = way.sent();
@@ -193,7 +222,7 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     // It is gone, and then taken out.
     drop(operator);
     bed.scene.nobody_leads().await?;
-    let _operator = bed.operator_knowing(&hosts, &["--leave-timeout", "4s"])?;
+    let _operator = bed.operator_knowing(&names, &["--leave-timeout", "4s"])?;
     instance.cut()?;
     bed.list(&[]).await?;
     let said = bed
@@ -215,6 +244,28 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     Ok(())
 }
 
+/// A folder with what the operator knows of names.
+fn names(bed: &Bed) -> Result<PathBuf> {
+    let folder = bed.scene.scratch.path().join("names");
+    std::fs::create_dir_all(&folder).doing(|| "cannot make a folder")?;
+    let hosts = format!("127.0.0.1 localhost\n{DEAF} {NAME}\n{WAY} {NAME}\n");
+    let (server, _) = SILENT_DNS.split_once(':').unwrap_or_default();
+    let servers = format!("nameserver {server}\noptions timeout:30\n");
+    for (file, text) in [("hosts", hosts), ("resolv.conf", servers)] {
+        std::fs::write(folder.join(file), text).doing(|| "cannot write names")?;
+    }
+    Ok(folder)
+}
+
+/// How many bytes of payload the operator says that it has sent.
+async fn copied(port: u16) -> Result<u64> {
+    let text = metrics(port).await?;
+    let mut lines = text.lines();
+    let count = lines.find_map(|it| it.strip_prefix("evenkeel_payload_copied_bytes_total "));
+    let count = count.and_then(|it| it.parse().ok());
+    count.ok_or_else(|| Error::failed(format!("it does not say what it has copied: {text}")))
+}
+
 /// Waits until the operator knows what new nodes get: it has opened the payload.
 async fn offered(bed: &Bed) -> Result<()> {
     until_async("the payload to be opened", LONG, async || {
@@ -234,26 +285,6 @@ fn in_instance(instance: &WindowsInstance, line: &str) -> Result<()> {
     let mut enter = Command::new("nsenter");
     enter.args(["--target", &process, "--mount", "--", "sh", "-c", line]);
     run(&mut enter).map(|_| ())
-}
-
-/// Waits until the operator has reached the instance again.
-async fn connecting(bed: &Bed, address: &str) -> Result<()> {
-    let count = || {
-        let log = bed.scene.log();
-        log.lines()
-            .filter(|it| it.contains(": connecting") && it.contains(address))
-            .count()
-    };
-    let before = count();
-    until_async("the operator to connect", LONG, async || {
-        let now = count();
-        Ok(if now > before || bed.last_words(1).contains("copying") {
-            Look::Found(())
-        } else {
-            Look::NotYet(bed.last_words(3))
-        })
-    })
-    .await
 }
 
 /// How often the operator has come to a step.
