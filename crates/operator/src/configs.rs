@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::nodes::watching;
 use crate::pools::resource;
-use crate::store::{Kept, Store};
+use crate::store::{Identity, Kept, Store};
 
 const KIND: &str = "MachineConfig";
 const PLURAL: &str = "machineconfigs";
@@ -50,16 +50,12 @@ impl From<PartialObjectMeta<DynamicObject>> for SeenConfig {
 }
 
 impl Kept for SeenConfig {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
     }
 
     fn is_as(&self, other: &Self) -> bool {

@@ -153,6 +153,17 @@ fn kubernetes(text: &str) -> std::result::Result<Kubernetes, String> {
     Kubernetes::read(text).ok_or_else(|| "write for example 1.33".to_owned())
 }
 
+/// A duration in which something can be done.
+fn some_time(text: &str) -> std::result::Result<Duration, String> {
+    let read = evenkeel_api::duration::parse(text)?;
+    if read < Duration::from_secs(1) {
+        return Err(format!(
+            "{text} is not even a second: write for example 30m"
+        ));
+    }
+    Ok(read)
+}
+
 /// How instances are cared for.
 #[derive(clap::Args)]
 struct InstanceArguments {
@@ -163,7 +174,7 @@ struct InstanceArguments {
     #[arg(long, value_name = "SELECTOR")]
     machine_selector: Option<String>,
     /// How long all work on one instance may take before it is tried anew: what hangs or trickles takes nobody's turn
-    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = evenkeel_api::duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = some_time)]
     instance_timeout: Duration,
     /// How long an instance that left the list is looked for, before its Node is deleted all the same
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = evenkeel_api::duration::parse)]

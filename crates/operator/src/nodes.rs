@@ -16,7 +16,7 @@ use kube::{Api, Client, Resource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::store::{Kept, Store};
+use crate::store::{Identity, Kept, Store};
 
 /// What is read of a Node.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -212,16 +212,12 @@ impl Seen {
 }
 
 impl Kept for Seen {
-    fn name(&self) -> &str {
-        &self.node.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.node.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
     }
 
     fn is_as(&self, other: &Self) -> bool {
@@ -339,6 +335,7 @@ mod tests {
         assert!(seen.node.ready && seen.node.unschedulable);
         assert_eq!(seen.node.zone(), "a");
         assert_eq!(seen.node.desired_drain.as_deref(), Some("drain-x"));
-        assert_eq!((seen.name(), seen.uid(), seen.version()), ("n1", "u", "9"));
+        let Identity { name, uid, version } = seen.identity();
+        assert_eq!((name, uid, version), ("n1", "u", "9"));
     }
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::nodes::{ours, watching};
-use crate::store::{Kept, Store};
+use crate::store::{Identity, Kept, Store};
 
 /// A pool as the API server has it. What is in it is judged later, field by field.
 pub(crate) type PoolObject = Object<Value, Value>;
@@ -64,16 +64,12 @@ impl From<PoolObject> for SeenPool {
 }
 
 impl Kept for SeenPool {
-    fn name(&self) -> &str {
-        &self.pool.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.pool.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
     }
 
     fn is_as(&self, other: &Self) -> bool {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::kinds::Kind;
-use crate::store::{Kept, Store};
+use crate::store::{Identity, Kept, Store};
 
 type ProxyObject = Object<Value, Value>;
 
@@ -43,16 +43,12 @@ impl From<ProxyObject> for SeenProxy {
 }
 
 impl Kept for SeenProxy {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
     }
 
     fn is_as(&self, other: &Self) -> bool {

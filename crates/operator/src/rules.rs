@@ -12,14 +12,14 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::nodes::{ours, watching};
-use crate::store::{Kept, Store};
+use crate::store::{Identity, Kept, Store};
 
 type RuleObject = Object<Value, Value>;
 
 /// A rule as it was at one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenRule {
-    name: String,
+    pub(crate) name: String,
     pub(crate) uid: String,
     version: String,
     pub(crate) generation: i64,
@@ -63,16 +63,12 @@ impl From<RuleObject> for SeenRule {
 }
 
 impl Kept for SeenRule {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
     }
 
     fn is_as(&self, other: &Self) -> bool {

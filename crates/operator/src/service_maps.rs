@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::nodes::ours;
-use crate::store::{Kept, Store};
+use crate::store::{Identity, Kept, Store};
 
 /// A ConfigMap as it was at one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,16 +68,12 @@ impl From<ConfigMap> for KeptMap {
 }
 
 impl Kept for KeptMap {
-    fn name(&self) -> &str {
-        &self.map.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.map.uid
-    }
-
-    fn version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.map.name,
+            uid: &self.map.uid,
+            version: &self.version,
+        }
     }
 
     fn is_as(&self, other: &Self) -> bool {

@@ -13,14 +13,18 @@ use tokio::sync::{mpsc, watch};
 
 use crate::kinds::Kind;
 
+/// Which object something is, and at which version.
+pub(crate) struct Identity<'o> {
+    pub(crate) name: &'o str,
+    /// Which of all objects that ever had this name it is.
+    pub(crate) uid: &'o str,
+    pub(crate) version: &'o str,
+}
+
 /// An object as it was at one version.
 pub(crate) trait Kept {
-    /// Its name.
-    fn name(&self) -> &str;
-    /// Which of all objects that ever had this name it is.
-    fn uid(&self) -> &str;
-    /// Its version.
-    fn version(&self) -> &str;
+    /// Which one it is.
+    fn identity(&self) -> Identity<'_>;
     /// Whether nothing that matters differs from another version of it.
     fn is_as(&self, other: &Self) -> bool;
 }
@@ -96,11 +100,12 @@ impl<T: Kept> Store<T> {
     /// Remembers an object unless a later version is known.
     pub(crate) fn put(&self, object: T) {
         let mut kept = self.shared.kept.borrow_mut();
-        let name = object.name().to_owned();
+        let name = object.identity().name.to_owned();
         let differs = match kept.get_mut(&name) {
             Some(known) if !is_older(known, &object) => return,
             Some(known) => {
-                let differs = known.uid() != object.uid() || !known.is_as(&object);
+                let differs =
+                    known.identity().uid != object.identity().uid || !known.is_as(&object);
                 *known = object;
                 differs
             }
@@ -120,7 +125,10 @@ impl<T: Kept> Store<T> {
     /// Forgets an object, unless it is another one of that name by now.
     pub(crate) fn remove(&self, name: &str, uid: &str) {
         let mut kept = self.shared.kept.borrow_mut();
-        if kept.get(name).is_some_and(|known| known.uid() == uid) {
+        if kept
+            .get(name)
+            .is_some_and(|known| known.identity().uid == uid)
+        {
             kept.remove(name);
         }
         drop(kept);
@@ -214,7 +222,7 @@ impl<T: Kept> Store<T> {
                 Ok(watcher::Event::Init) => listed.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
                     let object: T = object.into();
-                    listed.insert(object.name().to_owned());
+                    listed.insert(object.identity().name.to_owned());
                     self.put(object);
                 }
                 Ok(watcher::Event::InitDone) => {
@@ -224,7 +232,7 @@ impl<T: Kept> Store<T> {
                 Ok(watcher::Event::Apply(object)) => self.put(object.into()),
                 Ok(watcher::Event::Delete(object)) => {
                     let object: T = object.into();
-                    self.remove(object.name(), object.uid());
+                    self.remove(object.identity().name, object.identity().uid);
                 }
                 Err(error) if is_unknown_kind(&error) => {
                     if lacking().is_break() {
@@ -248,8 +256,8 @@ pub(crate) fn is_unknown_kind(error: &watcher::Error) -> bool {
 
 /// Whether `other` is a later version of the same object, or another object of the same name.
 fn is_older<T: Kept>(known: &T, other: &T) -> bool {
-    let number = |it: &T| it.version().parse::<u64>().ok();
-    known.uid() != other.uid()
+    let number = |it: &T| it.identity().version.parse::<u64>().ok();
+    known.identity().uid != other.identity().uid
         || match (number(known), number(other)) {
             (Some(mine), Some(theirs)) => mine < theirs,
             _ => true,
@@ -264,14 +272,12 @@ mod tests {
     struct Thing(&'static str, &'static str, &'static str);
 
     impl Kept for Thing {
-        fn name(&self) -> &'static str {
-            "n1"
-        }
-        fn uid(&self) -> &str {
-            self.0
-        }
-        fn version(&self) -> &str {
-            self.1
+        fn identity(&self) -> Identity<'_> {
+            Identity {
+                name: "n1",
+                uid: self.0,
+                version: self.1,
+            }
         }
         fn is_as(&self, other: &Self) -> bool {
             self.2 == other.2

@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::nodes::ours;
-use crate::store::{Kept, Store};
+use crate::store::{Identity, Kept, Store};
 
 const NAME: &str = object::TRUSTED_CA;
 const YES: &str = "true";
@@ -48,16 +48,12 @@ impl From<ConfigMap> for KeptBundle {
 }
 
 impl Kept for KeptBundle {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn uid(&self) -> &str {
-        &self.bundle.uid
-    }
-
-    fn version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: NAME,
+            uid: &self.bundle.uid,
+            version: &self.version,
+        }
     }
 
     fn is_as(&self, other: &Self) -> bool {

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::nodes::ours;
 use crate::payload::Payload;
-use crate::store::{Kept, Store};
+use crate::store::{Identity, Kept, Store};
 
 type PoolObject = Object<Value, Value>;
 
@@ -55,16 +55,12 @@ impl From<PoolObject> for SeenWindowsPool {
 }
 
 impl Kept for SeenWindowsPool {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-
-    fn version(&self) -> &str {
-        &self.version
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
     }
 
     fn is_as(&self, other: &Self) -> bool {

@@ -54,6 +54,9 @@ windows:
   maxUnavailable: 25%
   paused: true
   parallelInstances: 3
+  instanceTimeout: 1h30m
+  leaveTimeout: 5m
+  machineUser: 'CORP\admin: "x"'
 proxy:
   httpProxy: "http://user:p%40ss@proxy.example.com:3128"
   noProxy: ".svc, 10.0.0.0/8"
@@ -105,6 +108,9 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         "--drain-timeout=90s",
         "--listen=0.0.0.0:8080",
         "--payload=/srv/payload",
+        "--instance-timeout=1h30m",
+        "--leave-timeout=5m",
+        r#"--machine-user=CORP\admin: "x""#,
     ] {
         assert!(arguments.contains(&json!(argument)), "{arguments:?}");
     }
@@ -169,6 +175,9 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         ("--set=windows.strategy=Never", "strategy"),
         ("--set=windows.payload=payload", "payload"),
         ("--set=windows.parallelInstances=0", "parallelInstances"),
+        ("--set=windows.instanceTimeout=soon", "instanceTimeout"),
+        ("--set=windows.leaveTimeout=5", "leaveTimeout"),
+        ("--set=windows.machineUser=", "machineUser"),
         ("--set=proxy.httpProxy=htp://proxy:3128", "httpProxy"),
         ("--set=proxy.httpsProxy=proxy:3128", "httpsProxy"),
         ("--set=proxy.https=http://proxy:3128", "https"),

@@ -106,7 +106,7 @@ impl Services {
             Err(error) if is_marked_for_delete(&error) => {
                 // The same, and the registry did not say so.
                 self.remove(name)?;
-                config::write(name, wanted)?;
+                config::write(name, wanted).map_err(|error| held(name, error))?;
             }
             done => done?,
         }
@@ -249,6 +249,16 @@ fn is_marked_for_delete(error: &Error) -> bool {
     };
     let source = source.downcast_ref::<io::Error>();
     source.is_some_and(|source| is(source, ERROR_SERVICE_MARKED_FOR_DELETE))
+}
+
+/// Says who is in the way of a service that is deleted and does not go.
+fn held(name: &str, error: Error) -> Error {
+    if !is_marked_for_delete(&error) {
+        return error;
+    }
+    let held = "it was deleted, and somebody still holds it open (the Services window, a monitor, a process of it that does \
+                not end): close that, or reboot the machine";
+    failed("make", name, io::Error::other(held))
 }
 
 fn is(error: &io::Error, code: u32) -> bool {

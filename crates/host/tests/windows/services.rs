@@ -57,6 +57,21 @@ fn a_service_starts_after_what_it_depends_on_and_stops_with_it() {
 }
 
 #[test]
+fn a_service_that_was_told_to_stop_and_takes_its_time_is_gone_when_it_was_removed() {
+    let machine = Machine::without(&["ek-slow"]);
+    // Longer than anybody waits for one to go that was deleted.
+    machine.make("ek-slow", "--stops-within-ms 12000");
+    tell_to_stop("ek-slow");
+    until("the stop", || {
+        (machine.activity("ek-slow") == Activity::Stopped).then_some(())
+    });
+    machine.put("ek-slow", &Entry::Absent);
+    assert_eq!(machine.look("ek-slow"), Entry::Absent);
+    let again = machine.make("ek-slow", "");
+    assert_eq!(machine.look("ek-slow"), Entry::Service(again));
+}
+
+#[test]
 fn a_service_that_dies_is_seen_with_its_exit_code_and_one_that_stops_is_stopped() {
     let machine = Machine::without(&["ek-dies", "ek-stops"]);
     machine.make("ek-stops", "");

@@ -27,7 +27,6 @@ use crate::drain_metrics::DrainMetrics;
 use crate::nodes::Seen;
 use crate::readiness_metrics::ReadinessMetrics;
 use crate::rules::Rules;
-use crate::store::Kept;
 
 /// How many requests are under way at once.
 const REQUESTS: usize = 32;
@@ -333,7 +332,7 @@ impl Controller<'_> {
                 let work = async move {
                     // Who was quicker is seen at the next look.
                     if let Err(error) = store.say(&seen, &status).await {
-                        tracing::debug!(rule = seen.name(), "status not written: {error}");
+                        tracing::debug!(rule = seen.name, "status not written: {error}");
                     }
                     Done::Said
                 };

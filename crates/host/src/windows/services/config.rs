@@ -4,7 +4,7 @@ use std::io;
 
 use evenkeel_api::names::windows::MANAGED_TAG;
 use evenkeel_plan::entry::{ServiceEntry, Start};
-use windows_sys::Win32::Foundation::{ERROR_INVALID_LEVEL, ERROR_SERVICE_MARKED_FOR_DELETE};
+use windows_sys::Win32::Foundation::ERROR_INVALID_LEVEL;
 use windows_sys::Win32::System::Services::{
     ChangeServiceConfig2W, ChangeServiceConfigW, CreateServiceW, SC_ACTION, SC_ACTION_RESTART,
     SERVICE_CHANGE_CONFIG, SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS,
@@ -129,12 +129,7 @@ fn create(
     if !service.is_null() {
         return Ok(Handle(service));
     }
-    let error = io::Error::last_os_error();
-    if is(&error, ERROR_SERVICE_MARKED_FOR_DELETE) {
-        let held = "somebody still holds the deleted service open (the Services window, a monitor): close it";
-        return Err(failed("create", name, io::Error::other(held)));
-    }
-    Err(failed("create", name, error))
+    Err(failed("create", name, io::Error::last_os_error()))
 }
 
 fn change(

@@ -204,6 +204,7 @@ impl Services {
     /// Stops a service and removes it; that there is none is fine.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         self.stop(name)?;
+        until_ended(name)?;
         self.notices.forget(name);
         let Some(service) = open(name, DELETE)? else {
             return Ok(());
@@ -231,6 +232,26 @@ impl Services {
         }
         Ok(())
     }
+}
+
+/// Waits until a service has ended that is on its way to it, by whose word ever: one that is deleted with its
+/// process still there stays for as long as that does. One that does not end in time is ended.
+fn until_ended(name: &str) -> Result<()> {
+    let Some(service) = open(name, SERVICE_QUERY_STATUS)? else {
+        return Ok(());
+    };
+    let now = status(&service, name)?;
+    drop(service);
+    let process = Process::open(now.process).filter(|_| now.state == SERVICE_STOP_PENDING);
+    let deadline = Instant::now() + PATIENCE;
+    while process.as_ref().is_some_and(Process::lives) {
+        if Instant::now() >= deadline {
+            process::terminate(now.process);
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+    Ok(())
 }
 
 /// The process of a running service.

@@ -13,7 +13,6 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::nodes::Seen;
 use crate::rules::SeenRule;
-use crate::store::Kept;
 
 /// The status of a rule is written at most once in this time.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -46,7 +45,7 @@ impl Reporter {
 
     /// What is to be written about a rule, if it differs from what was and it is time.
     pub(super) fn status(&mut self, seen: &SeenRule, readiness: &Readiness) -> Option<RuleStatus> {
-        let view = readiness.rule(seen.name());
+        let view = readiness.rule(&seen.name);
         let mut status = RuleStatus {
             observed_generation: seen.generation,
             nodes: view.nodes,
@@ -54,7 +53,7 @@ impl Reporter {
             conditions: Vec::new(),
         };
         let mut failing = self.failing.iter();
-        let failing = failing.find(|(feed, _)| readiness.goes_by(seen.name(), feed));
+        let failing = failing.find(|(feed, _)| readiness.goes_by(&seen.name, feed));
         let (is_valid, reason, message) = match (&seen.rule, failing) {
             (Err(why), _) => ("False", "InvalidConfig", why.clone()),
             (Ok(_), Some((feed, why))) => (
@@ -80,11 +79,11 @@ impl Reporter {
         if status == seen.status {
             return None;
         }
-        let last = self.written.get(seen.name());
+        let last = self.written.get(&seen.name);
         if last.is_some_and(|last| last.elapsed() < PAUSE) {
             return None;
         }
-        self.written.insert(seen.name().to_owned(), Instant::now());
+        self.written.insert(seen.name.clone(), Instant::now());
         Some(status)
     }
 

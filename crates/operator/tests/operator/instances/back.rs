@@ -180,6 +180,8 @@ async fn of_two_versions_the_newer_one_goes_on_and_the_older_one_after_it_is_uni
     // Its agent is broken by now: who comes next does not need it.
     instance.ask(&["windows-probe", "service", "stop", "evenkeel-agent"])?;
     let agent = instance.path(r"C:\k\evenkeel-agent.exe")?;
+    // In its place, and not into it: Windows lets nobody write into a program that still runs.
+    std::fs::remove_file(&agent).doing(|| "there is no agent")?;
     std::fs::write(agent, "rubbish").doing(|| "cannot break the agent")?;
     let old = operator_of(&bed, &older, OLDER)?;
     let node = bed.serves(&instance).await?;
