@@ -2,7 +2,9 @@
 
 use std::io;
 
-use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_MORE_DATA, ERROR_NO_MORE_ITEMS};
+use windows_sys::Win32::Foundation::{
+    ERROR_FILE_NOT_FOUND, ERROR_KEY_DELETED, ERROR_MORE_DATA, ERROR_NO_MORE_ITEMS,
+};
 use windows_sys::Win32::System::Registry::{
     HKEY, HKEY_LOCAL_MACHINE, KEY_NOTIFY, KEY_READ, KEY_SET_VALUE, REG_DWORD, REG_EXPAND_SZ,
     REG_MULTI_SZ, REG_OPTION_VOLATILE, REG_SZ, REG_VALUE_TYPE, RegCloseKey, RegCreateKeyExW,
@@ -154,7 +156,8 @@ impl Key {
                     }));
                 }
                 ERROR_MORE_DATA => units.resize(enough.max(units.len() * 2), 0),
-                ERROR_FILE_NOT_FOUND => return Ok(None),
+                // A key that somebody deletes while it is read has no values any more.
+                ERROR_FILE_NOT_FOUND | ERROR_KEY_DELETED => return Ok(None),
                 code => return Err(failed("read", &self.at(name), code)),
             }
         }
@@ -184,7 +187,7 @@ impl Key {
         let wide_name = wide(name);
         // SAFETY: the name ends with a zero.
         match unsafe { RegDeleteValueW(self.handle, wide_name.as_ptr()) } {
-            ERROR_FILE_NOT_FOUND => Ok(()),
+            ERROR_FILE_NOT_FOUND | ERROR_KEY_DELETED => Ok(()),
             code => done("remove", &self.at(name), code),
         }
     }
@@ -194,7 +197,7 @@ impl Key {
         let wide_path = wide(path);
         // SAFETY: the path ends with a zero.
         match unsafe { RegDeleteTreeW(HKEY_LOCAL_MACHINE, wide_path.as_ptr()) } {
-            ERROR_FILE_NOT_FOUND => Ok(()),
+            ERROR_FILE_NOT_FOUND | ERROR_KEY_DELETED => Ok(()),
             code => done("remove", path, code),
         }
     }

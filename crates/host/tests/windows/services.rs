@@ -1,6 +1,6 @@
 //! Services: made, changed, started after what they need, stopped with those that need them, removed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_host::disk::Host;
 use evenkeel_host::windows::script;
@@ -58,14 +58,17 @@ fn a_service_starts_after_what_it_depends_on_and_stops_with_it() {
 
 #[test]
 fn a_service_that_was_told_to_stop_and_takes_its_time_is_gone_when_it_was_removed() {
-    let machine = Machine::without(&["ek-slow"]);
     // Longer than anybody waits for one to go that was deleted.
+    const TIME: Duration = Duration::from_secs(12);
+    let machine = Machine::without(&["ek-slow"]);
     machine.make("ek-slow", "--stops-within-ms 12000");
+    let told = Instant::now();
     tell_to_stop("ek-slow");
     until("the stop", || {
         (machine.activity("ek-slow") == Activity::Stopped).then_some(())
     });
     machine.put("ek-slow", &Entry::Absent);
+    assert!(told.elapsed() >= TIME, "it was removed while it ran");
     assert_eq!(machine.look("ek-slow"), Entry::Absent);
     let again = machine.make("ek-slow", "");
     assert_eq!(machine.look("ek-slow"), Entry::Service(again));
