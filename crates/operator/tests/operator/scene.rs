@@ -3,6 +3,8 @@
 //! the harness as administrator, also in the place of agents where a test has none.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -92,6 +94,14 @@ impl Scene {
 
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.scratch.path().join("log")).unwrap_or_default()
+    }
+
+    /// What the operator logs from now on.
+    pub(crate) fn log_from_now(&self) -> Result<File> {
+        let opened = File::open(self.scratch.path().join("log"));
+        let mut log = opened.doing(|| "there is no log")?;
+        let end = log.seek(SeekFrom::End(0));
+        end.map(|_| log).doing(|| "cannot read the log")
     }
 
     /// Starts the operator.

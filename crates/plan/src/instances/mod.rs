@@ -200,9 +200,9 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
     let twins = twins(sight, wanted);
     let mut free = free(sight, Work::Configure);
     // Who has failed less comes first: one that hangs again and again takes nobody's turn.
-    let mut order: Vec<_> = wanted.iter().collect();
     let failures = |name: &str| sight.records.get(name).map_or(0, |it| it.failures);
-    order.sort_by_key(|(name, _)| (failures(name), name.as_str()));
+    let mut order: Vec<_> = wanted.iter().collect();
+    order.sort_by_key(|(name, _)| failures(name));
     for (name, machine) in order {
         if sight.busy.contains_key(name) {
             continue;
@@ -218,7 +218,9 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
     }
     if sight.wanted.is_some() {
         let mut free = self::free(sight, Work::Deconfigure);
-        for name in leaving(sight, wanted) {
+        let mut order: Vec<_> = leaving(sight, wanted).into_iter().collect();
+        order.sort_by_key(|name| failures(name));
+        for name in order {
             let todo = one_leaving(sight, &name, &mut free, &mut decision.again);
             decision.todo.extend(todo.map(|todo| (name, todo)));
         }

@@ -213,6 +213,10 @@ fn no_more_are_taken_out_at_once_than_may_be() {
     let todo = world.decide(0).todo;
     assert_eq!([&todo["a"], &todo["b"]], [&out, &out]);
     assert_eq!(todo["c"], Todo::Note(State::Leaving, None));
+    // One that fails and fails takes nobody's turn.
+    world.records.get_mut("a").unwrap().failures = 3;
+    let todo = world.decide(0).todo;
+    assert_eq!([&todo["b"], &todo["c"]], [&out, &out]);
     for name in ["a", "b"] {
         world.busy.insert(name.to_owned(), Work::Deconfigure);
     }
