@@ -1,23 +1,26 @@
 //! Chance that can be repeated, and how much of it a run takes.
 
+use std::sync::OnceLock;
+
 /// Whether to take the time for many more cases.
 pub fn is_soak() -> bool {
     std::env::var_os("EVENKEEL_SOAK").is_some_and(|value| value != "0")
 }
 
-/// `EVENKEEL_SEED`, or the same each time; a soak has one of its own.
+/// `EVENKEEL_SEED`, or the same each time; a soak has one of its own, which stays the same for as long as it runs.
 pub fn seed() -> u64 {
-    let given = std::env::var("EVENKEEL_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    given.unwrap_or_else(|| {
-        if is_soak() {
-            std::time::SystemTime::UNIX_EPOCH
-                .elapsed()
-                .map_or(0, |since| u64::from(since.subsec_nanos()))
-        } else {
-            4
-        }
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| {
+        let given = std::env::var("EVENKEEL_SEED").ok();
+        let given = given.and_then(|text| text.parse().ok());
+        given.unwrap_or_else(|| {
+            if is_soak() {
+                let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
+                since.map_or(0, |since| u64::from(since.subsec_nanos()))
+            } else {
+                4
+            }
+        })
     })
 }
 

@@ -141,6 +141,7 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
 
     // Of what was there already nothing is sent again. Killed in the middle, wherever that is.
     let mut chance = Chance(seed());
+    println!("proof: kills by chance, EVENKEEL_SEED={}", seed());
     let mut operator = operator;
     let mut hit = BTreeSet::new();
     let rounds = if is_soak() { 20 } else { 1 };
