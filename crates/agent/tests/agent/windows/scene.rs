@@ -10,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_api::services::Services;
 use evenkeel_testbed::api_proxy::ApiProxy;
-use evenkeel_testbed::chance::is_soak;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::wait::{Look, until};
@@ -385,11 +384,6 @@ impl Scene {
         said.parse().doing(|| format!("{said:?} is no number"))
     }
 
-    /// The same, where it is promised within `limit`.
-    pub(crate) fn meddle_within(&self, limit: Duration, what: &str, on: &str) -> Result<Duration> {
-        within(limit, || Ok(Duration::from_millis(self.meddle(what, on)?)))
-    }
-
     /// Waits until a file is there, as closely as it goes; says since when.
     pub(crate) fn until_written(&self, file: &std::path::Path) -> Result<Instant> {
         let start = Instant::now();
@@ -439,24 +433,4 @@ impl Drop for Ended {
         _ = self.0.kill();
         _ = self.0.wait();
     }
-}
-
-/// How long something took that is promised within `limit`. A machine that runs all tests at once may be late for
-/// once, and not three times in a row; where the long counts are taken the first time counts.
-pub(crate) fn within(
-    limit: Duration,
-    mut once: impl FnMut() -> Result<Duration>,
-) -> Result<Duration> {
-    let tries = if is_soak() { 1 } else { 3 };
-    let mut late = Vec::new();
-    while late.len() < tries {
-        let took = once()?;
-        if took < limit {
-            return Ok(took);
-        }
-        late.push(took);
-    }
-    Err(Error::failed(format!(
-        "it took {late:?}, and is promised within {limit:?}"
-    )))
 }
