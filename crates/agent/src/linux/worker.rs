@@ -271,23 +271,34 @@ impl Worker {
         phase: &Phase,
         report: &Report,
     ) -> Result<(), Trouble> {
+        // The answer to a request was lost on the way, and pods have left meanwhile: it was asked for all the same.
+        if let Some(before) = self.news.take_if(|before| before != phase)
+            && let Phase::AwaitDrain { target, .. } = &before
+            && node.annotations.get(annotation::DESIRED_DRAIN) == Some(&Drain::request(target))
+        {
+            self.tell_of(&before).await?;
+        }
         let changes = report.changes(&node.annotations);
         if !changes.is_empty() {
             self.news = Some(phase.clone());
             self.write(&changes).await?;
         }
-        let asked = changes.get(annotation::DESIRED_DRAIN);
-        if asked.is_some_and(|asked| Drain::is_request(asked)) {
+        if self.news.take().as_ref() == Some(phase) && self.told.as_ref() != Some(phase) {
+            self.tell_of(phase).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells that the node has come to `phase`, and counts the drains that were asked for.
+    async fn tell_of(&mut self, phase: &Phase) -> Result<(), Trouble> {
+        let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
+        if let Some(tiding) = Tiding::of(phase, current) {
+            self.tell(tiding);
+        }
+        self.told = Some(phase.clone());
+        if matches!(phase, Phase::AwaitDrain { .. }) {
             self.logbook.drains += 1;
             self.keep_logbook().await?;
-        }
-        if self.news.take().as_ref() == Some(phase) && self.told.as_ref() != Some(phase) {
-            let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
-            let tiding = Tiding::of(phase, current);
-            if let Some(tiding) = tiding {
-                self.tell(tiding);
-            }
-            self.told = Some(phase.clone());
         }
         Ok(())
     }
