@@ -255,15 +255,19 @@ const PROGRAM: Program = Program {
     version: VERSION,
 };
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let arguments = Operator::parse();
-    let ended = match &arguments.command {
-        Command::Run(command) => run(&arguments.daemon, command).await,
-        Command::Uninstall(options) => uninstall::run(PROGRAM, &arguments.daemon, options).await,
-        Command::Payload(arguments) => match &arguments.command {
-            PayloadCommand::Seal(arguments) => seal(arguments),
-        },
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let ended = match runtime {
+        Ok(runtime) => {
+            let ended = runtime.block_on(obey(&arguments));
+            // A name server that says nothing holds a thread for a minute, and nobody waits for that any more.
+            runtime.shutdown_background();
+            ended
+        }
+        Err(error) => Err(evenkeel_daemon::Error::work(error)),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -271,6 +275,16 @@ async fn main() -> ExitCode {
             eprintln!("evenkeel-operator: {}", with_causes(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+async fn obey(arguments: &Operator) -> Result<()> {
+    match &arguments.command {
+        Command::Run(command) => run(&arguments.daemon, command).await,
+        Command::Uninstall(options) => uninstall::run(PROGRAM, &arguments.daemon, options).await,
+        Command::Payload(arguments) => match &arguments.command {
+            PayloadCommand::Seal(arguments) => seal(arguments),
+        },
     }
 }
 

@@ -5,9 +5,11 @@ use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
+use crate::wait::{Look, until_async};
 use crate::{Doing, Error, Result, warden};
 
 /// Says something to the person at the terminal, also while the test harness captures output.
@@ -158,6 +160,24 @@ impl Running {
     pub fn signal(&self, signal: Signal) -> Result<()> {
         rustix::process::kill_process(self.pid()?, signal)
             .doing(|| format!("cannot signal {} ({})", self.name, self.id()))
+    }
+
+    /// Tells it to stop, and waits until it has, well and in time.
+    pub async fn stop(&mut self, within: Duration) -> Result<()> {
+        self.signal(Signal::TERM)?;
+        let what = format!("{} to stop", self.name);
+        let status = until_async(&what, within, async || {
+            Ok(match self.ended()? {
+                Some(status) => Look::Found(status),
+                None => Look::NotYet(self.last_words()),
+            })
+        })
+        .await?;
+        if status.success() {
+            return Ok(());
+        }
+        let how = format!("{} ended with {status}", self.name);
+        Err(Error::failed(format!("{how}: {}", self.last_words())))
     }
 
     /// Kills it and all of its group, and waits until it is gone.

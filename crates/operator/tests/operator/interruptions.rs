@@ -11,7 +11,6 @@ use evenkeel_testbed::{Doing, Error, Result, need};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::scene::{SOON, Scene, annotated, is_cordoned};
@@ -147,15 +146,7 @@ async fn an_operator_that_is_asked_to_stop_hands_over_at_once() -> Result<()> {
     scene.budget("held", json!({ "minAvailable": 1 })).await?;
     scene.ask(node.name(), "drain-next").await?;
     scene.event(node.name(), "Draining").await?;
-    first.signal(Signal::TERM)?;
-    let status = until_async("it to stop", Duration::from_secs(10), async || {
-        Ok(match first.ended()? {
-            Some(status) => Look::Found(status),
-            None => Look::NotYet(first.last_words()),
-        })
-    })
-    .await?;
-    assert!(status.success(), "{}", first.last_words());
+    first.stop(Duration::from_secs(10)).await?;
     let _second = scene.operator(&[])?;
     scene
         .control_plane
