@@ -8,23 +8,26 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
-use crate::go_module::{GoModule, GoProgram};
-use crate::need::{self, Need};
+use crate::go_module::{GoModule, GoProgram, GoTool};
+use crate::need::Need;
 use crate::process::{output, words_of};
 use crate::scratch::Scratch;
-use crate::{Doing, Error, Result, cache};
+use crate::{Doing, Error, Result};
 
-const MODULE: GoModule = GoModule {
-    folder: "helm",
-    go_mod: include_str!("../helm/go.mod"),
-    go_sum: include_str!("../helm/go.sum"),
-    otherwise: "set HELM to the path of a helm program",
-};
-
-const HELM: GoProgram = GoProgram {
-    name: "helm",
-    package: "helm.sh/helm/v4/cmd/helm",
-    takes: "3 minutes",
+const HELM: GoTool = GoTool {
+    module: GoModule {
+        folder: "helm",
+        go_mod: include_str!("../helm/go.mod"),
+        go_sum: include_str!("../helm/go.sum"),
+        otherwise: "set HELM to the path of a helm program",
+    },
+    program: GoProgram {
+        name: "helm",
+        package: "helm.sh/helm/v4/cmd/helm",
+        takes: "3 minutes",
+    },
+    version_of: "helm.sh/helm/v4",
+    variable: "HELM",
 };
 
 /// Who a program is, and what it may do.
@@ -45,32 +48,7 @@ pub struct Chart {
 
 /// Whether Helm is at hand or can be built.
 pub(crate) fn can_be_rendered() -> Result<()> {
-    let built = cache::folder()?.join(cached()?).join(HELM.name);
-    if given().is_some() || built.exists() || need::find("go").is_some() {
-        return Ok(());
-    }
-    Err(MODULE.no_compiler(&HELM))
-}
-
-fn given() -> Option<PathBuf> {
-    let program = std::env::var_os("HELM").filter(|value| !value.is_empty());
-    program.map(PathBuf::from)
-}
-
-fn cached() -> Result<String> {
-    let version = MODULE.version_of("helm.sh/helm/v4")?;
-    Ok(format!("helm/{version}"))
-}
-
-fn program() -> Result<PathBuf> {
-    match given() {
-        Some(program) if need::is_program(&program) => Ok(program),
-        Some(program) => Err(Error::Missing(format!(
-            "HELM is {} and that is no program: correct it, or unset HELM to have one built",
-            program.display()
-        ))),
-        None => MODULE.program(&cached()?, &HELM, "-s -w"),
-    }
+    HELM.can_be_had()
 }
 
 impl Chart {
@@ -79,7 +57,7 @@ impl Chart {
 
     /// Makes Helm ready, so that the first test does not have to.
     pub fn prepare() -> Result<()> {
-        program().map(|_| ())
+        HELM.find().map(|_| ())
     }
 
     /// The folder of the chart.
@@ -91,7 +69,7 @@ impl Chart {
     pub fn helm(words: &[&str]) -> Result<Output> {
         let home = Scratch::new("helm")?;
         output(
-            Command::new(program()?)
+            Command::new(HELM.find()?)
                 .args(words)
                 .env("HOME", home.path())
                 .env("HELM_CACHE_HOME", home.path())

@@ -109,3 +109,53 @@ impl GoModule {
         ))
     }
 }
+
+/// A module for one program, which may also be given.
+#[derive(Debug)]
+pub(crate) struct GoTool {
+    pub(crate) module: GoModule,
+    pub(crate) program: GoProgram,
+    /// The module whose version is the program's.
+    pub(crate) version_of: &'static str,
+    /// The variable of the environment that says where a given one is.
+    pub(crate) variable: &'static str,
+}
+
+impl GoTool {
+    /// Whether it is at hand or can be built, without building it.
+    pub(crate) fn can_be_had(&self) -> Result<()> {
+        let built = cache::folder()?.join(self.cached()?);
+        let built = built.join(self.program.name);
+        if self.given().is_some() || built.exists() || need::find("go").is_some() {
+            return Ok(());
+        }
+        Err(self.module.no_compiler(&self.program))
+    }
+
+    /// Where it is, built if it is not there.
+    pub(crate) fn find(&self) -> Result<PathBuf> {
+        match self.given() {
+            Some(program) if need::is_program(&program) => Ok(program),
+            Some(program) => Err(Error::Missing(format!(
+                "{variable} is {} and that is no program: correct it, or unset {variable} to have one built",
+                program.display(),
+                variable = self.variable
+            ))),
+            None => {
+                let folder = self.cached()?;
+                self.module.program(&folder, &self.program, "-s -w")
+            }
+        }
+    }
+
+    fn given(&self) -> Option<PathBuf> {
+        let program = std::env::var_os(self.variable).filter(|value| !value.is_empty());
+        program.map(PathBuf::from)
+    }
+
+    /// Its folder in the cache.
+    fn cached(&self) -> Result<String> {
+        let version = self.module.version_of(self.version_of)?;
+        Ok(format!("{}/{version}", self.module.folder))
+    }
+}

@@ -15,6 +15,8 @@ pub mod wait;
 pub mod world;
 
 #[cfg(target_os = "linux")]
+pub mod alerts;
+#[cfg(target_os = "linux")]
 pub mod api_proxy;
 #[cfg(target_os = "linux")]
 pub mod cache;

@@ -17,6 +17,8 @@ pub enum Need {
     ControlPlane,
     /// Helm, which renders the chart: at hand, or a compiler that makes it.
     Helm,
+    /// Promtool, which judges alerts: at hand, or a compiler that makes it.
+    Promtool,
     /// A program on the path, and the Debian package that brings it.
     Program(&'static str, &'static str),
     /// Rust's standard library for another system, by the name of the target.
@@ -34,6 +36,7 @@ impl Need {
             )),
             Self::ControlPlane => crate::control_plane::can_be_had(),
             Self::Helm => crate::chart::can_be_rendered(),
+            Self::Promtool => crate::alerts::can_be_judged(),
             Self::Program(program, package) => find(program).map(|_| ()).ok_or_else(|| {
                 Error::Missing(format!(
                     "`{program}` is not installed: apt-get install {package}"

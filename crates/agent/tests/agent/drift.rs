@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_testbed::Result;
+use evenkeel_testbed::alerts::Alerts;
+use evenkeel_testbed::{Result, need};
 use serde_json::json;
 
 use super::scene::{ASKED, DESIRED, ON_DRIFT, SOON, STATE, Scene, says, spec};
@@ -11,10 +12,14 @@ use super::scene::{ASKED, DESIRED, ON_DRIFT, SOON, STATE, Scene, says, spec};
 const POLICY: &str = "/etc/containers/policy.json";
 const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
 const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_mins(1);
 
-/// Covers M16, M19.
+/// Covers H37, M16, M19.
 #[tokio::test]
 async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes() -> Result<()> {
+    if need::skip(Alerts::NEEDS)? {
+        return Ok(());
+    }
     let Some(scene) = Scene::start("drifts").await? else {
         return Ok(());
     };
@@ -42,6 +47,10 @@ async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes(
     ] {
         assert!(metrics.contains(number), "{number} is not in {metrics}");
     }
+    // If it stays like that, somebody is called.
+    let alerts = Alerts::read("agent.yaml")?;
+    let fires = |after| alerts.fires("EvenkeelDriftNotRepaired", &metrics, after);
+    assert!(fires(MINUTE * 11)? && !fires(MINUTE * 9)?, "{metrics}");
 
     scene
         .node

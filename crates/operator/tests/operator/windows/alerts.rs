@@ -2,24 +2,20 @@
 //! Windows nodes would fire.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use evenkeel_testbed::alerts::Alerts;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until_async};
-use evenkeel_testbed::{Doing, Error, Result, need};
+use evenkeel_testbed::{Doing, Result, need};
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::bed::{Bed, OWN, worker_ignition};
 use crate::scene::{SOON, deployed, free_port, metrics};
 
-/// All rules of a file of alerts.
-fn rules(file: &str) -> Result<Vec<Value>> {
-    let path = deployed(&format!("alerts/{file}"));
-    let text = std::fs::read_to_string(path).doing(|| format!("cannot read {file}"))?;
-    let rules: Value = serde_saphyr::from_str(&text).doing(|| format!("{file} is no YAML"))?;
-    let rules = rules["spec"]["groups"][0]["rules"].as_array().cloned();
-    rules.ok_or_else(|| Error::failed(format!("{file} has no rules")))
-}
+/// Longer than any alert waits.
+const FOR_LONG: Duration = Duration::from_hours(1);
 
 /// Names of metrics in an expression: our own.
 fn names(expression: &str) -> BTreeSet<String> {
@@ -35,7 +31,7 @@ fn every_alert_has_a_run_book_and_speaks_of_numbers_that_are_documented() -> Res
     let documented = std::fs::read_to_string(documented).doing(|| "no reference")?;
     let mut seen = BTreeSet::new();
     for file in ["agent.yaml", "windows.yaml"] {
-        for rule in rules(file)? {
+        for rule in Alerts::read(file)?.rules() {
             let alert = rule["alert"].as_str().unwrap_or_default();
             seen.insert(alert.to_owned());
             let page = deployed(&format!("../docs/runbooks/{alert}.md"));
@@ -71,33 +67,13 @@ fn every_alert_has_a_run_book_and_speaks_of_numbers_that_are_documented() -> Res
     Ok(())
 }
 
-/// Whether an alert `metric{labels} > 0` fires by these numbers.
-fn fires(alert: &str, numbers: &str) -> Result<bool> {
-    let rules = rules("windows.yaml")?;
-    let rule = rules.iter().find(|it| it["alert"] == alert);
-    let expression = rule.and_then(|it| it["expr"].as_str()).unwrap_or_default();
-    let series = expression.strip_suffix(" > 0");
-    let series = series.ok_or_else(|| Error::failed("the alert has become another one"))?;
-    let above_zero = |line: &str| {
-        let value = line
-            .rsplit(' ')
-            .next()
-            .and_then(|it| it.parse::<f64>().ok());
-        value.is_some_and(|it| it > 0.0)
-    };
-    let of_series = |line: &&str| {
-        line.strip_prefix(series)
-            .is_some_and(|rest| rest.starts_with(['{', ' ']))
-    };
-    Ok(numbers.lines().filter(of_series).any(above_zero))
-}
-
 async fn until_fires(bed: &Bed, alert: &str, port: u16, wanted: bool) -> Result<()> {
+    let alerts = Alerts::read("windows.yaml")?;
     until_async(&format!("{alert} to fire: {wanted}"), SOON, async || {
         let Ok(numbers) = metrics(port).await else {
             return Ok(Look::NotYet("no numbers".to_owned()));
         };
-        Ok(if fires(alert, &numbers)? == wanted {
+        Ok(if alerts.fires(alert, &numbers, FOR_LONG)? == wanted {
             Look::Found(())
         } else {
             let shown = numbers.lines().filter(|it| it.contains("windows"));
@@ -112,7 +88,7 @@ async fn until_fires(bed: &Bed, alert: &str, port: u16, wanted: bool) -> Result<
 #[tokio::test]
 async fn alerts_fire_for_windows_nodes_that_are_not_ready_and_for_what_stops_the_operator()
 -> Result<()> {
-    if need::skip(ControlPlane::NEEDS)? {
+    if need::skip(ControlPlane::NEEDS)? || need::skip(Alerts::NEEDS)? {
         return Ok(());
     }
     let bed = Bed::new("alerts").await?;
