@@ -15,6 +15,7 @@ use k8s_openapi::api::events::v1::{Event as ApiEvent, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use self::queue::{Delivery, Key, Queue, Sent};
@@ -31,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// What happened to an object.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// What it happened to.
     pub object: ObjectReference,
@@ -46,7 +47,7 @@ pub struct Event {
 }
 
 /// Whether somebody should look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Severity {
     /// As it should be.
     Normal,
@@ -165,6 +166,19 @@ impl Events {
         let in_time = tokio::time::timeout(limit, emptied).await.is_ok();
         self.shared.queue().hurry(false);
         in_time
+    }
+
+    /// What the API server knows nothing of yet, the oldest first.
+    pub fn untold(&self) -> Vec<Event> {
+        let queue = self.shared.queue();
+        let untold = queue.untold().map(|key| Event {
+            object: key.object.clone(),
+            severity: key.severity,
+            reason: key.reason.clone(),
+            action: key.action.clone(),
+            note: key.note.clone(),
+        });
+        untold.collect()
     }
 }
 

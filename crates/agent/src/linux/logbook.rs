@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
+use evenkeel_daemon::Event;
 use evenkeel_plan::phase::Phase;
 use serde::{Deserialize, Serialize};
 
@@ -56,8 +57,9 @@ pub(crate) struct Logbook {
     pub(crate) drains: u64,
     /// What the last update that came to its end took, in seconds.
     pub(crate) last: BTreeMap<Stage, f64>,
-    /// The boot that nobody was told of before the machine went down.
-    untold: Option<String>,
+    /// What nobody could be told before the machine went down.
+    #[serde(rename = "events")]
+    untold: Vec<Event>,
     /// The one on its way.
     under_way: Option<Update>,
 }
@@ -80,15 +82,15 @@ impl Logbook {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Nobody could be told that the machine boots with `config`: it is told when it is up again.
-    pub(crate) fn boots_untold(&mut self, config: &str) {
-        self.untold = Some(config.to_owned());
+    /// Nobody could be told that: it is told when the machine is up again.
+    pub(crate) fn boots_with(&mut self, untold: Vec<Event>) {
+        self.untold = untold;
     }
 
-    /// The machine is up again: what it booted with, if that is still to be told.
-    pub(crate) fn has_booted(&mut self) -> Option<String> {
+    /// The machine is up again: what is still to be told.
+    pub(crate) fn has_booted(&mut self) -> Vec<Event> {
         self.reboots += 1;
-        self.untold.take()
+        std::mem::take(&mut self.untold)
     }
 
     /// The node is going to `target` from now on, if it was not already.
@@ -134,6 +136,9 @@ fn seconds(time: SystemTime) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_daemon::Severity;
+    use k8s_openapi::api::core::v1::ObjectReference;
+
     use super::*;
 
     fn at(seconds: u64) -> SystemTime {
@@ -211,13 +216,20 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_that_nobody_was_told_of_is_remembered_until_it_was_told() {
+    fn what_nobody_was_told_of_before_a_boot_is_remembered_until_it_was_told() {
+        let untold = ["DrainRequested", "Rebooting"].map(|reason| Event {
+            object: ObjectReference::default(),
+            severity: Severity::Normal,
+            reason: reason.to_owned(),
+            action: "Update".to_owned(),
+            note: "new".to_owned(),
+        });
         let mut logbook = Logbook::default();
-        logbook.boots_untold("new");
+        logbook.boots_with(untold.to_vec());
         let mut logbook = Logbook::read(logbook.text().as_bytes());
-        assert_eq!(logbook.has_booted().as_deref(), Some("new"));
+        assert_eq!(logbook.has_booted(), untold);
         let mut logbook = Logbook::read(logbook.text().as_bytes());
-        assert_eq!(logbook.has_booted(), None);
+        assert!(logbook.has_booted().is_empty());
         assert_eq!(logbook.reboots, 2);
     }
 
@@ -226,7 +238,7 @@ mod tests {
         for text in ["", "rubbish", "[]", "{\"reboots\":-1}"] {
             assert_eq!(Logbook::read(text.as_bytes()), Logbook::default(), "{text}");
         }
-        let older = Logbook::read(br#"{"reboots":3}"#);
+        let older = Logbook::read(br#"{"reboots":3,"untold":null}"#);
         assert_eq!((older.reboots, older.drains), (3, 0));
     }
 }

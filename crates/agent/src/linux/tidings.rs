@@ -36,14 +36,12 @@ impl Tiding {
                 "Update",
                 format!("going to {target}: {changes}"),
             )),
-            Phase::Reboot => Some(Self::boots(current.unwrap_or("the configuration"))),
+            Phase::Reboot => {
+                let config = current.unwrap_or("the configuration");
+                let note = format!("{config} is written, the machine boots");
+                Some(Self::good("Rebooting", "Reboot", note))
+            }
         }
-    }
-
-    /// The machine boots, because `config` needs it.
-    pub(crate) fn boots(config: &str) -> Self {
-        let note = format!("{config} is written, the machine boots");
-        Self::good("Rebooting", "Reboot", note)
     }
 
     /// The paths of `config` are watched from now on.

@@ -345,9 +345,7 @@ impl Worker {
                     return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
                 }
                 if !self.events.flush(LAST_WORDS).await {
-                    let config = self.standing.as_ref().and_then(|it| it.config.as_deref());
-                    self.logbook
-                        .boots_untold(config.unwrap_or("the configuration"));
+                    self.logbook.boots_with(self.events.untold());
                     self.keep_logbook().await?;
                 }
                 self.on_machine(Machine::reboot).await?;

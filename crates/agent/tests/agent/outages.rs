@@ -6,7 +6,13 @@ use std::time::{Duration, Instant};
 use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::chance::is_soak;
 use evenkeel_testbed::network::GATEWAY;
-use evenkeel_testbed::{Error, Result, SystemdNode};
+use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::{Doing, Error, Result, SystemdNode};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
 
 use super::scene::{
     ANSWERED, ASKED, BOOT, DESIRED, SOON, STATE, Scene, cluster, login, says, spec,
@@ -126,6 +132,86 @@ async fn an_update_goes_on_when_the_api_server_is_back_wherever_it_was() -> Resu
     }
     assert_eq!(scene.node.read(MANAGED)?, b"new\n");
     for reason in ["DrainRequested", "Rebooting", "ConfigDone"] {
+        scene.until_told(reason, &new, SOON).await?;
+    }
+    Ok(())
+}
+
+/// Nobody can be told of anything about node `name` for as long as this is there.
+async fn silence(name: &str) -> Result<Api<ValidatingWebhookConfiguration>> {
+    let client = cluster()?.admin_kubeconfig().client().await?;
+    let hooks = Api::all(client.clone());
+    let hook = serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "webhooks": [{
+            "name": "silence.evenkeel.test",
+            "clientConfig": { "url": "https://127.0.0.1:1/" },
+            "rules": [{ "apiGroups": ["events.k8s.io"], "apiVersions": ["v1"], "resources": ["events"], "operations": ["*"] }],
+            "matchConditions": [{ "name": "of-this-node", "expression": format!("object.regarding.name == {name:?}") }],
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }],
+    }));
+    let hook = hook.doing(|| "no such webhook")?;
+    let made = hooks.create(&PostParams::default(), &hook).await;
+    made.doing(|| "cannot make a webhook")?;
+    let event: Event = serde_json::from_value(json!({
+        "metadata": { "generateName": name },
+        "regarding": { "kind": "Node", "name": name },
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reason": "Heard", "action": "Hear", "type": "Normal",
+        "reportingController": "evenkeel.dev/test", "reportingInstance": "test",
+    }))
+    .doing(|| "no such Event")?;
+    let events: Api<Event> = Api::namespaced(client, "default");
+    let unkept = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    until_async("nobody to be told any more", SOON, async || {
+        Ok(match events.create(&unkept, &event).await {
+            Err(kube::Error::Api(said)) if said.message.contains("silence.evenkeel.test") => {
+                Look::Found(())
+            }
+            other => Look::NotYet(format!("{other:?}")),
+        })
+    })
+    .await?;
+    Ok(hooks)
+}
+
+#[tokio::test]
+async fn what_nobody_could_be_told_before_a_boot_is_told_after_it() -> Result<()> {
+    let Some(mut scene) = Scene::start("unheard").await? else {
+        return Ok(());
+    };
+    let base = scene.at_rest(spec(&[], &["ssh-ed25519 A"])).await?;
+    scene.until_told("ConfigDone", &base, SOON).await?;
+    let boot = scene.node.boot_id()?;
+    let hooks = silence("unheard").await?;
+    let wanted = spec(&[(MANAGED, "new\n")], &["ssh-ed25519 A"]);
+    let new = scene.config("new", wanted).await?;
+    scene.annotate(DESIRED, &new).await?;
+    let request = format!("drain-{new}");
+    let is_asked = |seen: &_| says(seen, ASKED, &request);
+    scene
+        .until("a drain to be asked for", SOON, is_asked)
+        .await?;
+    scene.annotate(ANSWERED, &request).await?;
+    scene.node.wait_for_reboot(&boot)?;
+    scene.until_done(&new, BOOT).await?;
+    let told = scene.events().await?;
+    let is_of_new = |(_, note): &(String, String)| note.contains(&new);
+    assert!(!told.iter().any(is_of_new), "somebody was told: {told:#?}");
+    let gone = hooks.delete("unheard", &DeleteParams::default()).await;
+    gone.doing(|| "cannot delete the webhook")?;
+    for reason in [
+        "DrainRequested",
+        "ConfigApplying",
+        "Rebooting",
+        "ConfigDone",
+    ] {
         scene.until_told(reason, &new, SOON).await?;
     }
     Ok(())

@@ -182,6 +182,12 @@ impl Queue {
         }
     }
 
+    /// Those of which none was sent yet, oldest first.
+    pub(super) fn untold(&self) -> impl Iterator<Item = &Key> {
+        let is_untold = |key: &&Key| self.series.get(*key).is_some_and(|it| it.known == 0);
+        self.waiting.iter().filter(is_untold)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -305,6 +311,18 @@ mod tests {
         let delivery = arrive(&mut queue, start);
         assert_eq!((delivery.is_new, delivery.count), (true, 5));
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn untold_is_what_nobody_heard_of_and_not_what_is_only_to_be_counted() {
+        let (mut queue, start) = (queue(9), Instant::now());
+        push(&mut queue, "n1", "a", start);
+        arrive(&mut queue, start);
+        for note in ["b", "a", "c"] {
+            push(&mut queue, "n1", note, start);
+        }
+        let untold: Vec<_> = queue.untold().map(|key| key.note.as_str()).collect();
+        assert_eq!(untold, ["b", "c"]);
     }
 
     #[test]

@@ -28,8 +28,9 @@ impl Worker {
         }
         let mut standing = self.on_machine(Machine::settle).await?;
         if standing.has_booted {
-            if let Some(config) = self.logbook.has_booted() {
-                self.tell(Tiding::boots(&config));
+            for event in self.logbook.has_booted() {
+                tracing::info!(reason = event.reason, "{}", event.note);
+                self.events.publish(event);
             }
             self.keep_logbook().await?;
         }
