@@ -41,6 +41,8 @@ struct Common {
     configs: Door<BTreeMap<String, Arc<(Desired, Contents)>>>,
     /// Nodes whose disk is full.
     broken: Mutex<BTreeSet<String>>,
+    /// No machine boots for now.
+    held: watch::Sender<bool>,
     /// What no agent may ever see.
     outrages: Mutex<Vec<String>>,
     boots: AtomicUsize,
@@ -92,6 +94,11 @@ impl Agents {
         } else {
             broken.remove(node);
         }
+    }
+
+    /// Lets no machine boot, or all again.
+    pub(crate) fn hold_boots(&self, are_held: bool) {
+        self.common.held.send_replace(are_held);
     }
 
     /// How often machines booted.
@@ -262,6 +269,9 @@ impl Agent {
                     let name = self.nodes[self.at].name();
                     lock(&self.common.outrages).push(format!("{name} boots without leave"));
                 }
+                let mut held = self.common.held.subscribe();
+                let released = held.wait_for(|are_held| !are_held).await;
+                released.doing(|| "nobody releases it any more")?;
                 self.nodes[self.at].restart_machine().await?;
                 let claim =
                     Claim::take(&*self.machine, &self.state).map_err(|error| engine(&error))?;
