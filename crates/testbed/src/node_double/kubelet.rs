@@ -57,6 +57,8 @@ pub(super) struct Kubelet {
     pub(super) login: Arc<Kubeconfig>,
     pub(super) client: Client,
     presence: watch::Sender<Presence>,
+    /// Held while the rounds are here.
+    visited: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -89,6 +91,7 @@ impl Kubelet {
             login,
             client,
             presence: watch::Sender::new(Presence::Up),
+            visited: tokio::sync::Mutex::default(),
             state: Mutex::new(state),
         }
     }
@@ -195,8 +198,12 @@ impl Kubelet {
         }
     }
 
-    /// What is due when the rounds come by.
+    /// What is due when the rounds come by. One at a time: a kubelet does not renew a second time before
+    /// the first renewal was answered.
     pub(super) async fn visit(&self) -> Result<()> {
+        let Ok(_alone) = self.visited.try_lock() else {
+            return Ok(());
+        };
         if !self.is_up() || self.state().uid.is_none() {
             return Ok(());
         }

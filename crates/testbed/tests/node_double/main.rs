@@ -421,10 +421,15 @@ async fn a_paused_node_writes_nothing_and_a_resumed_one_goes_on() -> Result<()> 
     };
     changes(version().await?, SOON).await?;
     node.pause();
-    // A renewal that was on its way may still arrive; ten more would have by the second look.
-    let _ = changes(version().await?, Duration::from_millis(300)).await;
-    let paused = changes(version().await?, Duration::from_secs(1)).await;
-    assert!(paused.is_err(), "a paused node renewed its lease");
+    // The one renewal that was on its way may still arrive; ten more would have in the second after.
+    let mut late = 0;
+    while changes(version().await?, Duration::from_secs(1))
+        .await
+        .is_ok()
+    {
+        late += 1;
+        assert!(late < 2, "a paused node renewed its lease");
+    }
     node.lie("Ready", "False").await?;
     let unseen = place.node_named(node.name()).await?;
     assert_eq!(condition(&unseen, "Ready"), Some("True"));

@@ -243,6 +243,8 @@ impl Extension {
 pub(crate) struct Witness {
     /// How often the Node was seen to be written, the first look included.
     pub(crate) looks: u32,
+    /// The version of the Node that it spoke of last.
+    pub(crate) version: Option<u64>,
     changes: mpsc::UnboundedReceiver<(Instant, Node)>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -266,6 +268,7 @@ impl Witness {
         });
         Self {
             looks: 0,
+            version: None,
             changes,
             task,
         }
@@ -276,6 +279,7 @@ impl Witness {
         let wait = async {
             while let Some((at, node)) = self.changes.recv().await {
                 self.looks += 1;
+                self.version = order(&node);
                 if is_tainted(&node) == wanted {
                     return Some(at);
                 }
@@ -330,4 +334,10 @@ pub(crate) fn is_tainted(node: &Node) -> bool {
 /// How often whom wrote a Node, as far as the object says.
 pub(crate) fn version(node: &Node) -> String {
     node.resource_version().unwrap_or_default()
+}
+
+/// Where a write stands in the order of all writes, whatever their kind: etcd counts them as one.
+/// Two watches may tell of two writes the other way round.
+pub(crate) fn order(written: &impl ResourceExt) -> Option<u64> {
+    written.resource_version()?.parse().ok()
 }

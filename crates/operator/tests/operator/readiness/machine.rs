@@ -7,13 +7,14 @@ use evenkeel_api::readiness::Report;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Doing, Error, Result, SystemdNode, need};
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::bed::{Witness, is_tainted};
+use super::bed::{Witness, is_tainted, order};
 use super::busy::Busy;
 use crate::scene::{SOON, Scene, is_ready};
 use crate::systemd::{agent, install};
@@ -24,9 +25,11 @@ ExecStart=/bin/sleep infinity
 WantedBy=multi-user.target
 ";
 
-/// What the agent says, as soon as the API server has it.
+/// What the agent says, and when it began to say so: a watch may hear of it later than the operator's.
 struct Signs {
-    heard: mpsc::UnboundedReceiver<(Instant, Report)>,
+    /// The version of the Lease that was spoken of last.
+    version: Option<u64>,
+    heard: mpsc::UnboundedReceiver<(Instant, u64, Report)>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -40,23 +43,25 @@ impl Signs {
             let changes = watcher(api, config).default_backoff().applied_objects();
             let mut changes = std::pin::pin!(changes);
             while let Some(change) = changes.next().await {
-                let text = |lease: Lease| lease.annotations().get(annotation::REPORT).cloned();
-                let report = change.ok().and_then(text);
-                let report = report.and_then(|text| Report::from_json(&text).ok());
-                if let Some(report) = report
-                    && sender.send((Instant::now(), report)).is_err()
+                if let Some(said) = change.ok().and_then(|lease| said(&lease))
+                    && sender.send(said).is_err()
                 {
                     return;
                 }
             }
         });
-        Self { heard, task }
+        Self {
+            version: None,
+            heard,
+            task,
+        }
     }
 
-    /// The first report that is so, and when it was there.
+    /// The first report that is so, and when the agent began to say it.
     async fn until(&mut self, is_it: impl Fn(&Report) -> bool) -> Result<(Instant, Report)> {
         let wait = async {
-            while let Some((at, report)) = self.heard.recv().await {
+            while let Some((at, version, report)) = self.heard.recv().await {
+                self.version = Some(version);
                 if is_it(&report) {
                     return Some((at, report));
                 }
@@ -66,6 +71,15 @@ impl Signs {
         let found = tokio::time::timeout(SOON, wait).await.ok().flatten();
         found.ok_or_else(|| Error::failed("the agent never said so"))
     }
+}
+
+/// The clock of the machine is that of this one.
+fn said(lease: &Lease) -> Option<(Instant, u64, Report)> {
+    let text = lease.annotations().get(annotation::REPORT)?;
+    let written = lease.spec.as_ref()?.renew_time.as_ref()?.0;
+    let age = Timestamp::now().duration_since(written).unsigned_abs();
+    let at = Instant::now().checked_sub(age)?;
+    Some((at, order(lease)?, Report::from_json(text).ok()?))
 }
 
 impl Drop for Signs {
@@ -166,9 +180,13 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
     signs.until(missing).await?;
     assert!(is_tainted(&scene.node(&name).await?));
     machine.run(&["systemctl", "start", "plugin.service"])?;
-    let (well, _) = signs.until(is_well).await?;
-    let released = witness.taint(false).await?;
-    assert!(released > well, "not before its last extension");
+    signs.until(is_well).await?;
+    witness.taint(false).await?;
+    let (well, released) = (signs.version, witness.version);
+    assert!(
+        released > well,
+        "released by write {released:?}, before its last extension was well by write {well:?}"
+    );
     let after = scene.pods().get("bystander").await.doing(|| "no pod")?;
     assert_eq!(after.metadata.uid, bystander.metadata.uid);
     assert!(is_ready(&after));
