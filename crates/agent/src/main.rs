@@ -12,6 +12,7 @@ mod queue;
 mod reporter;
 mod tiding;
 mod turn;
+mod untold;
 #[cfg(windows)]
 mod windows;
 

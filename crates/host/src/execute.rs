@@ -402,8 +402,8 @@ impl<'a, H: Host> Claim<'a, H> {
         })
     }
 
-    /// Puts one path of ours back as the record says.
-    pub fn heal(&self, path: &str, resource: &Resource, entry: &Entry) -> Result<()> {
+    /// Puts one path of ours back as the record says; what stood there.
+    pub fn heal(&self, path: &str, resource: &Resource, entry: &Entry) -> Result<Entry> {
         let mut placer = Placer::new(self.host.disk(), self.store());
         let missing: Vec<&str> = above(path)
             .filter(|folder| {
@@ -413,8 +413,8 @@ impl<'a, H: Host> Claim<'a, H> {
                     .is_ok_and(|entry| entry == Entry::Absent)
             })
             .collect();
-        let is_gone = self.host.disk().look(path)? == Entry::Absent;
-        let record = if is_gone {
+        let found = self.host.disk().look(path)?;
+        let record = if found == Entry::Absent {
             self.record()?
         } else {
             Record::default()
@@ -427,7 +427,8 @@ impl<'a, H: Host> Claim<'a, H> {
         // Nothing stands there to take the label from, but what stood there before us had it.
         let label = record.labels.get(path).map(String::as_str);
         placer.put(path, entry, label)?;
-        placer.sync()
+        placer.sync()?;
+        Ok(found)
     }
 
     fn remember(&self, record: &Record) -> Result<()> {

@@ -28,6 +28,17 @@ pub struct Finding {
     pub expected: Entry,
 }
 
+impl Finding {
+    /// The same by what stood there when it was put back: somebody may have gone on since it was looked at.
+    pub(crate) fn found_as(mut self, stood: Entry) -> Self {
+        if stood != self.expected && self.seen.as_ref() != Some(&stood) {
+            self.why = self.part.difference(&stood, &self.expected);
+            self.seen = Some(stood);
+        }
+        self
+    }
+}
+
 /// Every path of `targets` that is not as it should be, in the order of the paths.
 ///
 /// Where `contents` has what should be in a file it is compared, which is quicker than hashing;

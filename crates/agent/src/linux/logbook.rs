@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use evenkeel_daemon::Event;
 use evenkeel_plan::phase::Phase;
 use serde::{Deserialize, Serialize};
 
@@ -57,9 +56,6 @@ pub(crate) struct Logbook {
     pub(crate) drains: u64,
     /// What the last update that came to its end took, in seconds.
     pub(crate) last: BTreeMap<Stage, f64>,
-    /// What nobody could be told before the machine went down.
-    #[serde(rename = "events")]
-    untold: Vec<Event>,
     /// The one on its way.
     under_way: Option<Update>,
 }
@@ -80,17 +76,6 @@ impl Logbook {
 
     pub(crate) fn text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
-    }
-
-    /// Nobody could be told that: it is told when the machine is up again.
-    pub(crate) fn boots_with(&mut self, untold: Vec<Event>) {
-        self.untold = untold;
-    }
-
-    /// The machine is up again: what is still to be told.
-    pub(crate) fn has_booted(&mut self) -> Vec<Event> {
-        self.reboots += 1;
-        std::mem::take(&mut self.untold)
     }
 
     /// The node is going to `target` from now on, if it was not already.
@@ -136,9 +121,6 @@ fn seconds(time: SystemTime) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_daemon::Severity;
-    use k8s_openapi::api::core::v1::ObjectReference;
-
     use super::*;
 
     fn at(seconds: u64) -> SystemTime {
@@ -213,24 +195,6 @@ mod tests {
         logbook.heads_for("newer", at(100));
         assert!(!logbook.comes_to(&done(), at(101)));
         assert!(logbook.last.is_empty());
-    }
-
-    #[test]
-    fn what_nobody_was_told_of_before_a_boot_is_remembered_until_it_was_told() {
-        let untold = ["DrainRequested", "Rebooting"].map(|reason| Event {
-            object: ObjectReference::default(),
-            severity: Severity::Normal,
-            reason: reason.to_owned(),
-            action: "Update".to_owned(),
-            note: "new".to_owned(),
-        });
-        let mut logbook = Logbook::default();
-        logbook.boots_with(untold.to_vec());
-        let mut logbook = Logbook::read(logbook.text().as_bytes());
-        assert_eq!(logbook.has_booted(), untold);
-        let mut logbook = Logbook::read(logbook.text().as_bytes());
-        assert!(logbook.has_booted().is_empty());
-        assert_eq!(logbook.reboots, 2);
     }
 
     #[test]

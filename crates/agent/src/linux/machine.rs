@@ -125,7 +125,7 @@ impl Machine {
 
     /// Puts the path of `finding` back.
     pub(crate) fn put_back(&self, finding: &Finding) -> Result<()> {
-        watch::put_back(&self.host, &self.state, finding)
+        watch::put_back(&self.host, &self.state, finding).map(|_| ())
     }
 
     /// What somebody changed, as lines; empty where that cannot be shown.

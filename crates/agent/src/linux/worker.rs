@@ -25,6 +25,7 @@ use super::numbers::Numbers;
 use super::search::Search;
 use crate::tiding::{Tiding, shown};
 use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn, blocking, ended, reason};
+use crate::untold;
 
 /// How long after healing it is looked at again: somebody may be quicker than that to change it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -345,8 +346,12 @@ impl Worker {
                     return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
                 }
                 if !self.events.flush(LAST_WORDS).await {
-                    self.logbook.boots_with(self.events.untold());
-                    self.keep_logbook().await?;
+                    let events = self.events.clone();
+                    self.on_machine(move |machine| {
+                        untold::keep(&machine.host, &machine.state, &events);
+                        Ok(())
+                    })
+                    .await?;
                 }
                 self.on_machine(Machine::reboot).await?;
                 self.going_down = Some(Instant::now());

@@ -138,7 +138,7 @@ async fn an_update_goes_on_when_the_api_server_is_back_wherever_it_was() -> Resu
 }
 
 /// Nobody can be told of anything about node `name` for as long as this is there.
-async fn silence(name: &str) -> Result<Api<ValidatingWebhookConfiguration>> {
+pub(crate) async fn silence(name: &str) -> Result<Api<ValidatingWebhookConfiguration>> {
     let client = cluster()?.admin_kubeconfig().client().await?;
     let hooks = Api::all(client.clone());
     let hook = serde_json::from_value(json!({

@@ -296,9 +296,9 @@ impl<'a, H: Host> Monitor<'a, H> {
             }
         }
         match put_back(self.host, state, &drift.finding) {
-            Ok(()) => {
+            Ok(found) => {
                 if let Some(Drift { finding, since, .. }) = self.drifts.remove(path) {
-                    let took = since.elapsed();
+                    let (finding, took) = (finding.found_as(found), since.elapsed());
                     tell(Event::Healed { finding, took });
                 }
             }
@@ -362,10 +362,10 @@ fn is_crash(finding: &Finding) -> bool {
     )
 }
 
-/// Puts the path of `finding` back as it should be, with contents from the store.
-pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<()> {
+/// Puts the path of `finding` back as it should be, with contents from the store; what stood there.
+pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<Entry> {
     let claim = Claim::take(host, state)?;
-    claim.heal(&finding.path, &finding.resource, &finding.expected)?;
+    let stood = claim.heal(&finding.path, &finding.resource, &finding.expected)?;
     if matches!(finding.resource, Resource::Unit(_)) {
         host.reload_units()?;
     }
@@ -374,7 +374,7 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<(
     }
     if let (Entry::Service(_), found) = (&finding.expected, host.disk().look(&finding.path)?) {
         let Some(why) = found.differs_from(&finding.expected) else {
-            return Ok(());
+            return Ok(stood);
         };
         let trouble = match &finding.resource {
             Resource::Service(name) => host.trouble_of(name),
@@ -393,7 +393,7 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<(
         let stays = std::io::Error::other("what stands there is not ours to take away");
         return Err(Error::path("heal", &finding.path, stays));
     }
-    Ok(())
+    Ok(stood)
 }
 
 /// The services that must start again once `finding` is put back.

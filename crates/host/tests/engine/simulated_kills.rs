@@ -335,7 +335,7 @@ fn killed_while_it_heals_a_machine_has_the_drift_or_not() {
     bring(&start, &config).unwrap();
     let healthy = start.tree();
     let owned = state().record(&start).unwrap().owned;
-    let heal = |host: &SimulatedHost| -> Result<(), Error> {
+    let heal = |host: &SimulatedHost| -> Result<_, Error> {
         let state = state();
         let claim = Claim::take(host, &state)?;
         claim.heal(

@@ -14,6 +14,7 @@ use crate::linux::machine::{Config, Machine};
 use crate::linux::search::Search;
 use crate::tiding::Tiding;
 use crate::turn::{Trouble, blocking, reason};
+use crate::untold;
 
 impl Worker {
     /// Finds out where the machine stands if that is not known, and watches it.
@@ -28,16 +29,19 @@ impl Worker {
         }
         let mut standing = self.on_machine(Machine::settle).await?;
         if standing.has_booted {
-            for event in self.logbook.has_booted() {
-                tracing::info!(reason = event.reason, "{}", event.note);
-                self.events.publish(event);
-            }
+            self.logbook.reboots += 1;
             self.keep_logbook().await?;
         }
         self.forced = self.on_machine(Machine::is_forced).await?;
         self.drift = Drift::default();
         self.on_drift = on_drift;
         if !standing.awaits_boot {
+            let events = self.events.clone();
+            self.on_machine(move |machine| {
+                untold::tell(&machine.host, &machine.state, &events);
+                Ok(())
+            })
+            .await?;
             standing.lasting = self.on_machine(Machine::lasting).await?;
             for words in &standing.lasting {
                 self.tell(Tiding::not_as_declared(words));

@@ -9,6 +9,7 @@ use evenkeel_plan::windows_node::Told;
 
 use super::{Planned, Worker};
 use crate::turn::{Trouble, blocking, reason};
+use crate::untold;
 use crate::windows::cluster::OwnNode;
 use crate::windows::drift::Drift;
 use crate::windows::lookout::Lookout;
@@ -41,6 +42,14 @@ impl Worker {
         if self.standing.is_none() {
             self.stop_watching().await;
             let standing = self.on_machine(Machine::settle).await?;
+            if !standing.awaits_boot {
+                let events = self.events.clone();
+                self.on_machine(move |machine| {
+                    untold::tell(&machine.host, &machine.state, &events);
+                    Ok(())
+                })
+                .await?;
+            }
             self.standing = Some(standing);
             self.planned = None;
         }

@@ -9,6 +9,7 @@ use evenkeel_plan::windows_node::{Told, report};
 use super::{Planned, Worker};
 use crate::tiding::Tiding;
 use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn};
+use crate::untold;
 use crate::windows::cluster::OwnNode;
 use crate::windows::machine::Machine;
 
@@ -91,7 +92,14 @@ impl Worker {
                 if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
                     return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
                 }
-                self.events.flush(LAST_WORDS).await;
+                if !self.events.flush(LAST_WORDS).await {
+                    let events = self.events.clone();
+                    self.on_machine(move |machine| {
+                        untold::keep(&machine.host, &machine.state, &events);
+                        Ok(())
+                    })
+                    .await?;
+                }
                 self.on_machine(Machine::reboot).await?;
                 self.going_down = Some(Instant::now());
                 Ok(Turn::After(REBOOT_AGAIN))

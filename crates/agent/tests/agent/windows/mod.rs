@@ -14,7 +14,10 @@ mod trust;
 use std::time::SystemTime;
 
 use evenkeel_testbed::{Doing, Result};
+use kube::api::DeleteParams;
 use serde_json::json;
+
+use super::outages::silence;
 
 use self::scene::{AGENT, BOOT, ENVIRONMENT, RUNTIME_SERVES_AFTER, SOON, Scene, hash_of};
 
@@ -98,8 +101,9 @@ fn a_machine_becomes_a_node_runs_what_it_was_told_and_keeps_it_running() -> Resu
 }
 
 /// Covers H20, H23, H31.
-#[test]
-fn variables_wait_for_the_drain_and_are_there_after_the_boot() -> Result<()> {
+#[tokio::test]
+async fn variables_wait_for_the_drain_and_are_there_after_the_boot_of_which_all_is_told()
+-> Result<()> {
     let Some(mut scene) = Scene::start("win-proxy")? else {
         return Ok(());
     };
@@ -145,6 +149,8 @@ fn variables_wait_for_the_drain_and_are_there_after_the_boot() -> Result<()> {
     let boot = scene.instance.boot_id()?;
     scene.tell(&second)?;
     scene.until_told("ServicesUnexpected", &second)?;
+    // From here on nobody can be told, until it has booted.
+    let hooks = silence(&scene.name).await?;
     scene.publish(&data)?;
     scene.until_annotation(ASKED, &format!("drain-{second}"), SOON)?;
     assert_eq!(
@@ -162,5 +168,22 @@ fn variables_wait_for_the_drain_and_are_there_after_the_boot() -> Result<()> {
     let recorded: serde_json::Value = serde_json::from_str(&recorded).doing(|| "no JSON")?;
     assert_eq!(recorded["environment"]["HTTP_PROXY"], "http://two");
     assert_eq!(recorded["environment"]["NO_PROXY"], serde_json::Value::Null);
+    let of_second = ["DrainRequested", "ServicesApplying", "ServicesDone"];
+    let told = scene.told()?;
+    let is_of_second =
+        |it: &(String, String, u64)| of_second.contains(&it.0.as_str()) && it.1.contains(&second);
+    assert!(!told.iter().any(is_of_second), "{told:#?}");
+    let boots = |told: &[(String, String, u64)]| -> u64 {
+        let boots = told.iter().filter(|(reason, ..)| reason == "Rebooting");
+        boots.map(|(.., times)| times).sum()
+    };
+    assert_eq!(boots(&told), 1, "{told:#?}");
+    let gone = hooks.delete(&scene.name, &DeleteParams::default()).await;
+    gone.doing(|| "cannot delete the webhook")?;
+    for reason in of_second {
+        scene.until_told(reason, &second)?;
+    }
+    // What was kept first is told first.
+    assert_eq!(boots(&scene.told()?), 2);
     Ok(())
 }
