@@ -58,6 +58,7 @@ struct State {
     /// How the next connection is treated.
     next: Treatment,
     accepted: u64,
+    refused: u64,
     open: BTreeMap<u64, Connection>,
 }
 
@@ -118,6 +119,11 @@ impl ApiProxy {
     /// How many connections were ever accepted.
     pub fn accepted(&self) -> u64 {
         self.shared.state().accepted
+    }
+
+    /// How many connections were ever refused.
+    pub fn refused(&self) -> u64 {
+        self.shared.state().refused
     }
 
     /// How many bytes clients have sent through it.
@@ -223,6 +229,7 @@ impl Shared {
     fn admit(&self) -> Option<Connection> {
         let mut state = self.state();
         if state.refusing {
+            state.refused += 1;
             return None;
         }
         state.accepted += 1;

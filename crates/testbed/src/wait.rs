@@ -2,9 +2,45 @@
 
 use std::time::{Duration, Instant};
 
+use crate::stolen::Stolen;
 use crate::{Error, Result};
 
 const PAUSE: Duration = Duration::from_millis(10);
+/// A limit from which on it is no promise, but how long somebody waits for a thing that takes its time.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How many times longer that gets at most.
+const LONGEST: f64 = 4.0;
+
+/// A deadline. A long one counts only the time in which the processors were there: what the host of a virtual
+/// machine takes of them is not held against what is waited for.
+struct Deadline {
+    limit: Duration,
+    start: Instant,
+    stolen: Option<Stolen>,
+}
+
+impl Deadline {
+    fn after(limit: Duration) -> Self {
+        let is_patient = limit >= PATIENCE;
+        Self {
+            limit,
+            start: Instant::now(),
+            stolen: is_patient.then(|| Stolen::from_now().ok()).flatten(),
+        }
+    }
+
+    /// How long it still is.
+    fn left(&self) -> Duration {
+        let share = self.stolen.and_then(|it| it.share().ok());
+        let limit = self.limit.mul_f64(stretch(share.unwrap_or_default()));
+        limit.saturating_sub(self.start.elapsed())
+    }
+}
+
+/// How many times longer something takes while this share of the processors is not there.
+fn stretch(share: f64) -> f64 {
+    (1.0 - share).recip().clamp(1.0, LONGEST)
+}
 
 /// What a look at the condition found.
 #[derive(Debug)]
@@ -24,11 +60,11 @@ pub fn until<T>(
     deadline: Duration,
     mut look: impl FnMut() -> Result<Look<T>>,
 ) -> Result<T> {
-    let start = Instant::now();
+    let end = Deadline::after(deadline);
     loop {
         match look()? {
             Look::Found(value) => return Ok(value),
-            Look::NotYet(seen) if start.elapsed() >= deadline => {
+            Look::NotYet(seen) if end.left().is_zero() => {
                 return Err(late(what, deadline, &seen));
             }
             Look::NotYet(_) => std::thread::sleep(PAUSE),
@@ -43,21 +79,32 @@ pub async fn until_async<T>(
     deadline: Duration,
     mut look: impl AsyncFnMut() -> Result<Look<T>>,
 ) -> Result<T> {
-    let start = Instant::now();
+    let end = Deadline::after(deadline);
     let mut last = "nothing, the first look took too long".to_owned();
     loop {
-        let left = deadline.saturating_sub(start.elapsed());
-        match tokio::time::timeout(left, look()).await {
+        match tokio::time::timeout(end.left(), look()).await {
             Ok(Ok(Look::Found(value))) => return Ok(value),
-            Ok(Ok(Look::NotYet(seen))) if start.elapsed() < deadline => {
-                last = seen;
-                tokio::time::sleep(PAUSE).await;
-            }
-            Ok(Ok(Look::NotYet(seen))) => return Err(late(what, deadline, &seen)),
+            Ok(Ok(Look::NotYet(seen))) => last = seen,
             Ok(Err(error)) => return Err(error),
-            Err(_) => return Err(late(what, deadline, &last)),
+            Err(_) => {}
+        }
+        if end.left().is_zero() {
+            return Err(late(what, deadline, &last));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What `work` comes to, if it does before `deadline` has passed.
+pub async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let end = Deadline::after(deadline);
+    let mut work = Box::pin(work);
+    while !end.left().is_zero() {
+        if let Ok(done) = tokio::time::timeout(end.left(), work.as_mut()).await {
+            return Some(done);
         }
     }
+    None
 }
 
 pub(crate) fn late(what: &str, deadline: Duration, seen: &str) -> Error {
@@ -98,6 +145,22 @@ mod tests {
         .unwrap_err()
         .to_string();
         assert_eq!(error, "waited 50ms for the kettle; last seen: cold");
+    }
+
+    #[test]
+    fn a_promise_is_not_stretched_and_patience_by_what_was_taken() {
+        assert!(Deadline::after(Duration::from_secs(29)).stolen.is_none());
+        let times = [0.0, 0.5, 0.75, 0.9, 1.0].map(stretch);
+        let expected = [1.0, 2.0, 4.0, 4.0, 4.0];
+        let differ = times.iter().zip(expected).map(|(is, ought)| is - ought);
+        assert!(differ.map(f64::abs).all(|it| it < 1e-9), "{times:?}");
+    }
+
+    #[tokio::test]
+    async fn work_that_comes_to_nothing_is_not_waited_for_longer_than_that() {
+        let short = Duration::from_millis(30);
+        assert_eq!(within(short, std::future::pending::<()>()).await, None);
+        assert_eq!(within(short, async { 1 }).await, Some(1));
     }
 
     #[test]

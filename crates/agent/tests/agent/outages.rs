@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::chance::is_soak;
 use evenkeel_testbed::network::GATEWAY;
+use evenkeel_testbed::stolen::Stolen;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result, SystemdNode};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -52,17 +53,43 @@ fn processor(node: &SystemdNode) -> Result<(String, f64)> {
     Ok((process, (fields[10] + fields[11]) / 100.0))
 }
 
+/// What the agent may use of a processor while it can do nothing.
+const IDLE: f64 = 0.01;
+/// A host that takes more than this of the machine's processors makes everything dearer than it is.
+const TAKEN: f64 = 0.1;
+/// How often the agent may try to connect in a second, whatever it has to say or to hear.
+const TRIES: f64 = 3.0;
+
 /// Lets the time of the outage pass, in which the Node must say the same all along and the agent must
-/// not be busy.
-async fn while_away(scene: &Scene, what: &str, state: &str) -> Result<()> {
-    let (process, before) = processor(&scene.node)?;
-    let start = Instant::now();
-    scene.stays(away(), |seen| says(seen, STATE, state)).await?;
-    let (same, after) = processor(&scene.node)?;
-    let (used, passed) = (after - before, start.elapsed());
-    assert_eq!(process, same, "the agent was started again");
-    println!("proof: {what}: away {passed:.0?}, the agent used {used:.2} s of the processor");
-    assert!(used < 0.01 * passed.as_secs_f64(), "{used} s of {passed:?}");
+/// not be busy. What it used of the processor is looked at up to three times where the machine's host takes
+/// its processors away; how often it tried does not depend on that.
+async fn while_away(scene: &Scene, proxy: &ApiProxy, what: &str, state: &str) -> Result<()> {
+    let tried = || proxy.accepted() + proxy.refused();
+    for left in [2, 1, 0] {
+        let (process, before) = processor(&scene.node)?;
+        let (stolen, start, tries) = (Stolen::from_now()?, Instant::now(), tried());
+        scene.stays(away(), |seen| says(seen, STATE, state)).await?;
+        let (same, after) = processor(&scene.node)?;
+        let (used, passed, stolen) = (after - before, start.elapsed(), stolen.share()?);
+        let tries = u32::try_from(tried() - tries).unwrap_or(u32::MAX);
+        assert_eq!(process, same, "the agent was started again");
+        println!(
+            "proof: {what}: away {passed:.0?}, the agent used {used:.2} s of the processor and tried {tries} times; the host took {:.0} % of the machine",
+            stolen * 100.0
+        );
+        assert!(
+            f64::from(tries) < TRIES * passed.as_secs_f64(),
+            "{tries} times in {passed:?}"
+        );
+        if used < IDLE * passed.as_secs_f64() {
+            break;
+        }
+        assert!(stolen > TAKEN, "{used} s of {passed:?}");
+        assert!(
+            left > 0 || !is_soak(),
+            "this machine is too busy to measure anything"
+        );
+    }
     Ok(())
 }
 
@@ -76,7 +103,7 @@ async fn drift_while_the_api_server_is_away_is_told_when_it_is_back() -> Result<
     proxy.refuse();
     proxy.cut();
     scene.node.write(POLICY, "two\n")?;
-    while_away(&scene, "drift, connections refused", "Done").await?;
+    while_away(&scene, &proxy, "drift, connections refused", "Done").await?;
     proxy.accept();
     scene.until_degraded(POLICY, BOOT).await?;
     scene.until_told("ConfigDrift", POLICY, SOON).await?;
@@ -87,7 +114,7 @@ async fn drift_while_the_api_server_is_away_is_told_when_it_is_back() -> Result<
     // Now it keeps the connections and answers nothing.
     proxy.stall();
     scene.node.write(POLICY, "one\n")?;
-    while_away(&scene, "drift put back, no answers", "Degraded").await?;
+    while_away(&scene, &proxy, "drift put back, no answers", "Degraded").await?;
     proxy.resume();
     scene.until_done(&base, BOOT).await?;
     Ok(())
@@ -114,7 +141,7 @@ async fn an_update_goes_on_when_the_api_server_is_back_wherever_it_was() -> Resu
     proxy.refuse();
     proxy.cut();
     scene.annotate(ANSWERED, &request).await?;
-    while_away(&scene, "update, while pods leave", "Working").await?;
+    while_away(&scene, &proxy, "update, while pods leave", "Working").await?;
     assert!(scene.node.read(MANAGED).is_err(), "written without leave");
     proxy.accept();
 

@@ -11,7 +11,7 @@ use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::process::{Running, run};
 use evenkeel_testbed::scratch::Scratch;
-use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::wait::{Look, until_async, within};
 use evenkeel_testbed::windows_instance::{WindowsInstance, windows_program, windows_programs};
 use evenkeel_testbed::{Doing, Error, Result, need};
 use jiff::Timestamp;
@@ -358,7 +358,7 @@ impl Bed {
         };
         // Whoever asks again and again takes the time of those that are to become nodes.
         let served = await_condition(self.scene.nodes(), &name, serves);
-        if let Ok(node) = tokio::time::timeout(LONG, served).await {
+        if let Some(node) = within(LONG, served).await {
             let node = node.doing(|| "cannot watch a Node")?;
             return node.ok_or_else(|| Error::failed(format!("{name} serves, and is gone")));
         }

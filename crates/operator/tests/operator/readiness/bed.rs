@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, group, taint};
 use evenkeel_testbed::chart::Chart;
-use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::wait::{Look, until_async, within};
 use evenkeel_testbed::{Doing, Result};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -286,7 +286,7 @@ impl Witness {
             }
             None
         };
-        let found = tokio::time::timeout(SOON, wait).await.ok().flatten();
+        let found = within(SOON, wait).await.flatten();
         found.ok_or_else(|| {
             evenkeel_testbed::Error::failed(format!("the taint never became {wanted}"))
         })

@@ -77,14 +77,17 @@ async fn a_new_node_has_the_taint_from_its_creation_until_the_last_extension_rep
     let busy = Busy::look(&scene);
     let rounds = if is_soak() { 100 } else { 2 };
     let mut took = Vec::new();
-    for number in 0..rounds {
-        boot(&scene, number, &busy, &mut took).await?;
+    // What a busy machine spoils is measured again.
+    let mut boots = 0;
+    while boots < rounds || (took.len() <= rounds && boots < 4 * rounds) {
+        boot(&scene, boots, &busy, &mut took).await?;
+        boots += 1;
     }
     took.sort();
     let (valid, p99) = (took.len(), took.get((took.len() * 99).div_ceil(100) - 1));
     println!(
         "proof: {} boots, half of them new nodes and half reboots of ours: no pod bound early; released within {p99:?} (p99 of {valid}) of the last report",
-        2 * rounds
+        2 * boots
     );
     assert!(
         valid > rounds,

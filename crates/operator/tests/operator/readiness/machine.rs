@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::annotation;
 use evenkeel_api::readiness::Report;
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::wait::within;
 use evenkeel_testbed::{Doing, Error, Result, SystemdNode, need};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -68,7 +69,7 @@ impl Signs {
             }
             None
         };
-        let found = tokio::time::timeout(SOON, wait).await.ok().flatten();
+        let found = within(SOON, wait).await.flatten();
         found.ok_or_else(|| Error::failed("the agent never said so"))
     }
 }
