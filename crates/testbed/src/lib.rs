@@ -10,6 +10,7 @@ pub mod chance;
 mod error;
 pub mod kubeconfig;
 pub mod node_double;
+pub mod promise;
 pub mod stolen;
 pub mod table;
 pub mod wait;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::annotation;
+use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result};
 use k8s_openapi::api::core::v1::Node;
@@ -71,18 +72,27 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
 
     // The folder comes with the first plugin.
     let ours = json!({ "name": "csi.example.com", "probe": { "unixSocket": { "path": SOCKET } } });
-    let begun = Instant::now();
-    scene.node.run(&["systemctl", "start", "csi.socket"])?;
-    let at = until(&scene, "the plugin to be there", json!([theirs, ours])).await?;
-    let took = at.duration_since(begun);
-    println!("proof: a plugin was registered {took:?} after its start was asked for");
-    assert!(took < Duration::from_secs(3), "{took:?}");
     let well = |it: &evenkeel_api::readiness::Report| {
         it.probes.get("csi.example.com").map(|it| it.healthy)
     };
-    reports
-        .until("the plugin to be well", |it| well(it) == Some(true))
-        .await?;
+    let stop = ["systemctl", "stop", "csi.socket", "csi.service"];
+    let promise = "a plugin is registered within three seconds";
+    let is_soon = |took: &Duration| *took < Duration::from_secs(3);
+    let took = kept_async(promise, is_soon, async || {
+        scene.node.run(&stop)?;
+        scene.node.run(&["rm", "-f", SOCKET])?;
+        until(&scene, "the plugin to be gone", json!([theirs])).await?;
+        let begun = Instant::now();
+        scene.node.run(&["systemctl", "start", "csi.socket"])?;
+        let at = until(&scene, "the plugin to be there", json!([theirs, ours])).await?;
+        let took = at.duration_since(begun);
+        reports
+            .until("the plugin to be well", |it| well(it) == Some(true))
+            .await?;
+        Ok(took)
+    })
+    .await?;
+    println!("proof: a plugin was registered {took:?} after its start was asked for");
     // Whoever takes it off the list finds it there again. At rest nothing is asked: what followed the last change is over
     // when the report is renewed.
     set(json!([theirs])).await?;
@@ -99,10 +109,7 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
 
     // It ends and leaves its socket behind: it is missing. The socket goes, too: it is no plugin any more.
     // (The first question has started its service, which holds the socket.)
-    let both = ["csi.socket", "csi.service"];
-    scene
-        .node
-        .run(&[&["systemctl", "stop"], &both[..]].concat())?;
+    scene.node.run(&stop)?;
     let failing = reports
         .until("the plugin to be missed", |it| well(it) == Some(false))
         .await?;

@@ -1,8 +1,9 @@
 //! A node goes where its Node says, with no more disruption than that needs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_testbed::Result;
+use evenkeel_testbed::promise::kept_async;
 
 use super::scene::{ANSWERED, ASKED, BOOT, CURRENT, DESIRED, SOON, STATE, Scene, says, spec};
 
@@ -16,24 +17,32 @@ async fn ssh_keys_are_in_place_within_two_seconds_without_a_drain_or_a_boot() ->
     };
     scene.at_rest(spec(&[], &["ssh-ed25519 OLD"])).await?;
     let boot = scene.node.boot_id()?;
-    let new = scene
-        .config("new", spec(&[], &["ssh-ed25519 OLD", "ssh-ed25519 NEW"]))
-        .await?;
-    let before = scene.requests()?.len();
-    scene.annotate(DESIRED, &new).await?;
-    let seen = scene.until_done(&new, Duration::from_secs(2)).await?;
-    assert_eq!(seen.get(ASKED), None);
-    assert_eq!(scene.node.boot_id()?, boot);
-    assert_eq!(
-        scene.node.read(KEYS)?,
-        b"ssh-ed25519 OLD\nssh-ed25519 NEW\n"
-    );
-    assert!(says(&seen, STATE, "Done"));
-    scene.until_told("ConfigApplying", &new, SOON).await?;
-    scene.until_told("ConfigDone", &new, SOON).await?;
-    let requests = &scene.requests()?[before..];
-    assert!(!requests.is_empty(), "nothing was counted");
-    assert!(requests.len() <= 12, "{requests:#?}");
+    let mut times = 0;
+    let promise = "keys are in place within two seconds";
+    let is_soon = |took: &Duration| *took < Duration::from_secs(2);
+    kept_async(promise, is_soon, async || {
+        times += 1;
+        let key = format!("ssh-ed25519 NEW{times}");
+        let new = spec(&[], &["ssh-ed25519 OLD", &key]);
+        let new = scene.config(&format!("new{times}"), new).await?;
+        let before = scene.requests()?.len();
+        let start = Instant::now();
+        scene.annotate(DESIRED, &new).await?;
+        let seen = scene.until_done(&new, SOON).await?;
+        let took = start.elapsed();
+        assert_eq!(seen.get(ASKED), None);
+        assert_eq!(scene.node.boot_id()?, boot);
+        let keys = format!("ssh-ed25519 OLD\n{key}\n");
+        assert_eq!(scene.node.read(KEYS)?, keys.as_bytes());
+        assert!(says(&seen, STATE, "Done"));
+        scene.until_told("ConfigApplying", &new, SOON).await?;
+        scene.until_told("ConfigDone", &new, SOON).await?;
+        let requests = &scene.requests()?[before..];
+        assert!(!requests.is_empty(), "nothing was counted");
+        assert!(requests.len() <= 12, "{requests:#?}");
+        Ok(took)
+    })
+    .await?;
     Ok(())
 }
 

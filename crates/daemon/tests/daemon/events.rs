@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use evenkeel_daemon::{Event, Events, EventsOptions, Severity};
 use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -124,24 +125,32 @@ async fn what_happens_while_the_api_server_is_away_is_told_when_it_is_back() -> 
     let bench = Bench::new("away")?;
     let proxy = ApiProxy::before(bench.control_plane)?;
     let login = bench.login.through(&proxy);
-    let (client, metrics) = bench.client("login", &login).await?;
-    let options = EventsOptions {
-        capacity: 3,
-        ..EventsOptions::default()
-    };
-    let events = Events::start(client, PROGRAM, metrics.clone(), options);
-    proxy.refuse();
-    proxy.cut();
-    let begin = Instant::now();
     let of = Some(bench.namespace.as_str());
-    for note in ["a", "b", "c", "c", "d"] {
-        events.publish(event(of, "config", note));
-    }
-    let took = begin.elapsed();
-    assert!(
-        took < Duration::from_millis(100),
-        "somebody was held up for {took:?}"
-    );
+    let mut all = Vec::new();
+    let is_at_once = |took: &Duration| *took < Duration::from_millis(100);
+    kept_async("nobody is held up", is_at_once, async || {
+        proxy.accept();
+        let (client, metrics) = bench.client("login", &login).await?;
+        let options = EventsOptions {
+            capacity: 3,
+            ..EventsOptions::default()
+        };
+        let events = Events::start(client, PROGRAM, metrics.clone(), options);
+        proxy.refuse();
+        proxy.cut();
+        let object = format!("config-{}", all.len());
+        let begin = Instant::now();
+        for note in ["a", "b", "c", "c", "d"] {
+            events.publish(event(of, &object, note));
+        }
+        let took = begin.elapsed();
+        all.push((events, metrics, object));
+        Ok(took)
+    })
+    .await?;
+    let Some((events, metrics, object)) = all.pop() else {
+        unreachable!("it was measured");
+    };
     assert!(
         !events.flush(Duration::from_secs(2)).await,
         "it was sent nowhere"
@@ -156,7 +165,7 @@ async fn what_happens_while_the_api_server_is_away_is_told_when_it_is_back() -> 
     assert!(events.flush(PATIENCE).await, "not everything was sent");
     let one = |note: &str| (note.to_owned(), 1);
     assert_eq!(
-        seen(&bench, &bench.namespace, "config").await?,
+        seen(&bench, &bench.namespace, &object).await?,
         [one("b"), ("c".to_owned(), 2), one("d")]
     );
     assert_eq!(metrics.events_dropped("queue_full"), 1);

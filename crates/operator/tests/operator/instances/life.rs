@@ -20,8 +20,6 @@ use crate::scene::annotated;
 
 /// Somebody who takes connections and never says a word.
 const SILENT: &str = "127.34.0.1";
-/// What somebody does to the services is put right in this time.
-const AT_ONCE: Duration = Duration::from_secs(1);
 /// A machine that is no Windows.
 const LINUX: &str = "127.34.0.2";
 
@@ -123,7 +121,6 @@ async fn machines_become_nodes_beside_a_silent_one_and_one_that_leaves_is_as_bar
         deeds.len()
     );
     assert!(deeds.len() >= 4, "{deeds:?}");
-    assert!(slowest.is_some_and(|(_, took)| took < AT_ONCE), "{deeds:?}");
     for instance in &instances {
         let (hashes, times) = applied(instance)?;
         assert_eq!(hashes, BTreeSet::from([right.clone()]));

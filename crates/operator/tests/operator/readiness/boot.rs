@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::{annotation, taint};
 use evenkeel_testbed::chance::is_soak;
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
 use jiff::SignedDuration;
@@ -15,7 +16,7 @@ use serde_json::json;
 
 use super::bed::{is_tainted, taints};
 use super::busy::{BARE, Busy};
-use crate::scene::{Scene, annotated, free_port, is_ready, metrics};
+use crate::scene::{SOON, Scene, annotated, free_port, is_ready, metrics};
 
 fn renewed() -> String {
     jiff::Timestamp::now()
@@ -238,15 +239,25 @@ async fn a_restart_takes_the_node_back_and_its_pods_are_left_alone() -> Result<(
         .await?;
     assert!(!is_tainted(&scene.node(&name).await?));
 
-    let restarted = Instant::now();
-    report(&node.boot_id(), "start-2").await?;
-    scene.tainted(&name, true).await?;
-    let noticed = restarted.elapsed();
-    assert!(noticed < Duration::from_secs(2), "{noticed:?}");
-    // The pod stayed ready throughout: it counts ten seconds after the kubelet was heard again.
-    scene.tainted(&name, false).await?;
-    let released = restarted.elapsed();
-    assert!(released > Duration::from_secs(10), "{released:?}");
+    let mut starts = 1;
+    let is_soon = |took: &Duration| *took < Duration::from_secs(2);
+    kept_async(
+        "a restart is noticed within two seconds",
+        is_soon,
+        async || {
+            starts += 1;
+            let restarted = Instant::now();
+            report(&node.boot_id(), &format!("start-{starts}")).await?;
+            scene.tainted(&name, true).await?;
+            let noticed = restarted.elapsed();
+            // The pod stayed ready throughout: it counts ten seconds after the kubelet was heard again.
+            scene.tainted(&name, false).await?;
+            let released = restarted.elapsed();
+            assert!(released > Duration::from_secs(10), "{released:?}");
+            Ok(noticed)
+        },
+    )
+    .await?;
 
     // A reboot that nobody announced: the kubelet's new boot id tells, and the pod starts anew.
     node.restart_machine().await?;
@@ -278,30 +289,30 @@ async fn without_an_admission_policy_a_new_node_is_tainted_at_once_and_that_is_c
     scene
         .rule_status("three", |it| it["observedGeneration"] == 1)
         .await?;
-    let made = Instant::now();
-    let node = scene.start(scene.describe("n1")).await?;
-    scene.tainted(node.name(), true).await?;
-    let exposed = made.elapsed();
-    assert!(exposed < Duration::from_secs(3), "{exposed:?}");
-    until_async(
-        "the exposure to be counted",
-        Duration::from_secs(10),
+    let mut nodes = Vec::new();
+    let is_soon = |took: &Duration| *took < Duration::from_secs(3);
+    kept_async(
+        "a new node is tainted within three seconds",
+        is_soon,
         async || {
-            let text = metrics(port).await?;
-            Ok(
-                if text.contains("evenkeel_readiness_exposed_nodes_total 1") {
-                    Look::Found(())
-                } else {
-                    Look::NotYet(
-                        text.lines()
-                            .filter(|it| it.contains("readiness"))
-                            .collect::<Vec<_>>()
-                            .join("\n"),
-                    )
-                },
-            )
+            let made = Instant::now();
+            let node = scene.describe(&format!("n{}", nodes.len()));
+            let node = scene.start(node).await?;
+            scene.tainted(node.name(), true).await?;
+            nodes.push(node);
+            Ok(made.elapsed())
         },
     )
     .await?;
-    Ok(())
+    let counted = format!("evenkeel_readiness_exposed_nodes_total {}", nodes.len());
+    until_async("the exposure to be counted", SOON, async || {
+        let text = metrics(port).await?;
+        Ok(if text.contains(&counted) {
+            Look::Found(())
+        } else {
+            let lines = text.lines().filter(|it| it.contains("readiness"));
+            Look::NotYet(lines.collect::<Vec<_>>().join("\n"))
+        })
+    })
+    .await
 }

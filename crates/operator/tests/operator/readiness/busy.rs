@@ -1,17 +1,13 @@
-//! How busy the machine of a test is, by requests of the test's own. What is measured while a bare request
-//! takes as long as all that is measured may take says nothing, and is measured again.
+//! How busy the machine of a test is, by requests of the test's own. Of many measurements, one during which a
+//! bare request takes as long as all that is measured may take says nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use evenkeel_testbed::{Error, Result};
 
 use crate::scene::Scene;
 
 /// What a bare request may take while something is measured.
 pub(crate) const BARE: Duration = Duration::from_millis(400);
-/// How often something is measured at most.
-const TRIES: u32 = 4;
 
 /// Asks the API server for a Lease again and again.
 pub(crate) struct Busy {
@@ -39,25 +35,6 @@ impl Busy {
     /// The slowest request since the last time that this was asked.
     pub(crate) fn slowest(&self) -> Duration {
         std::mem::take(&mut *self.slowest.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// What is measured while the machine is not too busy for it, and the slowest bare request meanwhile.
-    pub(crate) async fn measure<T>(
-        &self,
-        mut once: impl AsyncFnMut() -> Result<T>,
-    ) -> Result<(T, Duration)> {
-        let mut slowest = Duration::ZERO;
-        for _ in 0..TRIES {
-            self.slowest();
-            let measured = once().await?;
-            slowest = self.slowest();
-            if slowest < BARE {
-                return Ok((measured, slowest));
-            }
-        }
-        Err(Error::failed(format!(
-            "this machine is too busy to measure anything: a bare request takes {slowest:?}"
-        )))
     }
 }
 

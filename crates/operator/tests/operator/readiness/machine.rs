@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::annotation;
 use evenkeel_api::readiness::Report;
 use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::wait::within;
 use evenkeel_testbed::{Doing, Error, Result, SystemdNode, need};
 use futures::StreamExt;
@@ -16,7 +17,6 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::bed::{Witness, is_tainted, order};
-use super::busy::Busy;
 use crate::scene::{SOON, Scene, is_ready};
 use crate::systemd::{agent, install};
 
@@ -128,30 +128,30 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
     scene.tainted(&name, false).await?;
     let mut witness = Witness::of(&scene.client, &name);
     witness.taint(false).await?;
-    let busy = Busy::look(&scene);
 
     // The kubelet alone.
-    let ((noticed, released), bare) = busy
-        .measure(async || {
-            machine.run(&["systemctl", "restart", "kubelet.service"])?;
-            let (sign, report) = signs
-                .until(|it| it.kubelet_start != last.kubelet_start)
-                .await?;
-            assert_eq!(report.boot_id, last.boot_id);
-            last = report;
-            let noticed = witness.taint(true).await?.saturating_duration_since(sign);
-            kubelet.restart_kubelet().await?;
-            // Its probe is answered anew at once; the pod stayed ready, and counts ten seconds later.
-            signs.until(is_well).await?;
-            let released = witness.taint(false).await?.duration_since(sign);
-            Ok((noticed, released))
-        })
-        .await?;
+    let soon = Duration::from_secs(2);
+    let promise = "a restart of the kubelet is noticed within two seconds of its sign";
+    let is_soon = |(noticed, _): &(Duration, Duration)| *noticed < soon;
+    let (noticed, released) = kept_async(promise, is_soon, async || {
+        machine.run(&["systemctl", "restart", "kubelet.service"])?;
+        let (sign, report) = signs
+            .until(|it| it.kubelet_start != last.kubelet_start)
+            .await?;
+        assert_eq!(report.boot_id, last.boot_id);
+        last = report;
+        let noticed = witness.taint(true).await?.saturating_duration_since(sign);
+        kubelet.restart_kubelet().await?;
+        // Its probe is answered anew at once; the pod stayed ready, and counts ten seconds later.
+        signs.until(is_well).await?;
+        let released = witness.taint(false).await?.duration_since(sign);
+        assert!(released > Duration::from_secs(10), "{released:?}");
+        Ok((noticed, released))
+    })
+    .await?;
     println!(
-        "proof: tainted {noticed:?} after the agent's sign of a kubelet's restart, released after {released:?}; a bare request took {bare:?} at most"
+        "proof: tainted {noticed:?} after the agent's sign of a kubelet's restart, released after {released:?}"
     );
-    assert!(noticed < Duration::from_secs(2), "{noticed:?}");
-    assert!(released > Duration::from_secs(10), "{released:?}");
     let after = scene.pods().get("bystander").await.doing(|| "no pod")?;
     assert_eq!(after.metadata.uid, bystander.metadata.uid);
     let restarts = after
@@ -162,31 +162,36 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
     assert_eq!(restarts, Some(0), "running pods are left alone");
 
     // The machine, for so short a time that no Lease expires.
-    let down = Instant::now();
-    machine.power_off()?;
-    tokio::time::sleep(Duration::from_millis(7_500).saturating_sub(down.elapsed())).await;
-    machine.boot_again()?;
-    let (sign, report) = signs.until(|it| it.boot_id != last.boot_id).await?;
-    let away = sign.duration_since(down);
-    let noticed = witness.taint(true).await?.saturating_duration_since(sign);
+    let missing = |it: &Report| it.probes.get("plugin").is_some_and(|it| !it.healthy);
+    let promise = "a reboot of less than twenty seconds is noticed within two of its first sign";
+    let is_soon = |(noticed, away): &(_, _)| *noticed < soon && *away < Duration::from_secs(20);
+    let (noticed, away) = kept_async(promise, is_soon, async || {
+        let down = Instant::now();
+        machine.power_off()?;
+        tokio::time::sleep(Duration::from_millis(7_500).saturating_sub(down.elapsed())).await;
+        machine.boot_again()?;
+        let (sign, report) = signs.until(|it| it.boot_id != last.boot_id).await?;
+        let away = sign.duration_since(down);
+        let noticed = witness.taint(true).await?.saturating_duration_since(sign);
+        assert!(!is_well(&report), "nothing from before the boot counts");
+        last = report;
+        kubelet.restart_machine().await?;
+        // What does not start with the machine is missed, and the gate stays shut until it is there.
+        signs.until(missing).await?;
+        assert!(is_tainted(&scene.node(&name).await?));
+        machine.run(&["systemctl", "start", "plugin.service"])?;
+        signs.until(is_well).await?;
+        witness.taint(false).await?;
+        let (well, released) = (signs.version, witness.version);
+        assert!(
+            released > well,
+            "released by write {released:?}, before its last extension was well by write {well:?}"
+        );
+        Ok((noticed, away))
+    })
+    .await?;
     println!(
         "proof: tainted {noticed:?} after the agent's first sign of a reboot that took {away:?}"
-    );
-    assert!(noticed < Duration::from_secs(2), "{noticed:?}");
-    assert!(away < Duration::from_secs(20), "{away:?}");
-    assert!(!is_well(&report), "nothing from before the boot counts");
-    kubelet.restart_machine().await?;
-    // What does not start with the machine is missed, and the gate stays shut until it is there.
-    let missing = |it: &Report| it.probes.get("plugin").is_some_and(|it| !it.healthy);
-    signs.until(missing).await?;
-    assert!(is_tainted(&scene.node(&name).await?));
-    machine.run(&["systemctl", "start", "plugin.service"])?;
-    signs.until(is_well).await?;
-    witness.taint(false).await?;
-    let (well, released) = (signs.version, witness.version);
-    assert!(
-        released > well,
-        "released by write {released:?}, before its last extension was well by write {well:?}"
     );
     let after = scene.pods().get("bystander").await.doing(|| "no pod")?;
     assert_eq!(after.metadata.uid, bystander.metadata.uid);
