@@ -11,7 +11,7 @@ use crate::{Error, Result};
 /// How often something is measured at most.
 const TRIES: usize = 6;
 /// A machine that is busy for a larger share of the time than this tells nothing of what was slow.
-const BUSY: f64 = 0.1;
+const BUSY: f64 = 0.25;
 /// How long a host that took the processors is waited for before something is measured again.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it is looked at.
