@@ -192,6 +192,17 @@ impl Scene {
         Ok(Arc::new(fleet.into_nodes()))
     }
 
+    /// The names of nodes of one zone in the order in which a roll-out takes them: the oldest first.
+    pub(crate) async fn by_age(&self, nodes: &[NodeDouble]) -> Result<Vec<String>> {
+        let mut order = Vec::new();
+        for node in nodes {
+            let created = self.node(node.name()).await?.metadata.creation_timestamp;
+            order.push((created.map(|it| it.0), node.name().to_owned()));
+        }
+        order.sort();
+        Ok(order.into_iter().map(|(_, name)| name).collect())
+    }
+
     /// Waits for an Event with that reason and these words on an object that is no Node.
     pub(crate) async fn told(&self, object: &str, reason: &str, words: &str) -> Result<String> {
         let what = format!("an Event {reason} on {object} with {words:?}");

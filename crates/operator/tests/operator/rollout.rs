@@ -196,11 +196,12 @@ async fn a_failing_node_stops_the_spread_and_a_paused_pool_moves_nothing() -> Re
         .await?;
     assert_eq!((status.machine_count, status.updated_machine_count), (5, 0));
     // A person's cordon stays, and the node goes with the others.
-    let by_hand = nodes[4].name();
+    let order = scene.by_age(&nodes).await?;
+    let by_hand = &order[4];
     scene
         .patch(by_hand, &json!({ "spec": { "unschedulable": true } }))
         .await?;
-    let broken = nodes[1].name();
+    let broken = &order[1];
     agents.break_disk(broken, true);
     // Two begin, and the other one is still on its way when it fails.
     agents.hold_boots(true);
@@ -245,7 +246,7 @@ async fn a_failing_node_stops_the_spread_and_a_paused_pool_moves_nothing() -> Re
         is_cordoned(&scene.node(by_hand).await?),
         "the person's cordon is gone"
     );
-    for node in nodes.iter().filter(|it| it.name() != by_hand) {
+    for node in nodes.iter().filter(|it| it.name() != *by_hand) {
         assert!(!is_cordoned(&scene.node(node.name()).await?));
     }
     agents.are_content()
