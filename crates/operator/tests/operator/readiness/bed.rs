@@ -119,6 +119,11 @@ impl Scene {
         Ok(())
     }
 
+    /// An error with what the operator said.
+    pub(crate) fn explain(&self, error: &evenkeel_testbed::Error) -> evenkeel_testbed::Error {
+        evenkeel_testbed::Error::failed(format!("{error}\n{}", self.log()))
+    }
+
     /// Waits until Kubernetes has nothing more to write on a new node.
     pub(crate) async fn settled(&self, node: &str) -> Result<Node> {
         until_async(&format!("{node} to be settled"), SOON, async || {

@@ -140,7 +140,9 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
             .await?;
         assert_eq!(report.boot_id, last.boot_id);
         last = report;
-        let noticed = witness.taint(true).await?.saturating_duration_since(sign);
+        let tainted = witness.taint(true).await;
+        let tainted = tainted.map_err(|error| scene.explain(&error))?;
+        let noticed = tainted.saturating_duration_since(sign);
         kubelet.restart_kubelet().await?;
         // Its probe is answered anew at once; the pod stayed ready, and counts ten seconds later.
         signs.until(is_well).await?;
@@ -172,7 +174,9 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
         machine.boot_again()?;
         let (sign, report) = signs.until(|it| it.boot_id != last.boot_id).await?;
         let away = sign.duration_since(down);
-        let noticed = witness.taint(true).await?.saturating_duration_since(sign);
+        let tainted = witness.taint(true).await;
+        let tainted = tainted.map_err(|error| scene.explain(&error))?;
+        let noticed = tainted.saturating_duration_since(sign);
         assert!(!is_well(&report), "nothing from before the boot counts");
         last = report;
         kubelet.restart_machine().await?;

@@ -68,12 +68,8 @@ async fn a_disturbed_zone_loses_its_pods_slowly_the_other_one_as_ever_and_none_i
     };
     let condition = json!({ "type": "GpuReady" });
     let extensions = json!([{ "name": "gpu", "condition": condition }]);
-    scene
-        .rule(
-            "gpu",
-            json!({ "extensions": extensions, "evictAfter": "1s" }),
-        )
-        .await?;
+    let rule = json!({ "extensions": extensions, "evictAfter": "1s", "dryRun": true });
+    scene.rule("gpu", rule).await?;
     let place = format!("place={}", scene.name);
     let (pause, slow) = (format!("{PAUSE:?}"), format!("{SLOW:?}"));
     let limits = ["--eviction-pause", &pause, "--slow-eviction-pause", &slow];
@@ -81,8 +77,17 @@ async fn a_disturbed_zone_loses_its_pods_slowly_the_other_one_as_ever_and_none_i
     let _operator = scene.operator(&options)?;
     crowd.are_ready(&scene, "gpu").await?;
 
+    // All of them at one moment, however long it takes to break them.
     break_all(&[&first[..], &few].concat()).await?;
+    let broken = most + few.len();
+    scene
+        .rule_status("gpu", |it| it["nodes"]["notReady"] == broken)
+        .await?;
+    assert_eq!((left("a-").await?, left("b-").await?), (8, 10));
     let begun = Instant::now();
+    scene
+        .edit_rule("gpu", json!({ "spec": { "dryRun": false } }))
+        .await?;
     until_async("the other zone to lose its pods", SOON, async || {
         let pods = left("b-").await?;
         Ok(if pods == 0 {
