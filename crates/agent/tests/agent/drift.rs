@@ -15,7 +15,7 @@ const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// How soon drift is told.
-pub(super) fn is_a_second(took: &Duration) -> bool {
+pub(super) fn is_within_a_second(took: &Duration) -> bool {
     *took < Duration::from_secs(1)
 }
 
@@ -34,7 +34,7 @@ async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes(
     scene.node.run(&["touch", POLICY])?;
     let mut times = 0;
     let in_a_second = "drift is told within a second";
-    kept_async(in_a_second, is_a_second, async || {
+    kept_async(in_a_second, is_within_a_second, async || {
         if times > 0 {
             scene.node.write(POLICY, "one\n")?;
             scene.until_done(&base, SOON).await?;
@@ -45,8 +45,9 @@ async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes(
         scene.node.run(&["sh", "-c", &more])?;
         let reason = scene.until_degraded(POLICY, SOON).await?;
         let words = format!("\n+{times} times two");
-        scene.until_told("ConfigDrift", &words, SOON).await?;
+        let told = scene.until_told("ConfigDrift", &words, SOON).await?;
         let took = write.elapsed();
+        assert!(told.contains(POLICY), "{told}");
         assert!(reason.contains("contents differ"), "{reason}");
         assert!(reason.contains(&base), "{reason}");
         Ok(took)
@@ -72,18 +73,27 @@ async fn drift_is_told_within_a_second_once_and_putting_it_back_is_all_it_takes(
         .run(&["sh", "-c", &format!("echo three >> {POLICY}")])?;
     scene.node.write(POLICY, "one\n")?;
     scene.until_done(&base, SOON).await?;
-    scene.node.run(&["chmod", "600", POLICY])?;
-    let reason = scene.until_degraded("mode", SOON).await?;
-    assert!(reason.contains(POLICY), "{reason}");
-    scene.node.run(&["chmod", "644", POLICY])?;
-    scene.until_done(&base, SOON).await?;
+    kept_async(in_a_second, is_within_a_second, async || {
+        times += 1;
+        let write = Instant::now();
+        // Each another one, as an Event that is told again is only counted.
+        let mode = format!("6{times:02o}");
+        scene.node.run(&["chmod", &mode, POLICY])?;
+        let reason = scene.until_degraded("mode", SOON).await?;
+        let took = write.elapsed();
+        assert!(reason.contains(POLICY), "{reason}");
+        scene.node.run(&["chmod", "644", POLICY])?;
+        scene.until_done(&base, SOON).await?;
+        Ok(took)
+    })
+    .await?;
 
     let drifts = scene.events().await?;
     let drifts: Vec<_> = drifts
         .iter()
         .filter(|(of, _)| of == "ConfigDrift")
         .collect();
-    assert_eq!(drifts.len(), times + 1, "{drifts:#?}");
+    assert_eq!(drifts.len(), times, "{drifts:#?}");
     Ok(())
 }
 
@@ -110,7 +120,7 @@ async fn a_unit_and_its_drop_in_are_watched_like_files() -> Result<()> {
         (format!("{folder}.d/10-nice.conf"), drop_in),
     ] {
         let in_a_second = format!("drift of {path} is told within a second");
-        kept_async(&in_a_second, is_a_second, async || {
+        kept_async(&in_a_second, is_within_a_second, async || {
             let write = Instant::now();
             scene
                 .node

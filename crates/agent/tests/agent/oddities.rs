@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::drift::is_a_second;
+use super::drift::is_within_a_second;
 use super::scene::{
     ANSWERED, ASKED, BOOT, CURRENT, DESIRED, ON_DRIFT, REASON, SOON, STATE, Scene, says, spec,
 };
@@ -205,7 +205,7 @@ async fn a_clock_that_is_set_back_delays_nothing() -> Result<()> {
     scene.go_to(&new).await?;
 
     let in_a_second = "drift is told within a second";
-    kept_async(in_a_second, is_a_second, async || {
+    kept_async(in_a_second, is_within_a_second, async || {
         let write = Instant::now();
         scene.node.write(PULL_SECRET, "two\n")?;
         scene.until_degraded(PULL_SECRET, SOON).await?;

@@ -134,7 +134,7 @@ fn a_service_that_was_deleted_while_it_ran_and_died_comes_back() {
 fn one_that_shares_its_process_is_heard_of_while_it_stops_and_the_process_lives() {
     use evenkeel_host::watch::{Heard, Look, Source};
     let machine = Machine::without(&["ek-shares"]);
-    machine.make("ek-shares", "--stops-within-ms 10000");
+    machine.make("ek-shares", "--stops-within-ms 4000");
     let key = r"HKLM\SYSTEM\CurrentControlSet\Services\ek-shares";
     windows(&[
         "reg.exe",
@@ -162,7 +162,7 @@ fn one_that_shares_its_process_is_heard_of_while_it_stops_and_the_process_lives(
         start.elapsed()
     );
     assert_eq!(heard, Look::Path("service:ek-shares".to_owned()));
-    assert!(start.elapsed() < Duration::from_secs(9), "that was its end");
+    assert!(start.elapsed() < Duration::from_secs(3), "that was its end");
 }
 
 #[test]

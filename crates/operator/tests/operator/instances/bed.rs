@@ -379,11 +379,16 @@ impl Bed {
 
     /// When the operator first connected to an instance.
     pub(crate) fn connected_at(&self, name: &str) -> Result<Timestamp> {
+        self.said_at(name, ": connecting")
+    }
+
+    /// When the operator first said this of an instance, by its own clock.
+    pub(crate) fn said_at(&self, name: &str, words: &str) -> Result<Timestamp> {
         let log = self.scene.log();
         let (mut lines, quoted) = (log.lines(), format!("{name:?}"));
-        let line = lines.find(|it| it.contains(": connecting") && it.contains(&quoted));
+        let line = lines.find(|it| it.contains(words) && it.contains(&quoted));
         let stamp = line.and_then(|it| it.split_whitespace().next()?.parse().ok());
-        stamp.ok_or_else(|| Error::failed(format!("nobody connected to {name}: {log}")))
+        stamp.ok_or_else(|| Error::failed(format!("nothing about {name} and {words:?}: {log}")))
     }
 
     /// What is remembered of an instance.

@@ -18,7 +18,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::scene::{SOON, Scene, annotated};
+use crate::scene::{SOON, Scene, annotated, metrics};
 
 pub(crate) const EXTENSIONS: &str = "node-extensions";
 
@@ -242,6 +242,20 @@ impl Extension {
         self.stopped.store(true, Ordering::SeqCst);
         self.task.await.doing(|| "an extension failed")
     }
+}
+
+/// Waits until the operator's numbers say so.
+pub(crate) async fn until_counted(port: u16, wanted: &str) -> Result<()> {
+    until_async("the numbers to say so", SOON, async || {
+        let text = metrics(port).await?;
+        Ok(if text.contains(wanted) {
+            Look::Found(())
+        } else {
+            let lines = text.lines().filter(|it| it.contains("readiness"));
+            Look::NotYet(lines.collect::<Vec<_>>().join("\n"))
+        })
+    })
+    .await
 }
 
 /// Follows a Node, and says when its taint came and went and how often its object was written.

@@ -14,9 +14,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use super::bed::{is_tainted, taints};
+use super::bed::{is_tainted, taints, until_counted};
 use super::busy::{BARE, Busy};
-use crate::scene::{SOON, Scene, annotated, free_port, is_ready, metrics};
+use crate::scene::{Scene, annotated, free_port, is_ready};
 
 fn renewed() -> String {
     jiff::Timestamp::now()
@@ -305,14 +305,5 @@ async fn without_an_admission_policy_a_new_node_is_tainted_at_once_and_that_is_c
     )
     .await?;
     let counted = format!("evenkeel_readiness_exposed_nodes_total {}", nodes.len());
-    until_async("the exposure to be counted", SOON, async || {
-        let text = metrics(port).await?;
-        Ok(if text.contains(&counted) {
-            Look::Found(())
-        } else {
-            let lines = text.lines().filter(|it| it.contains("readiness"));
-            Look::NotYet(lines.collect::<Vec<_>>().join("\n"))
-        })
-    })
-    .await
+    until_counted(port, &counted).await
 }

@@ -12,9 +12,8 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::bed::{EXTENSIONS, Extension, is_tainted};
-
-use crate::scene::{SOON, Scene, free_port, metrics};
+use super::bed::{EXTENSIONS, Extension, is_tainted, until_counted};
+use crate::scene::{SOON, Scene, free_port};
 
 /// What the Lease inside says that it lasts.
 const LASTS: Duration = Duration::from_secs(4);
@@ -184,14 +183,5 @@ async fn counted(port: u16, rule: &str, extension: &str, says: &str) -> Result<(
     let wanted = format!(
         r#"evenkeel_readiness_extensions{{rule="{rule}",extension="{extension}",source="status",says="{says}"}} 1"#
     );
-    until_async("the numbers to say so", SOON, async || {
-        let text = metrics(port).await?;
-        Ok(if text.contains(&wanted) {
-            Look::Found(())
-        } else {
-            let lines = text.lines().filter(|it| it.contains("_extensions"));
-            Look::NotYet(lines.collect::<Vec<_>>().join("\n"))
-        })
-    })
-    .await
+    until_counted(port, &wanted).await
 }
