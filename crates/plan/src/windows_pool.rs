@@ -70,8 +70,12 @@ pub fn counts(node: &Node, claims: &Claims) -> bool {
         .windows
         .as_ref()
         .is_some_and(|it| it.version.is_some() || it.current_services.is_some());
-    let may_drain = node.desired_drain.is_some() || node.drain_granted.is_some();
-    is_ours(node, claims) && (has_served || may_drain)
+    is_ours(node, claims) && (has_served || has_or_asks_leave(node))
+}
+
+/// Whether a node may be down by our doing, or asks to be: then it counts, also if it never served.
+fn has_or_asks_leave(node: &Node) -> bool {
+    node.desired_drain.is_some() || leave::is_ours(node)
 }
 
 /// The payload files that somebody must bring to a node, because it cannot restore them by itself. What is
@@ -230,7 +234,7 @@ pub fn plan<'a>(
     let serving: Vec<&Node> = ordered
         .iter()
         .zip(&decided)
-        .filter(|(_, stand)| **stand != Some(Stand::New))
+        .filter(|(node, stand)| **stand != Some(Stand::New) || has_or_asks_leave(node))
         .map(|(node, _)| *node)
         .collect();
     let moving: BTreeSet<&str> = ordered

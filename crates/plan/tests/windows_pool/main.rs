@@ -294,6 +294,38 @@ fn a_node_is_told_only_what_the_status_says_already() {
     assert_eq!(second.updating, first.updating, "nobody else begins");
 }
 
+/// Covers X08, H11.
+#[test]
+fn a_node_that_never_served_takes_a_place_once_it_has_leave_to_be_down() {
+    let target = grant(V2, "new");
+    let waiting = node("b", V2, "old");
+    let bare = |leave: Option<String>, cordoned_by: Option<&str>| Node {
+        name: "a".to_owned(),
+        os: text("windows"),
+        drain_granted: leave,
+        cordoned_by: cordoned_by.map(str::to_owned),
+        windows: Some(Box::default()),
+        ..Node::default()
+    };
+    for (new, is_down_by_us) in [
+        (bare(None, None), false),
+        (bare(None, Some("someone")), false),
+        (bare(text("2026-01-01T00:00:00Z"), None), true),
+        (bare(None, Some(cordon::DRAIN)), true),
+    ] {
+        let claims = Claims {
+            nodes: BTreeSet::from(["a".to_owned()]),
+            ..Claims::default()
+        };
+        assert_eq!(counts(&new, &claims), is_down_by_us, "{new:?}");
+        let pool = WindowsPool::default();
+        let nodes = [&new, &waiting];
+        let round = plan(&pool, Some(&target), &[], &nodes, &Around::default());
+        let begins = round.updating.iter().any(|it| it.node == "b");
+        assert_eq!(begins, !is_down_by_us, "{:?}", round.turns);
+    }
+}
+
 #[test]
 fn a_node_that_fails_stops_the_others_and_the_status_names_it() {
     let target = grant(V2, "new");
