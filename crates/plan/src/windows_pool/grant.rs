@@ -129,19 +129,14 @@ pub(super) fn wanted(
     let Some(entry) = entry else {
         return own();
     };
-    match target {
-        // Nobody knows the hash of what it was granted: what is there stays.
-        None => None,
-        Some(target) if entry.to != target.version => None,
-        Some(target) if windows.version.as_deref() == Some(target.version.as_str()) => {
-            Some(target.clone())
-        }
-        // An upgrade tells it the new version when its files are there, and not before.
-        Some(target) if [phase::APPLYING, phase::FAILING].contains(&entry.phase.as_str()) => {
-            Some(target.clone())
-        }
-        Some(_) => own(),
+    // An upgrade tells it the new version when its files are there, and not before.
+    let was_told = windows.version.as_ref() == Some(&entry.to)
+        || [phase::APPLYING, phase::FAILING].contains(&entry.phase.as_str());
+    if !was_told {
+        return own();
     }
+    // Nobody knows the hash of a version that is not the target any more: what is there stays.
+    target.filter(|it| it.version == entry.to).cloned()
 }
 
 /// What is no version is told to nobody, whoever wrote it.

@@ -91,6 +91,36 @@ fn a_node_that_is_not_well_goes_first_and_keeps_all_others_from_beginning() {
     assert!(world.is_done());
 }
 
+/// Covers U03, X08.
+#[test]
+fn who_was_told_by_somebody_else_too_early_is_put_back_also_if_the_target_has_gone_on() {
+    let mut world = World::new(2, ONE);
+    let (told, asked) = (0, 7);
+    for _ in 0..3 {
+        world.operate(false);
+    }
+    let granted = world.granted[0].clone();
+    assert_eq!(
+        (granted.node.as_str(), granted.phase.as_str()),
+        ("win-0000", "Draining")
+    );
+    // Another one is down, so that this one is not the first to be granted what comes next.
+    world.nodes[1].ready = false;
+    world.tamper(0, told);
+    world.target = version(3);
+    world.tamper(0, asked);
+    let old = Some(version(1).version);
+    assert_eq!(facts(&world, 0), (old.clone(), Some(version(2).version)));
+    world.operate(false);
+    assert_eq!(facts(&world, 0), (old.clone(), old));
+    world.nodes[1].ready = true;
+    for _ in 0..40 {
+        world.calm_round();
+        assert!(world.down().len() <= 1, "{:?}", world.down());
+    }
+    assert!(world.is_done(), "{:?} {:?}", world.granted, world.nodes);
+}
+
 /// Covers U03, U09.
 #[test]
 fn a_version_that_breaks_its_node_stops_there_and_the_next_one_repairs_all() {
