@@ -230,7 +230,7 @@ fn checked(
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if std::env::var_os("EVENKEEL_SOAK").is_some() { 100_000 } else { 2_000 },
+        cases: 2_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -270,14 +270,6 @@ fn any_deed() -> impl Strategy<Value = Deed> {
 
 const NODES: u8 = 12;
 
-/// A soak takes the time for many more.
-fn cases() -> u32 {
-    let is_soak = std::env::var_os("EVENKEEL_SOAK").is_some_and(|value| value != "0");
-    let cases = if is_soak { 3_000 } else { 32 };
-    println!("proof: {cases} random storms on {NODES} nodes");
-    cases
-}
-
 fn start() -> World {
     let mut world = World::with(&[gpu()], Limits::default());
     for number in 0..NODES {
@@ -360,7 +352,7 @@ fn happen(world: &mut World, deed: &Deed, may_fail: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases()) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(32) })]
 
     #[test]
     fn nobody_is_tainted_whose_extensions_never_fail(deeds in proptest::collection::vec(any_deed(), 1..40)) {
