@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::windows::PAYLOAD;
 use prometheus_client::metrics::counter::Counter;
+use russh_sftp::client::fs::DirEntry;
 use russh_sftp::client::{Config, SftpSession};
 use russh_sftp::protocol::{OpenFlags, StatusCode};
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
@@ -28,6 +29,8 @@ const CHUNK: usize = 256 * 1024;
 const UNSURE: u64 = 2 * WRITES as u64 * WRITE as u64;
 /// How long after a failure it may take until it is known that the connection is gone.
 const CLOSED: Duration = Duration::from_millis(200);
+/// How much of a checksum marks a part of a file.
+const MARK: usize = 16;
 const MIB: u64 = 1024 * 1024;
 
 /// A file to copy.
@@ -210,6 +213,14 @@ impl Files {
         self.run(remove).await
     }
 
+    /// Removes copies into a folder that broke off and that nobody goes on with: of a version that another one
+    /// followed, or of a login that was good for minutes.
+    pub(crate) async fn remove_parts(&self, folder: &str) -> Result<()> {
+        let (sftp, path) = (self.sftp.clone(), remote(folder.trim_end_matches('\\')));
+        self.run(async move { remove_parts(&sftp, &path).await })
+            .await
+    }
+
     /// Removes a folder with all that is in it; that there is none is fine.
     pub(crate) async fn remove_folder(&self, place: &str) -> Result<()> {
         let (sftp, path) = (self.sftp.clone(), remote(place.trim_end_matches('\\')));
@@ -259,7 +270,7 @@ fn settled(path: &str, answer: Answer<()>) -> Result<()> {
 async fn put(sftp: &SftpSession, local: &Local, progress: &Progress) -> Result<()> {
     let place = remote(&local.place);
     make_folders(sftp, &place).await?;
-    let mark = local.checksum.get(..16).unwrap_or(&local.checksum);
+    let mark = local.checksum.get(..MARK).unwrap_or(&local.checksum);
     let part = format!("{place}.{mark}.part");
     let there = sftp.metadata(&part).await.ok().and_then(|it| it.size);
     let begin = there
@@ -361,17 +372,39 @@ async fn make_folders(sftp: &SftpSession, place: &str) -> Result<()> {
     Ok(())
 }
 
+/// What is in a folder; nothing if there is none.
+async fn entries(sftp: &SftpSession, folder: &str) -> Result<Vec<DirEntry>> {
+    match sftp.read_dir(folder).await {
+        Ok(entries) => Ok(entries.collect()),
+        Err(error) if is_missing(&error) => Ok(Vec::new()),
+        Err(error) => Err(failed(folder, &error)),
+    }
+}
+
+/// Whether a file is one of ours that is not whole.
+fn is_part(name: &str) -> bool {
+    let whole = name.strip_suffix(".part");
+    let mark = whole.and_then(|it| it.rsplit_once('.')).map(|it| it.1);
+    mark.is_some_and(|it| it.len() == MARK && it.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+async fn remove_parts(sftp: &SftpSession, folder: &str) -> Result<()> {
+    for entry in entries(sftp, folder).await? {
+        let name = entry.file_name();
+        if is_part(&name) && !entry.file_type().is_dir() {
+            let path = format!("{folder}/{name}");
+            settled(&path, sftp.remove_file(&path).await)?;
+        }
+    }
+    Ok(())
+}
+
 async fn remove_folder(sftp: &SftpSession, top: &str) -> Result<()> {
     let mut folders = vec![top.to_owned()];
     let mut at = 0;
     while let Some(folder) = folders.get(at).cloned() {
         at += 1;
-        let entries = match sftp.read_dir(&folder).await {
-            Ok(entries) => entries,
-            Err(error) if is_missing(&error) => continue,
-            Err(error) => return Err(failed(&folder, &error)),
-        };
-        for entry in entries {
+        for entry in entries(sftp, &folder).await? {
             let path = format!("{folder}/{}", entry.file_name());
             if entry.file_type().is_dir() {
                 folders.push(path);
@@ -435,4 +468,29 @@ fn lost(local: &Local, error: &std::io::Error) -> Error {
     };
     let why = format!("{error}: put the whole payload there, and seal it again");
     Error::Payload { path, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_we_left_half_copied_is_a_part() {
+        for ours in [
+            "login.1794941404282637.part",
+            "kubelet.exe.0123456789abcdef.part",
+        ] {
+            assert!(is_part(ours), "{ours}");
+        }
+        for not_ours in [
+            "login",
+            "film.part",
+            "film.1.part",
+            "0123456789abcdef.part",
+            "kubelet.exe.0123456789abcdeg.part",
+            "kubelet.exe.0123456789abcdef.part.txt",
+        ] {
+            assert!(!is_part(not_ours), "{not_ours}");
+        }
+    }
 }

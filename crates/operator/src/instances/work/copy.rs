@@ -1,6 +1,6 @@
 //! The payload on its way to one instance: only what differs, as the agent there says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::windows;
@@ -39,6 +39,7 @@ impl Job {
         }
         let differing = lacking(&supply.files, &sums);
         self.bring(reached, &differing).await?;
+        remove_parts(reached, &supply.files).await?;
         make_folders(reached, supply).await?;
         Ok(prepared.machine)
     }
@@ -97,6 +98,7 @@ impl Job {
                 why: "is not what was copied there: it is copied again".to_owned(),
             }));
         }
+        remove_parts(reached, files).await?;
         Ok(differing.len())
     }
 
@@ -191,6 +193,17 @@ fn questions(first: &str, files: &[Local]) -> Vec<String> {
 fn lacking(files: &[Local], sums: &Sums) -> Vec<Local> {
     let is_there = |file: &&Local| sums.get(&file.place) == Some(&Some(file.checksum.clone()));
     files.iter().filter(|it| !is_there(it)).cloned().collect()
+}
+
+/// All `files` are there: what broke off on the way to their folders is of no use to anybody.
+async fn remove_parts(reached: &Reached, files: &[Local]) -> Result<(), Problem> {
+    let folders = files.iter().filter_map(|it| it.place.rsplit_once('\\'));
+    let folders: BTreeSet<&str> = folders.map(|(folder, _)| folder).collect();
+    for folder in folders {
+        let removed = reached.files.remove_parts(folder).await;
+        removed.map_err(|error| problem(&error))?;
+    }
+    Ok(())
 }
 
 /// Makes the folders that services need.
