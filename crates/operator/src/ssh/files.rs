@@ -1,7 +1,7 @@
 //! Files of an instance, over SFTP. What is copied is written beside its place and renamed, so that
 //! nobody ever sees half of it; what broke off goes on where it was.
 
-use std::io::{Read, Seek, SeekFrom};
+use std::io::SeekFrom;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::source::Source;
 use super::{Error, Result, Session, Ssh};
 
 /// How long one answer may take.
@@ -213,8 +214,8 @@ impl Files {
         self.run(remove).await
     }
 
-    /// Removes copies into a folder that broke off and that nobody goes on with: of a version that another one
-    /// followed, or of a login that was good for minutes.
+    /// Removes what it can of copies into a folder that broke off and that nobody goes on with: of a version that
+    /// another one followed, or of a login that was good for minutes.
     pub(crate) async fn remove_parts(&self, folder: &str) -> Result<()> {
         let (sftp, path) = (self.sftp.clone(), remote(folder.trim_end_matches('\\')));
         self.run(async move { remove_parts(&sftp, &path).await })
@@ -392,8 +393,8 @@ async fn remove_parts(sftp: &SftpSession, folder: &str) -> Result<()> {
     for entry in entries(sftp, folder).await? {
         let name = entry.file_name();
         if is_part(&name) && !entry.file_type().is_dir() {
-            let path = format!("{folder}/{name}");
-            settled(&path, sftp.remove_file(&path).await)?;
+            // One that a dead connection still holds open is removed the next time.
+            _ = sftp.remove_file(format!("{folder}/{name}")).await;
         }
     }
     Ok(())
@@ -417,57 +418,6 @@ async fn remove_folder(sftp: &SftpSession, top: &str) -> Result<()> {
         settled(folder, sftp.remove_dir(folder).await)?;
     }
     Ok(())
-}
-
-/// What is copied, from some byte on.
-enum Source {
-    File(std::fs::File),
-    Bytes(Arc<[u8]>, usize),
-}
-
-impl Source {
-    fn open(local: &Local, begin: u64) -> Result<Self> {
-        match &local.contents {
-            Contents::Bytes(bytes) => {
-                let begin = usize::try_from(begin).unwrap_or(usize::MAX);
-                Ok(Self::Bytes(bytes.clone(), begin.min(bytes.len())))
-            }
-            Contents::File(path) => {
-                let open = || {
-                    let mut file = std::fs::File::open(path)?;
-                    file.seek(SeekFrom::Start(begin))?;
-                    Ok(file)
-                };
-                let opened: std::io::Result<_> = open();
-                opened.map(Self::File).map_err(|error| lost(local, &error))
-            }
-        }
-    }
-
-    fn read(&mut self, buffer: &mut [u8], local: &Local) -> Result<usize> {
-        match self {
-            Self::File(file) => file.read(buffer).map_err(|error| lost(local, &error)),
-            Self::Bytes(bytes, at) => {
-                let rest = bytes.get(*at..).unwrap_or_default();
-                let count = rest.len().min(buffer.len());
-                let (piece, to) = (rest.get(..count), buffer.get_mut(..count));
-                if let (Some(piece), Some(to)) = (piece, to) {
-                    to.copy_from_slice(piece);
-                }
-                *at += count;
-                Ok(count)
-            }
-        }
-    }
-}
-
-fn lost(local: &Local, error: &std::io::Error) -> Error {
-    let path = match &local.contents {
-        Contents::File(path) => path.display().to_string(),
-        Contents::Bytes(_) => local.place.clone(),
-    };
-    let why = format!("{error}: put the whole payload there, and seal it again");
-    Error::Payload { path, why }
 }
 
 #[cfg(test)]

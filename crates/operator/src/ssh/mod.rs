@@ -7,6 +7,7 @@ mod error;
 mod files;
 mod key;
 mod session;
+mod source;
 
 use std::io;
 use std::sync::Arc;

@@ -296,7 +296,7 @@ fn a_node_is_told_only_what_the_status_says_already() {
 
 /// Covers X08, H11.
 #[test]
-fn a_node_that_never_served_takes_a_place_once_it_has_leave_to_be_down() {
+fn a_node_that_never_served_takes_a_place_once_it_has_or_asks_leave_to_be_down() {
     let target = grant(V2, "new");
     let waiting = node("b", V2, "old");
     let bare = |leave: Option<String>, cordoned_by: Option<&str>| Node {
@@ -307,7 +307,12 @@ fn a_node_that_never_served_takes_a_place_once_it_has_leave_to_be_down() {
         windows: Some(Box::default()),
         ..Node::default()
     };
-    for (new, is_down_by_us) in [
+    let asks = Node {
+        desired_drain: text("drain-boot"),
+        ..bare(None, None)
+    };
+    for (new, takes_a_place) in [
+        (asks, true),
         (bare(None, None), false),
         (bare(None, Some("someone")), false),
         (bare(text("2026-01-01T00:00:00Z"), None), true),
@@ -317,12 +322,12 @@ fn a_node_that_never_served_takes_a_place_once_it_has_leave_to_be_down() {
             nodes: BTreeSet::from(["a".to_owned()]),
             ..Claims::default()
         };
-        assert_eq!(counts(&new, &claims), is_down_by_us, "{new:?}");
+        assert_eq!(counts(&new, &claims), takes_a_place, "{new:?}");
         let pool = WindowsPool::default();
         let nodes = [&new, &waiting];
         let round = plan(&pool, Some(&target), &[], &nodes, &Around::default());
         let begins = round.updating.iter().any(|it| it.node == "b");
-        assert_eq!(begins, !is_down_by_us, "{:?}", round.turns);
+        assert_eq!(begins, !takes_a_place, "{:?}", round.turns);
     }
 }
 

@@ -201,8 +201,15 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
         hit.extend(at);
         in_the_middle += u32::from(at != Some(DONE));
         bed.scene.nobody_leads().await?;
+        // It may have brought a login, or a file that nobody wants any more.
+        for name in ["login.1794941404282637", "gone.exe.0123456789abcdef"] {
+            instance.install(&bed.key, &format!(r"C:\k\{name}.part"))?;
+        }
         operator = bed.operator_knowing(&names, &[])?;
         bed.serves(&instance).await?;
+        if at != Some(DONE) {
+            no_parts(&instance).await?;
+        }
         if round == 0 {
             let sent = way.sent();
             println!(
@@ -291,6 +298,23 @@ fn names(bed: &Bed) -> Result<PathBuf> {
         std::fs::write(folder.join(file), text).doing(|| "cannot write names")?;
     }
     Ok(folder)
+}
+
+/// Waits until nothing of what broke off is left.
+async fn no_parts(instance: &WindowsInstance) -> Result<()> {
+    let folder = instance.path(r"C:\k")?;
+    until_async("what broke off to be removed", LONG, async || {
+        let entries = std::fs::read_dir(&folder).doing(|| "there is no payload")?;
+        let paths = entries.filter_map(|it| Some(it.ok()?.path()));
+        let is_part = |it: &PathBuf| it.extension().is_some_and(|it| it == "part");
+        let left: Vec<_> = paths.filter(is_part).collect();
+        Ok(if left.is_empty() {
+            Look::Found(())
+        } else {
+            Look::NotYet(format!("{left:?}"))
+        })
+    })
+    .await
 }
 
 /// How many bytes of payload the operator says that it has sent.
