@@ -7,6 +7,7 @@
 mod disk;
 mod initramfs;
 mod kernel;
+mod modules;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::modules::Modules;
 use crate::process::{run, tell};
 use crate::{Doing, Error, Result, cache};
 
@@ -11,16 +12,6 @@ use crate::{Doing, Error, Result, cache};
 const KERNEL: &str = "linux-image-cloud-amd64";
 
 const SHELL: &str = "busybox-static";
-
-/// What brings the disk, in the order in which it must be loaded.
-const MODULES: [&str; 6] = [
-    "virtio",
-    "virtio_ring",
-    "virtio_pci_modern_dev",
-    "virtio_pci_legacy_dev",
-    "virtio_pci",
-    "virtio_blk",
-];
 
 /// Where kernel, modules and shell are.
 #[derive(Debug)]
@@ -30,7 +21,7 @@ impl Kernel {
     /// Finds them in the cache, or puts them there first.
     pub(super) fn get() -> Result<Self> {
         // The number is raised whenever what is kept changes.
-        cache::entry("power-cut-machine/kernel-1", 250, make).map(Self)
+        cache::entry("power-cut-machine/kernel-2", 400, make).map(Self)
     }
 
     /// The kernel itself.
@@ -43,7 +34,7 @@ impl Kernel {
         self.0.join("busybox")
     }
 
-    /// The modules, in the order of their names.
+    /// The modules, in the order in which they are loaded, which is that of their names.
     pub(super) fn modules(&self) -> Result<Vec<PathBuf>> {
         let folder = self.0.join("modules");
         files(&folder)
@@ -57,12 +48,9 @@ fn make(place: &Path) -> Result<()> {
     for folder in [&unpacked, &modules] {
         std::fs::create_dir_all(folder).doing(|| format!("cannot make {}", folder.display()))?;
     }
-    let depends = run(Command::new("apt-cache").args(["depends", "--important", KERNEL]));
-    let depends = depends.unwrap_or_default();
-    let kernel = dependency(&depends)
-        .ok_or_else(|| Error::Missing(format!("apt knows no package {KERNEL}: apt-get update")))?;
+    let kernel = newest_kernel()?;
     run(Command::new("apt-get")
-        .args(["-o", "APT::Sandbox::User=root", "download", kernel, SHELL])
+        .args(["-o", "APT::Sandbox::User=root", "download", &kernel, SHELL])
         .current_dir(&unpacked))
     .doing(|| "cannot fetch the power-cut machine's kernel (apt-get update may help)")?;
     for package in files(&unpacked)? {
@@ -73,11 +61,30 @@ fn make(place: &Path) -> Result<()> {
     }
     take(&find(&unpacked, "vmlinuz-")?, &place.join("vmlinuz"))?;
     take(&find(&unpacked, "busybox")?, &place.join("busybox"))?;
-    for (number, module) in MODULES.iter().enumerate() {
-        let found = find(&unpacked, &format!("{module}.ko"))?;
-        take(&found, &modules.join(format!("{number}-{module}.ko")))?;
+    let order = Modules::in_package(&unpacked)?.load_order()?;
+    for (number, (module, bytes)) in order.iter().enumerate() {
+        let place = modules.join(format!("{number:02}-{module}.ko"));
+        std::fs::write(&place, bytes).doing(|| format!("cannot write {}", place.display()))?;
     }
     std::fs::remove_dir_all(&unpacked).doing(|| format!("cannot remove {}", unpacked.display()))
+}
+
+/// The package that is the current kernel. A machine that never asked for package lists knows none: then it asks.
+fn newest_kernel() -> Result<String> {
+    let known = || {
+        let mut depends = Command::new("apt-cache");
+        depends.args(["depends", "--important", KERNEL]);
+        let said = run(depends.env("LC_ALL", "C")).unwrap_or_default();
+        dependency(&said).map(str::to_owned)
+    };
+    known()
+        .or_else(|| {
+            tell("apt knows no kernel; getting its package lists");
+            // Where that fails the lists may be there all the same, and if not, the next line says so.
+            _ = run(Command::new("apt-get").args(["update", "-qq"]));
+            known()
+        })
+        .ok_or_else(|| Error::Missing(format!("apt knows no package {KERNEL}: apt-get update")))
 }
 
 /// The one package that `apt-cache depends` names.
@@ -87,12 +94,11 @@ fn dependency(depends: &str) -> Option<&str> {
         .find_map(|line| line.trim().strip_prefix("Depends: "))
 }
 
-/// The program, kernel or module below `folder` whose name begins like this.
+/// The program or kernel below `folder` whose name begins like this.
 fn find(folder: &Path, beginning: &str) -> Result<PathBuf> {
     let list = run(Command::new("find")
         .args([".", "-type", "f", "-name", &format!("{beginning}*")])
-        .args(["(", "-path", "./boot/*", "-o", "-path", "*/bin/*"])
-        .args(["-o", "-path", "*/kernel/*", ")"])
+        .args(["(", "-path", "./boot/*", "-o", "-path", "*/bin/*", ")"])
         .current_dir(folder))?;
     list.lines()
         .next()
