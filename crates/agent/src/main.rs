@@ -10,6 +10,7 @@ mod linux;
 mod numbers;
 mod queue;
 mod reporter;
+mod slow_steps;
 mod tiding;
 mod turn;
 mod untold;

@@ -28,6 +28,18 @@ pub(crate) enum Turn {
     After(Duration),
 }
 
+#[cfg(windows)]
+impl Turn {
+    /// The same, after `limit` at the latest.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        match self {
+            Self::Again => self,
+            Self::Rest => Self::After(limit),
+            Self::After(pause) => Self::After(pause.min(limit)),
+        }
+    }
+}
+
 /// Why a turn did not come to its end.
 pub(crate) enum Trouble {
     /// The API server did not answer.

@@ -119,7 +119,7 @@ impl Bar {
         }
     }
 
-    fn show(&mut self, progress: Progress) {
+    fn show(&mut self, progress: Progress<'_>) {
         if self.bar.is_none() && self.start.elapsed() > PATIENCE {
             let bar = ProgressBar::new(progress.steps as u64);
             if let Ok(style) =

@@ -105,11 +105,13 @@ impl State {
 
 /// How far a run is, for whoever watches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct Progress<'a> {
     /// Steps that are done.
     pub done: usize,
     /// Steps in all.
     pub steps: usize,
+    /// What begins now: the next step, or what follows the last.
+    pub doing: &'a str,
 }
 
 /// The machine is ours to change until this is dropped.
@@ -214,7 +216,7 @@ impl<'a, H: Host> Claim<'a, H> {
         &self,
         plan: &Plan,
         contents: &Contents,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
         if let Some(refused) = plan.refusal() {
             return Err(refused.into());
@@ -281,7 +283,7 @@ impl<'a, H: Host> Claim<'a, H> {
         &self,
         mut journal: Journal,
         again: bool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<()> {
         if journal.direction() == Direction::Forward {
             match self.go(&journal, again, progress) {
@@ -342,7 +344,7 @@ impl<'a, H: Host> Claim<'a, H> {
         &self,
         journal: &Journal,
         again: bool,
-        progress: &mut dyn FnMut(Progress),
+        progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<(), (String, Error)> {
         let mut placer = if again {
             Placer::again(self.host.disk(), self.store())
@@ -356,6 +358,8 @@ impl<'a, H: Host> Claim<'a, H> {
             if stops && self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 return Err((name(step), Error::Stopped));
             }
+            let doing = &step.resource.to_string();
+            progress(Progress { done, steps, doing });
             let put = if is_about(step) {
                 // Staging takes minutes, and nobody knows what happens meanwhile.
                 placer.sync().and_then(|()| os::put(self.host, step, entry))
@@ -363,14 +367,14 @@ impl<'a, H: Host> Claim<'a, H> {
                 placer.put(&step.path, entry, label)
             };
             put.map_err(|error| (name(step), error))?;
-            progress(Progress {
-                done: done + 1,
-                steps,
-            });
         }
-        placer
-            .sync()
-            .map_err(|error| ("making the changes durable".to_owned(), error))?;
+        let mut after_all = |doing: &str| {
+            let done = steps;
+            progress(Progress { done, steps, doing });
+        };
+        let durable = "making the changes durable";
+        after_all(durable);
+        placer.sync().map_err(|error| (durable.to_owned(), error))?;
         // On the way back a service that would not read the new configuration may not read the old
         // one either; the files are what counts, and they are back.
         let needed = |what: String, told: Result<()>| match journal.direction() {
@@ -378,12 +382,12 @@ impl<'a, H: Host> Claim<'a, H> {
             Direction::Back => Ok(()),
         };
         if journal.touches_units() {
-            needed(
-                "reading the units again".to_owned(),
-                self.host.reload_units(),
-            )?;
+            let doing = "reading the units again";
+            after_all(doing);
+            needed(doing.to_owned(), self.host.reload_units())?;
         }
         for action in journal.actions() {
+            after_all(&action.to_string());
             let told = match action {
                 Action::Reload(unit) => self.host.reload(unit),
                 Action::Restart(unit) => self.host.restart(unit),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use evenkeel_plan::certificates::Identity;
+use jiff::Timestamp;
 use tokio::sync::watch;
 
 /// What is known of them. Clones are the same.
@@ -18,6 +19,8 @@ pub(crate) struct Configuring {
 struct Shared {
     turns: RefCell<BTreeMap<String, Turn>>,
     bootstrapper: RefCell<Option<Identity>>,
+    /// When the logins end that agents were given, by node.
+    logins: RefCell<BTreeMap<String, Timestamp>>,
     changes: watch::Sender<()>,
 }
 
@@ -58,6 +61,18 @@ impl Configuring {
         if known != Some(identity) {
             self.shared.changes.send_replace(());
         }
+    }
+
+    /// When the login of the agent of `node` ends, if it was given one since we watch.
+    pub(crate) fn login_ends(&self, node: &str) -> Option<Timestamp> {
+        self.shared.logins.borrow().get(node).copied()
+    }
+
+    /// Says until when the agent of `node` was given a login.
+    pub(crate) fn know_login(&self, node: &str, ends: Timestamp) {
+        let mut logins = self.shared.logins.borrow_mut();
+        let known = logins.entry(node.to_owned()).or_insert(ends);
+        *known = ends.max(*known);
     }
 
     /// Says that the machine of `node` has its turn, with a login of its agent, until what is returned is

@@ -3,7 +3,10 @@
 
 use std::net::IpAddr;
 
+use evenkeel_api::names::certificate;
+use evenkeel_api::names::identity::AGENT_USER_PREFIX;
 use evenkeel_plan::certificates::{Request, Subject};
+use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::cri_attributes::ParsedCriAttribute;
@@ -27,6 +30,20 @@ pub(crate) fn read(object: &CertificateSigningRequest) -> Request {
         usages: spec.usages.iter().flatten().cloned().collect(),
         subject: subject(&spec.request.0),
     }
+}
+
+/// Whose agent was given a login by this request, and until when it holds.
+pub(crate) fn agent_login(object: &CertificateSigningRequest) -> Option<(String, Timestamp)> {
+    if object.spec.signer_name != certificate::CLIENT {
+        return None;
+    }
+    let signed = &object.status.as_ref()?.certificate.as_ref()?.0;
+    let (_, pem) = parse_x509_pem(signed).ok()?;
+    let certificate = pem.parse_x509().ok()?;
+    let name = certificate.subject().iter_common_name().next()?;
+    let node = name.as_str().ok()?.strip_prefix(AGENT_USER_PREFIX)?;
+    let ends = certificate.validity().not_after.timestamp();
+    Some((node.to_owned(), Timestamp::from_second(ends).ok()?))
 }
 
 fn subject(pem: &[u8]) -> Result<Subject, String> {

@@ -2,6 +2,7 @@
 //! on Linux, with the hash of the services in the place of a configuration's name.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use evenkeel_api::names::{annotation, cordon};
 use jiff::Timestamp;
@@ -47,6 +48,17 @@ pub fn renew_at(node: &str, begins: Timestamp, ends: Timestamp) -> Timestamp {
     let after = life / 1000 * thousandths + life % 1000 * thousandths / 1000;
     let at = begins.as_second().saturating_add(after);
     Timestamp::from_second(at).unwrap_or(ends)
+}
+
+/// How long after a renewal failed it is tried again, where the login holds for `left`: often enough that a day's
+/// trouble, or a minute's near the end, does not cost the login; and not so often that a fleet disturbs anybody. One
+/// that has ended cannot be renewed: the operator brings another one.
+pub fn renew_again_after(left: Duration) -> Duration {
+    const LONGEST: Duration = Duration::from_secs(30);
+    match left {
+        Duration::ZERO => LONGEST,
+        left => (left / 10).clamp(Duration::from_secs(1), LONGEST),
+    }
 }
 
 /// How far a node has come on its way to some services.
@@ -259,6 +271,11 @@ mod tests {
             })
             .collect();
         assert!(days.len() > 30, "{days:?}");
+        let second = Duration::from_secs;
+        assert_eq!(renew_again_after(second(86_400)), second(30));
+        assert_eq!(renew_again_after(second(25)), Duration::from_millis(2500));
+        assert_eq!(renew_again_after(second(2)), second(1));
+        assert_eq!(renew_again_after(second(0)), second(30));
         // One that never held is due at once.
         assert_eq!(renew_at("win", begins, begins), begins);
         assert_eq!(renew_at("win", ends, begins), ends);

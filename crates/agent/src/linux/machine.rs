@@ -4,9 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use evenkeel_api::names::linux::{FORCE_FILE, OWN_STATE};
-use evenkeel_daemon::Heartbeat;
 use evenkeel_host::disk::{Disk, Host};
-use evenkeel_host::execute::{Claim, State};
+use evenkeel_host::execute::{Claim, Progress, State};
 use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::verify::Finding;
 use evenkeel_host::{Result, observe, verify, watch};
@@ -144,19 +143,19 @@ impl Machine {
     }
 
     /// Carries `plan` out if it is still what leads to `config`; `false` if the machine has changed.
-    /// Every step is a sign of life.
+    /// Every step is told before it begins.
     pub(crate) fn apply(
         &self,
         plan: &Plan,
         config: &Config,
         forced: bool,
-        heart: &Heartbeat,
+        progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<bool> {
         let claim = Claim::take(&self.host, &self.state)?;
         if self.plan(config, forced)? != *plan {
             return Ok(false);
         }
-        claim.apply(plan, &config.contents, &mut |_| heart.beat())?;
+        claim.apply(plan, &config.contents, &mut |now| progress(&now))?;
         Ok(true)
     }
 

@@ -31,6 +31,15 @@ pub(crate) enum Command {
     Controller(ControllerArguments),
     /// Takes away what is ours: services, variables, certificates, and last the Node
     Cleanup(CleanupArguments),
+    /// Gets the agent of this node a new login, where the old one has ended
+    ///
+    /// The operator runs this. --kubeconfig is a login that may ask for certificates. A running agent goes on
+    /// with the new one within half a minute.
+    Login {
+        /// The operator's namespace
+        #[arg(long, value_name = "NAME", default_value = "evenkeel")]
+        namespace: String,
+    },
     /// Says what this machine is, as JSON
     Inspect,
     /// Closes C:\k to all but SYSTEM and administrators, and says what this machine is and which files it has, as JSON

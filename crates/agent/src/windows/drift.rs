@@ -46,12 +46,13 @@ impl Drift {
         self.now.values().cloned().collect()
     }
 
-    /// How long until it can be said that nothing drifts, if nothing does.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    /// What is waited for until it can be said that nothing drifts, and how long, if nothing does.
+    pub(crate) fn patience(&self) -> Option<(&'static str, Duration)> {
         if !self.looked {
-            return Some(LOOK);
+            return Some(("a first look at all services and files", LOOK));
         }
         let left = STEADY.checked_sub(self.last?.elapsed())?;
-        (!left.is_zero()).then_some(left)
+        let steady = ("all services to run for 5s without a change", left);
+        (!left.is_zero()).then_some(steady)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
 use evenkeel_daemon::{Daemon, Error, Result};
-use evenkeel_plan::windows_node::renew_at;
+use evenkeel_plan::windows_node::{renew_again_after, renew_at};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
@@ -19,6 +19,7 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::pem::parse_x509_pem;
 
 use super::machine::Machine;
+use super::{answer, host_error};
 use crate::turn::blocking;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
@@ -28,8 +29,30 @@ const PATIENCE: Duration = Duration::from_mins(2);
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// How often it is looked whether the login should be renewed.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
-/// How long after a renewal failed it is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(30);
+
+/// A login that is kept, as far as its time goes.
+struct Kept {
+    text: Vec<u8>,
+    begins: Timestamp,
+    ends: Timestamp,
+}
+
+/// Gets this machine's agent a new login with one that may ask for it: the old one has ended, and nobody can
+/// renew that.
+pub(crate) async fn replace(daemon: &Daemon, given: &Path) -> Result<()> {
+    let node = blocking(|| Machine::open().node_name()).await;
+    let node = node.map_err(|reason| Error::work(reason.text))?;
+    let node = node.map_err(|error| host_error(&error))?;
+    let node = node.ok_or_else(|| {
+        Error::work(
+            "this machine is no node yet: run bootstrap, which also gets a login".to_owned(),
+        )
+    })?;
+    obtain(&daemon.client(), given, &node).await?;
+    let kept = kept().await.map_err(Error::work)?;
+    let kept = kept.ok_or_else(|| Error::work("the new login is gone again".to_owned()))?;
+    answer(&serde_json::json!({ "node": node, "ends": kept.ends.to_string() }))
+}
 
 /// Gets a certificate as the agent of `node` with the login of `bootstrap`, and keeps the login it
 /// gives.
@@ -70,22 +93,26 @@ pub(crate) async fn obtain(client: &Client, bootstrap: &Path, node: &str) -> Res
         .map_err(|error| failed(error.with_causes()))
 }
 
-/// Waits until the login that is kept should be renewed, and does that; tries again until it is done.
+/// Waits until the login that is kept should be renewed, and does that; tries again until it is done, or until
+/// somebody else has put another one there.
 pub(crate) async fn renewed(client: &Client, node: &str) {
+    let mut in_use = None;
     loop {
-        let due = match due(node).await {
-            Ok(due) => due,
-            Err(why) => {
-                tracing::warn!("cannot tell when the login of this agent ends: {why}");
-                None
-            }
-        };
-        let left = due.map_or(LOOK_AGAIN, |due| {
-            Timestamp::now()
-                .duration_until(due)
-                .try_into()
-                .unwrap_or(Duration::ZERO)
+        let kept = kept().await.unwrap_or_else(|why| {
+            tracing::warn!("cannot tell when the login of this agent ends: {why}");
+            None
         });
+        let Some(Kept { text, begins, ends }) = kept else {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            continue;
+        };
+        if *in_use.get_or_insert_with(|| text.clone()) != text {
+            tracing::info!("this agent was brought another login");
+            return;
+        }
+        let now = Timestamp::now();
+        let until = |at| Duration::try_from(now.duration_until(at)).unwrap_or_default();
+        let left = until(renew_at(node, begins, ends));
         if !left.is_zero() {
             // A machine may sleep, and its clock may be set.
             tokio::time::sleep(left.min(LOOK_AGAIN)).await;
@@ -97,20 +124,21 @@ pub(crate) async fn renewed(client: &Client, node: &str) {
                 return;
             }
             Err(error) => {
-                tracing::warn!("{error}; tried again in {TRY_AGAIN:?}");
-                tokio::time::sleep(TRY_AGAIN).await;
+                let pause = renew_again_after(until(ends));
+                tracing::warn!("{error}; tried again in {pause:?}");
+                tokio::time::sleep(pause).await;
             }
         }
     }
 }
 
-/// When the login that is kept should be renewed.
-async fn due(node: &str) -> std::result::Result<Option<Timestamp>, String> {
+/// The login that is kept, if there is one.
+async fn kept() -> std::result::Result<Option<Kept>, String> {
     let login = blocking(|| Machine::open().login()).await;
     let login = login.map_err(|reason| reason.text)?;
     let login = login.map_err(|error| error.with_causes())?;
-    let Some(login) = login else { return Ok(None) };
-    let login = Kubeconfig::from_yaml(&String::from_utf8_lossy(&login));
+    let Some(text) = login else { return Ok(None) };
+    let login = Kubeconfig::from_yaml(&String::from_utf8_lossy(&text));
     let login = login.map_err(|error| error.to_string())?;
     let certificate = login.auth_infos.into_iter().find_map(|named| {
         let data = named.auth_info?.client_certificate_data?;
@@ -125,7 +153,7 @@ async fn due(node: &str) -> std::result::Result<Option<Timestamp>, String> {
         instant(validity.not_before.timestamp())?,
         instant(validity.not_after.timestamp())?,
     );
-    Ok(Some(renew_at(node, begins, ends)))
+    Ok(Some(Kept { text, begins, ends }))
 }
 
 /// A client with the login that was kept.

@@ -82,8 +82,8 @@ const NODE: &str = "node";
 const LOGIN: &str = "kubeconfig";
 
 /// How far `plan` is, for whoever reads the log after something went wrong in the middle.
-fn log(plan: &Plan, progress: Progress) {
-    let Progress { done, steps } = progress;
+fn log(plan: &Plan, progress: &Progress<'_>) {
+    let Progress { done, steps, .. } = progress;
     if let Some(step) = done.checked_sub(1).and_then(|at| plan.steps.get(at)) {
         let (kind, resource) = (step.kind(), &step.resource);
         tracing::info!("step {done} of {steps} is done: {kind}: {resource}");
@@ -190,7 +190,7 @@ impl Machine {
         way: &Way,
         wish: &Wish,
         kept: &Kept,
-        progress: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<bool> {
         let claim = Claim::take(&self.host, &self.state)?;
         let now = self.way(wish)?;
@@ -210,7 +210,7 @@ impl Machine {
             for change in &way.plan.changes {
                 tracing::info!("{} {}: {}", change.action, change.resource, change.why);
             }
-            self.carry_out(&claim, &way, kept, &mut || {})?;
+            self.carry_out(&claim, &way, kept, &mut |_| {})?;
         }
         Ok(way)
     }
@@ -220,7 +220,7 @@ impl Machine {
         claim: &Claim<'_, WindowsHost>,
         way: &Way,
         kept: &Kept,
-        progress: &mut dyn FnMut(),
+        progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<()> {
         if self.kept()?.as_ref() != Some(kept) {
             let text = serde_json::to_vec(kept).unwrap_or_default();
@@ -228,9 +228,9 @@ impl Machine {
         }
         let Kept { version, hash, .. } = kept;
         tracing::info!(version, hash, "applying services");
-        claim.apply(&way.plan, &Contents::default(), &mut |done| {
-            log(&way.plan, done);
-            progress();
+        claim.apply(&way.plan, &Contents::default(), &mut |now| {
+            log(&way.plan, &now);
+            progress(&now);
         })?;
         Ok(())
     }
@@ -259,7 +259,7 @@ impl Machine {
         let nothing = Contents::default();
         let seen = observe::look(self.host.disk(), &targets, &record, &nothing)?;
         let plan = machine::plan(&Desired::default(), &targets, &nothing, &seen, &record)?;
-        claim.apply(&plan, &nothing, &mut |done| log(&plan, done))?;
+        claim.apply(&plan, &nothing, &mut |now| log(&plan, &now))?;
         Ok(plan)
     }
 
@@ -351,14 +351,33 @@ impl Machine {
         self.state.note(&self.host, LOGIN)
     }
 
-    /// Keeps the agent's own login. The folder is private, and so is what is in it.
+    /// Keeps the agent's own login, whatever else is under way on this machine: it replaces the old one in one
+    /// instant, and an agent that had to wait for others would be locked out of its cluster. The folder is
+    /// private, and so is what is in it.
     pub(crate) fn keep_login(&self, text: &[u8]) -> Result<()> {
-        let _claim = Claim::take(&self.host, &self.state)?;
         self.state.keep_note(&self.host, LOGIN, text)
     }
 
     /// Boots the machine anew.
     pub(crate) fn reboot(&self) -> Result<()> {
         self.host.reboot()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers W15.
+    #[test]
+    fn a_login_is_kept_while_somebody_works_on_the_machine() {
+        let machine = Machine::open();
+        let claim = Claim::take(&machine.host, &machine.state).unwrap();
+        let another = Machine::open();
+        assert!(Claim::take(&another.host, &another.state).is_err());
+        another.keep_login(b"new").unwrap();
+        assert_eq!(machine.login().unwrap().as_deref(), Some(&b"new"[..]));
+        drop(claim);
+        machine.forget().unwrap();
     }
 }

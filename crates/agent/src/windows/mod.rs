@@ -77,6 +77,18 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
                 .run(async |daemon| bootstrap::bootstrap(daemon, &login, arguments).await)
                 .await
         }
+        Command::Login { namespace: _ } => {
+            let login = line.daemon.kubeconfig.clone().ok_or_else(|| {
+                Error::work(
+                    "login wants --kubeconfig FILE, a login that may ask for certificates"
+                        .to_owned(),
+                )
+            })?;
+            let daemon = Daemon::start(PROGRAM, &one_shot).await?;
+            daemon
+                .run(async |daemon| login::replace(daemon, &login).await)
+                .await
+        }
         Command::Cleanup(arguments) => {
             let login = line.daemon.kubeconfig.clone();
             let daemon = Daemon::start(PROGRAM, &one_shot).await?;

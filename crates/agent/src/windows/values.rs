@@ -94,6 +94,15 @@ impl Scripts {
         }
     }
 
+    /// The scripts that run, in words.
+    pub(crate) fn running(&self) -> String {
+        let running = |(path, outcome): (&String, &Outcome)| {
+            matches!(outcome, Outcome::Runs(_)).then(|| path.clone())
+        };
+        let paths: Vec<String> = self.outcomes.iter().filter_map(running).collect();
+        format!("the end of script {}", paths.join(", "))
+    }
+
     /// How long the scripts that run may still be called quick.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let since = self.outcomes.values().filter_map(|outcome| match outcome {

@@ -14,6 +14,7 @@ use evenkeel_host::watch::Event;
 use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
 use evenkeel_plan::targets::Part;
 use evenkeel_plan::trust::Published;
+use evenkeel_plan::waiting::Waiting;
 use evenkeel_plan::windows_node::{Progress, Told, has_served};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -105,6 +106,7 @@ pub(crate) struct Worker {
     failures: u32,
     unanswered: u32,
     said: Option<Phase>,
+    waiting: Waiting,
 }
 
 impl Worker {
@@ -137,6 +139,7 @@ impl Worker {
             failures: 0,
             unanswered: 0,
             said: None,
+            waiting: Waiting::default(),
         }
     }
 
@@ -247,7 +250,7 @@ impl Worker {
         {
             match self.want(&node, told).await? {
                 Wanting::Planned => {}
-                Wanting::NotYet => return Ok(self.rest()),
+                Wanting::NotYet(what) => return self.wait_for(&what, self.rest()).await,
                 Wanting::Unfit(reason) => unfit = Some(reason),
             }
         }
@@ -284,12 +287,14 @@ impl Worker {
         };
         if let (Wanted::AsItIs, Some((hash, ..))) = (&wanted, &planned) {
             if self.planned.as_ref().is_some_and(|it| it.waits) {
-                return Ok(self.rest());
+                let what = self.scripts.running();
+                return self.wait_for(&what, self.rest()).await;
             }
-            if let Some(patience) = self.drift.patience().filter(|_| !has_said(hash)) {
-                return Ok(Turn::After(patience));
+            if let Some((what, patience)) = self.drift.patience().filter(|_| !has_said(hash)) {
+                return self.wait_for(what, Turn::After(patience)).await;
             }
         }
+        self.waiting.is_over();
         let sight = Sight {
             current: current.as_deref(),
             settled: self.standing.is_some(),

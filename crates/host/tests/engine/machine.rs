@@ -363,7 +363,7 @@ pub(crate) fn bring<H: Host>(host: &H, config: &Config) -> Result<()> {
     claim.take_note_of_boot()?;
     let (plan, contents) = planned(host, config)?;
     let plan = plan.carried_out_in(host.boot_id()?);
-    claim.apply(&plan, &contents, &mut |_: Progress| {})
+    claim.apply(&plan, &contents, &mut |_: Progress<'_>| {})
 }
 
 /// Every kind of machine, empty.

@@ -85,6 +85,9 @@ impl Approver<'_> {
                 let conditions = status.and_then(|it| it.conditions.as_ref());
                 if conditions.is_some_and(|it| !it.is_empty()) {
                     self.waiting.remove(&object.name_any());
+                    if let Some((node, ends)) = signing_request::agent_login(&object) {
+                        self.seen.configuring.know_login(&node, ends);
+                    }
                     return;
                 }
                 let version = object.resource_version().unwrap_or_default();

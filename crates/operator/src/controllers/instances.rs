@@ -250,6 +250,7 @@ impl Controller<'_> {
         self.tell_mistakes(list);
         let version = self.shared.windows.target().ok().map(|it| it.version);
         let nodes = self.nodes(version.as_deref());
+        self.note_logins();
         let records = self.fleet.records.all();
         let obstacle = self.fleet.obstacle();
         let busy = self.busy.borrow().clone();
@@ -273,6 +274,19 @@ impl Controller<'_> {
             let left = at.duration_since(Timestamp::now());
             Duration::try_from(left).unwrap_or_default()
         })
+    }
+
+    /// Remembers until when agents were given logins: whoever comes after us cannot know it.
+    fn note_logins(&self) {
+        let records = &self.fleet.records;
+        for (name, record) in records.all() {
+            let given = record
+                .node
+                .and_then(|node| self.fleet.configuring.login_ends(&node));
+            if given > record.login_ends {
+                records.change(&name, |it| it.login_ends = given);
+            }
+        }
     }
 
     fn apply(&self, name: &str, todo: Todo, wanted: Option<&Wanted>, now: Timestamp) {
@@ -304,6 +318,7 @@ impl Controller<'_> {
                         // One that failed counts as failing until it has come further than ever: whoever is woken for it
                         // is not sent back to sleep by every new try.
                         _ if record.failures > 0 => State::Failing,
+                        Work::LogIn => State::Starting,
                         Work::Upgrade => State::Upgrading,
                         _ => State::Configuring,
                     };
@@ -394,6 +409,7 @@ impl Controller<'_> {
         let what = match work {
             Work::Configure => "cannot be configured",
             Work::Restore => "cannot get its files back",
+            Work::LogIn => "cannot get its agent a new login",
             Work::Upgrade => "cannot be upgraded",
             Work::Deconfigure => "cannot be taken out",
         };

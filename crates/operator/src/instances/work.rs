@@ -30,6 +30,8 @@ const QUESTION: Duration = Duration::from_mins(1);
 /// How long a machine may take to become a node, and to be none any more.
 const BOOTSTRAP: Duration = Duration::from_mins(15);
 const CLEANUP: Duration = Duration::from_mins(10);
+/// How long a machine may take to ask for a login and to get it.
+const LOG_IN: Duration = Duration::from_mins(3);
 
 /// What an agent says of its machine.
 #[derive(Debug, Clone, Deserialize)]
@@ -68,6 +70,7 @@ impl Job {
             match self.work {
                 Work::Configure => self.configure().await,
                 Work::Restore => self.restore().await,
+                Work::LogIn => self.bring_login().await,
                 Work::Upgrade => self.upgrade().await,
                 Work::Deconfigure => self.deconfigure().await,
             }
@@ -169,6 +172,32 @@ impl Job {
         );
         self.fleet
             .tell(&self.name, Severity::Normal, "FilesRestored", note);
+        Ok(())
+    }
+
+    /// Brings its agent a new login: the old one has ended, while the machine was off or could not renew it.
+    async fn bring_login(&self) -> Result<(), Problem> {
+        let supply = self.fleet.supply()?;
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        let node = record.node.unwrap_or_default();
+        let reached = self.reach().await?;
+        self.step("getting its agent a new login");
+        let (line, turn) = self.with_login(&reached, &supply, &node, "login").await?;
+        let said: LoggedIn = self.agent(&reached, &line, LOG_IN).await?;
+        drop(turn);
+        _ = reached.files.remove(windows::LOGIN).await;
+        reached.session.close().await;
+        self.fleet.records.change(&self.name, |it| {
+            let message = "its agent has a new login";
+            it.enter(State::Starting, message, Timestamp::now());
+            it.login_ends = Some(said.ends);
+        });
+        let note = format!(
+            "{}: the login of the agent of Node {node} had ended, and it has a new one",
+            self.name
+        );
+        self.fleet
+            .tell(&self.name, Severity::Normal, "AgentLoggedIn", note);
         Ok(())
     }
 
@@ -276,6 +305,11 @@ impl Job {
 #[derive(Debug, Deserialize)]
 struct Bootstrapped {
     node: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct LoggedIn {
+    ends: Timestamp,
 }
 
 /// What is done to its Node.

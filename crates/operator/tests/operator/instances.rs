@@ -5,6 +5,7 @@ mod bed;
 pub(crate) mod certificates;
 mod fleet;
 mod life;
+mod login;
 mod machines;
 mod meddler;
 mod outside;

@@ -117,6 +117,8 @@ pub enum Work {
     Configure,
     /// Files that went missing are brought again.
     Restore,
+    /// Its agent's login has ended: a new one is brought.
+    LogIn,
     /// From one version to another.
     Upgrade,
     /// From a node to a bare machine.
@@ -251,7 +253,14 @@ fn one_wanted(
     let mut work = Work::Configure;
     if let Some(node) = node {
         let starting = record.filter(|it| it.state == State::Starting);
-        if let Some(upgrade) = node.upgrade {
+        let login_ends = record.and_then(|it| it.login_ends);
+        if let Some(ends) = login_ends.filter(|ends| sight.now < *ends) {
+            soonest(again, ends);
+        }
+        if login_ends.is_some_and(|ends| sight.now >= ends) {
+            // Whatever else it is to do, its agent cannot hear of it.
+            work = Work::LogIn;
+        } else if let Some(upgrade) = node.upgrade {
             // Before anybody knows that it is upgraded it only seems to be starting.
             let started = starting.and_then(|it| it.started.as_deref());
             if upgrade == Upgrade::Apply && started.is_some() && started == sight.version {

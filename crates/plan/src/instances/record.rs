@@ -59,6 +59,9 @@ pub struct Record {
     /// The version whose agent was started on it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
+    /// When the login of its agent ends, as far as anybody knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login_ends: Option<Timestamp>,
     /// Whether anything was ever put on it.
     pub is_touched: bool,
     /// Whether it is a Machine, which others make and remove.

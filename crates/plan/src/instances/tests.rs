@@ -145,6 +145,37 @@ fn a_node_that_has_what_it_needs_is_left_in_peace() {
     assert_eq!(world.todo("a", 0), Some(Todo::Begin(Work::Restore)));
 }
 
+/// Covers W15.
+#[test]
+fn an_agent_whose_login_has_ended_is_brought_a_new_one_before_anything_else() {
+    let (name, mut record) = touched("a", State::Ready);
+    record.login_ends = Some(at(100));
+    let mut world = World {
+        wanted: Some(wanted(&[("a", "10.0.0.1")])),
+        nodes: vec![node("win-1", Some("a"), "10.0.0.1", true)],
+        records: BTreeMap::from([(name, record)]),
+        ..World::default()
+    };
+    assert_eq!(world.todo("a", 99), Some(Todo::Note(State::Ready, None)));
+    assert_eq!(world.decide(99).again, Some(at(100)));
+    let log_in = Some(Todo::Begin(Work::LogIn));
+    assert_eq!(world.todo("a", 100), log_in);
+    // Whatever else is to be done: its agent would not hear of it.
+    world.nodes[0].upgrade = Some(Upgrade::Apply);
+    assert_eq!(world.todo("a", 100), log_in);
+    // A machine that is off is tried again, as ever.
+    let record = world.records.get_mut("a").unwrap();
+    record.fail(
+        &Problem {
+            category: "InstanceUnreachable",
+            message: "it is off".to_owned(),
+        },
+        at(100),
+    );
+    assert_eq!(world.todo("a", 101), None);
+    assert_eq!(world.todo("a", 105), log_in);
+}
+
 #[test]
 fn a_node_that_never_served_is_waited_for_and_then_configured_again() {
     let mut world = World {

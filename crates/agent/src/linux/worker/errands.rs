@@ -1,7 +1,9 @@
 //! The worker's half that waits for the machine: where it stands, what leads on, healing, going.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use evenkeel_api::names::annotation;
 use evenkeel_host::Error;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::Plan;
@@ -12,6 +14,7 @@ use crate::linux::drift::Drift;
 use crate::linux::lookout::Lookout;
 use crate::linux::machine::{Config, Machine};
 use crate::linux::search::Search;
+use crate::slow_steps::Steps;
 use crate::tiding::Tiding;
 use crate::turn::{Trouble, blocking, reason};
 use crate::untold;
@@ -158,13 +161,30 @@ impl Worker {
         // Wherever this ends, that is found out anew.
         self.standing = None;
         let (forced, heart) = (self.forced, Arc::clone(&self.heart));
-        let applied = self
-            .on_machine(move |machine| machine.apply(&plan, &config, forced, &heart))
+        let steps = Steps::new();
+        let shown = steps.clone();
+        let apply = self.on_machine(move |machine| {
+            machine.apply(&plan, &config, forced, &mut |progress| {
+                heart.beat();
+                shown.show(progress);
+            })
+        });
+        let applied = steps
+            .told_during(apply, async |text| self.say_reason(&text).await)
             .await?;
         if !applied {
             tracing::info!("the machine has changed since it was looked at; looking again");
         }
         Ok(())
+    }
+
+    /// Says on the Node what is waited for. What cannot be said now is said with the next phase.
+    async fn say_reason(&self, text: &str) {
+        tracing::warn!("{text}");
+        let change = BTreeMap::from([(annotation::REASON, text)]);
+        if let Err(error) = self.cluster.annotate(&change).await {
+            tracing::warn!(%error, "cannot say on the Node what is waited for");
+        }
     }
 
     /// Writes the logbook down, and shows what is in it.

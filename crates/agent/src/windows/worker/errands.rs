@@ -18,8 +18,8 @@ use crate::windows::search::Search;
 
 /// What a node shall be brought to.
 pub(super) enum Wanting {
-    /// The cluster has not said yet, or something is about to be known that it needs.
-    NotYet,
+    /// This is waited for: the cluster has not said yet, or something is about to be known that it needs.
+    NotYet(String),
     /// What it says will not do.
     Unfit(Reason),
     /// It is planned.
@@ -77,12 +77,12 @@ impl Worker {
         let found = self.search.insert(search).found(told, kept);
         let (services, kept) = match found {
             Ok(Some(found)) => found,
-            Ok(None) => return Ok(Wanting::NotYet),
+            Ok(None) => return Ok(Wanting::NotYet(format!("ConfigMap {name}"))),
             Err(reason) => return Ok(Wanting::Unfit(reason)),
         };
         let commands = self.scripts.commands(&services, &node.object, &told.hash);
         if commands.waits && self.scripts.patience().is_some() {
-            return Ok(Wanting::NotYet);
+            return Ok(Wanting::NotYet(self.scripts.running()));
         }
         let is_whole = commands.missing.is_empty() && !commands.waits;
         let wish = Wish {

@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use evenkeel_api::names::annotation;
+use evenkeel_plan::node::Change;
 use evenkeel_plan::phase::{Phase, Reason};
 use evenkeel_plan::windows_node::{Told, report};
+use jiff::Timestamp;
 
 use super::{Planned, Worker};
+use crate::slow_steps::Steps;
 use crate::tiding::Tiding;
 use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn};
 use crate::untold;
@@ -73,11 +77,16 @@ impl Worker {
                     let Planned {
                         wish, kept, way, ..
                     } = planned;
-                    let heart = Arc::clone(&self.heart);
-                    let applied = self
-                        .on_machine(move |machine| {
-                            machine.apply(&way, &wish, &kept, &mut || heart.beat())
+                    let (heart, steps) = (Arc::clone(&self.heart), Steps::new());
+                    let shown = steps.clone();
+                    let apply = self.on_machine(move |machine| {
+                        machine.apply(&way, &wish, &kept, &mut |progress| {
+                            heart.beat();
+                            shown.show(progress);
                         })
+                    });
+                    let applied = steps
+                        .told_during(apply, async |text| self.say_reason(text).await)
                         .await?;
                     if !applied {
                         tracing::info!(
@@ -104,6 +113,29 @@ impl Worker {
                 self.going_down = Some(Instant::now());
                 Ok(Turn::After(REBOOT_AGAIN))
             }
+        }
+    }
+
+    /// Waits for `what` until `turn`; once that takes long, the Node says so.
+    pub(super) async fn wait_for(&mut self, what: &str, turn: Turn) -> Result<Turn, Trouble> {
+        match self.waiting.on(what, Timestamp::now()) {
+            Err(left) => Ok(turn.within(left)),
+            Ok(text) => {
+                let said = self.node.as_ref().map(|it| &it.annotations);
+                if said.and_then(|it| it.get(annotation::REASON)) != Some(&text) {
+                    self.say_reason(text).await;
+                }
+                Ok(turn)
+            }
+        }
+    }
+
+    /// Says on the Node what is waited for. What cannot be said now is said with the next phase.
+    async fn say_reason(&self, text: String) {
+        tracing::warn!("{text}");
+        let change = Change::default().with(annotation::REASON, text);
+        if let Err(error) = self.cluster.change(&change).await {
+            tracing::warn!(%error, "cannot say on the Node what is waited for");
         }
     }
 

@@ -366,15 +366,16 @@ impl Bed {
         let node = node.doing(|| "cannot read a Node")?;
         let said = node.as_ref().map(ResourceExt::annotations);
         let words = self.last_words(10);
+        let agent = instance.path(r"C:\var\log\evenkeel\agent.log")?;
+        let agent = std::fs::read_to_string(agent).unwrap_or_default();
+        let agent = last_lines(&agent, 30);
         Err(Error::failed(format!(
-            "{name} does not serve at {version} after {LONG:?}: {said:?}\n{words}"
+            "{name} does not serve at {version} after {LONG:?}: {said:?}\n{words}\nits agent:\n{agent}"
         )))
     }
 
     pub(crate) fn last_words(&self, count: usize) -> String {
-        let log = self.scene.log();
-        let lines: Vec<_> = log.lines().rev().take(count).collect();
-        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+        last_lines(&self.scene.log(), count)
     }
 
     /// When the operator first connected to an instance.
@@ -455,6 +456,11 @@ impl Bed {
         let said = all.map(|it| (it.reason.unwrap_or_default(), it.note.unwrap_or_default()));
         Ok(said.collect())
     }
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<_> = text.lines().rev().take(count).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("\n")
 }
 
 pub(crate) fn is_up(node: &Node) -> bool {
