@@ -1,5 +1,7 @@
 //! Several configurations given at once: one merge for `render`, `plan` and the pools.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::scene::{Scene, evenkeel, ignition};
 use serde_json::{Value, json};
 
@@ -38,7 +40,6 @@ fn a_secret_stays_secret_in_what_is_rendered_and_on_the_machine() {
     let said = scene.on_root(&["apply", "-f", &higher, "-f", &lower]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(scene.read("/etc/b"), "new");
-    use std::os::unix::fs::PermissionsExt;
     let mode = scene
         .path("/etc/b")
         .metadata()

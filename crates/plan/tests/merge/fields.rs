@@ -49,7 +49,10 @@ fn files(files: &[Value]) -> Value {
 
 /// What `/etc/b` is, given once in each.
 fn file(fields: &[Value]) -> File {
-    let specs: Vec<_> = fields.iter().map(|it| files(&[it.clone()])).collect();
+    let specs: Vec<_> = fields
+        .iter()
+        .map(|it| files(std::slice::from_ref(it)))
+        .collect();
     merged(&specs).files["/etc/b"].clone()
 }
 
