@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use crate::fragment::Fragment;
 use crate::ignition;
 use crate::located::{Node, Value};
 use crate::machine_config::{MachineConfig, Section};
@@ -93,8 +94,31 @@ const CONFIG_MAP: Shape = object(
 
 /// Reads everything in a file, or tells everything that is wrong with it.
 pub fn read(file: &str, bytes: &[u8]) -> Result<(Vec<Document>, Vec<Warning>), Problems> {
+    let (found, warnings) = read_all(file, bytes, Found::default())?;
+    Ok((found.documents, warnings))
+}
+
+/// The MachineConfigs and bare Ignition configs in a file as they are written, to be merged with others;
+/// or everything that is wrong with the file.
+pub fn fragments(file: &str, bytes: &[u8]) -> Result<Vec<Fragment>, Problems> {
+    let found = Found {
+        fragments: Some(Vec::new()),
+        ..Found::default()
+    };
+    let (found, _) = read_all(file, bytes, found)?;
+    Ok(found.fragments.unwrap_or_default())
+}
+
+/// What a file holds.
+#[derive(Debug, Default)]
+struct Found {
+    documents: Vec<Document>,
+    /// Only where they are asked for: they hold all contents once more.
+    fragments: Option<Vec<Fragment>>,
+}
+
+fn read_all(file: &str, bytes: &[u8], mut found: Found) -> Result<(Found, Vec<Warning>), Problems> {
     let mut findings = Findings::of(file);
-    let mut documents = Vec::new();
     let top = At::top(None);
     match text(bytes) {
         Err(message) => findings.problem(&top, message),
@@ -106,12 +130,12 @@ pub fn read(file: &str, bytes: &[u8]) -> Result<(Vec<Document>, Vec<Warning>), P
                 }
                 for node in nodes.iter().filter(|node| node.value != Value::Null) {
                     let at = At::top(Some(node.line));
-                    read_object(node, text, &at, &mut documents, &mut findings);
+                    read_object(node, text, &at, &mut found, &mut findings);
                 }
             }
         },
     }
-    findings.finish(documents)
+    findings.finish(found)
 }
 
 fn text(bytes: &[u8]) -> Result<&str, String> {
@@ -135,7 +159,7 @@ fn read_object(
     node: &Node<'_>,
     source: &str,
     at: &At<'_>,
-    documents: &mut Vec<Document>,
+    found: &mut Found,
     findings: &mut Findings,
 ) {
     if !matches!(node.value, Value::Map(_)) {
@@ -153,7 +177,7 @@ fn read_object(
             let list = at.key("items", node.line);
             for (index, item) in node.list("items").iter().enumerate() {
                 let here = list.index(index, item.line).as_base();
-                read_object(item, source, &here, documents, findings);
+                read_object(item, source, &here, found, findings);
             }
         }
         (Some("MachineConfig"), version) => {
@@ -163,9 +187,11 @@ fn read_object(
                 at,
                 findings,
             );
-            documents.push(Document::MachineConfig(read_machine_config(
-                node, at, findings,
-            )));
+            let config = read_machine_config(node, at, findings);
+            if let Some(fragments) = &mut found.fragments {
+                fragments.push(Fragment::of(config.name.as_deref(), node.get("spec")));
+            }
+            found.documents.push(Document::MachineConfig(config));
         }
         (Some("NodeReadinessRule"), version) => {
             expect_version(
@@ -176,16 +202,20 @@ fn read_object(
             );
             shape::check(node, &readiness::RULE, 0, at, findings);
             let rule = readiness::read_rule(node, at, findings);
-            documents.extend(rule.map(Document::ReadinessRule));
+            found.documents.extend(rule.map(Document::ReadinessRule));
         }
         (Some("ConfigMap"), version) => {
             expect_version(version, "v1", at, findings);
-            documents.extend(read_config_map(node, source, at, findings));
+            let map = read_config_map(node, source, at, findings);
+            found.documents.extend(map);
         }
         (None, None) if node.get("ignition").is_some() => {
             let mut config = MachineConfig::default();
             ignition::read(node, at, &mut config, findings);
-            documents.push(Document::MachineConfig(config));
+            if let Some(fragments) = &mut found.fragments {
+                fragments.push(Fragment::of_ignition(node));
+            }
+            found.documents.push(Document::MachineConfig(config));
         }
         (None, None) if node.get("variant").is_some() => findings.problem(
             at,
@@ -250,6 +280,12 @@ fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) ->
         let message = format!("config must be an object, found {}", other.kind());
         findings.problem(&here.key("config", other.line), message);
     }
+    read_spec(spec, &mut config);
+    config
+}
+
+/// Reads everything of a MachineConfig's `spec` but its Ignition config.
+pub(crate) fn read_spec(spec: &Node<'_>, config: &mut MachineConfig) {
     let image = spec.text("osImageURL").unwrap_or_default();
     image.clone_into(&mut config.os_image_url);
     let arguments = spec
@@ -257,7 +293,7 @@ fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) ->
         .iter()
         .filter_map(Node::as_text);
     config.kernel_arguments = arguments.map(str::to_owned).collect();
-    if let serde_json::Value::Object(fields) = shape::canonical(spec, &SPEC) {
+    if let serde_json::Value::Object(fields) = shape::canonical(spec, &[&SPEC]) {
         for (field, value) in fields {
             let section = Section {
                 name: format!("spec.{field}"),
@@ -266,7 +302,6 @@ fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) ->
             config.unsupported.insert(section, value);
         }
     }
-    config
 }
 
 fn read_config_map(

@@ -6,6 +6,7 @@
 pub mod crds;
 pub mod document;
 pub mod duration;
+pub mod fragment;
 mod ignition;
 mod located;
 pub mod machine_config;

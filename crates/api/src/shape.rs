@@ -42,6 +42,14 @@ pub(crate) struct Field {
     pub(crate) since: u8,
     required: bool,
     default: Default,
+    /// The field that it is said together with: who gives only that one anew gives this one up.
+    pub(crate) goes_with: Option<&'static str>,
+    /// Lists of one family share their keys: what a higher one has in another of them is not in this one.
+    pub(crate) family: Option<&'static str>,
+    /// A list of which every element counts, said before or not.
+    pub(crate) appended: bool,
+    /// An element without it only takes the lower one's away.
+    pub(crate) takes_away: bool,
 }
 
 /// What is as good as absent, besides null, `false`, and empty text, lists and objects.
@@ -70,6 +78,10 @@ pub(crate) const fn optional(name: &'static str, shape: &'static Shape) -> Field
         since: 0,
         required: false,
         default: Default::Empty,
+        goes_with: None,
+        family: None,
+        appended: false,
+        takes_away: false,
     }
 }
 
@@ -115,6 +127,38 @@ impl Field {
     pub(crate) const fn not_kept(self) -> Self {
         Self {
             default: Default::Always,
+            ..self
+        }
+    }
+
+    /// A key that is merged together with another.
+    pub(crate) const fn goes_with(self, other: &'static str) -> Self {
+        Self {
+            goes_with: Some(other),
+            ..self
+        }
+    }
+
+    /// A list that shares its keys with others.
+    pub(crate) const fn of_family(self, family: &'static str) -> Self {
+        Self {
+            family: Some(family),
+            ..self
+        }
+    }
+
+    /// A list that is merged by appending.
+    pub(crate) const fn appended(self) -> Self {
+        Self {
+            appended: true,
+            ..self
+        }
+    }
+
+    /// A key by whose absence an element takes the lower one's away.
+    pub(crate) const fn takes_away(self) -> Self {
+        Self {
+            takes_away: true,
             ..self
         }
     }
@@ -324,28 +368,52 @@ pub(crate) fn restore_case(
     }
 }
 
-/// The JSON of a checked value without nulls, defaults and emptiness.
-pub(crate) fn canonical(node: &Node<'_>, shape: &Shape) -> Json {
-    match (&node.value, shape) {
-        (Value::Null, _) => Json::Null,
-        (Value::Flag(flag), _) => Json::Bool(*flag),
-        (Value::Integer(number), _) => whole(*number),
-        (Value::Fraction(number), _) => Json::from(*number),
-        (Value::Text(text), _) => Json::String(text.to_string()),
-        (Value::List(items), shape) => {
-            let element = match shape {
-                Shape::List(element) | Shape::OneOrMany(element) => element,
-                _ => &Shape::Anything,
-            };
-            Json::Array(items.iter().map(|item| canonical(item, element)).collect())
-        }
-        (Value::Map(_), Shape::Object(object)) => canonical_object(node, object),
-        (Value::Map(entries), _) => Json::Object(
-            entries
+/// The JSON of a checked value without nulls, defaults and emptiness. Where versions were merged, it may
+/// have the keys of several shapes.
+pub(crate) fn canonical(node: &Node<'_>, shapes: &[&Shape]) -> Json {
+    match &node.value {
+        Value::List(items) => {
+            let elements: Vec<_> = shapes
                 .iter()
-                .map(|(key, value)| (key.to_string(), canonical(value, &Shape::Anything)))
-                .collect(),
-        ),
+                .filter_map(|shape| match shape {
+                    Shape::List(element) | Shape::OneOrMany(element) => Some(*element),
+                    _ => None,
+                })
+                .collect();
+            let items = items.iter().map(|item| canonical(item, &elements));
+            Json::Array(items.collect())
+        }
+        Value::Map(_) => {
+            let objects: Vec<_> = shapes
+                .iter()
+                .filter_map(|shape| match shape {
+                    Shape::Object(object) => Some(object),
+                    _ => None,
+                })
+                .collect();
+            if objects.is_empty() {
+                return without_nulls(node);
+            }
+            canonical_object(node, &objects)
+        }
+        _ => without_nulls(node),
+    }
+}
+
+/// The JSON of a value as it stands; null is as good as absent.
+pub(crate) fn without_nulls(node: &Node<'_>) -> Json {
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Flag(flag) => Json::Bool(*flag),
+        Value::Integer(number) => whole(*number),
+        Value::Fraction(number) => Json::from(*number),
+        Value::Text(text) => Json::String(text.to_string()),
+        Value::List(items) => items.iter().map(without_nulls).collect(),
+        Value::Map(entries) => entries
+            .iter()
+            .filter(|(_, value)| value.value != Value::Null)
+            .map(|(key, value)| (key.to_string(), without_nulls(value)))
+            .collect(),
     }
 }
 
@@ -357,14 +425,20 @@ fn whole(number: i128) -> Json {
     }
 }
 
-fn canonical_object(node: &Node<'_>, object: &Object) -> Json {
+fn canonical_object(node: &Node<'_>, objects: &[&Object]) -> Json {
     let mut entries = Map::new();
+    let fields = || objects.iter().flat_map(|object| object.fields);
     let kept = |field: &&Field| !matches!(field.default, Default::Always);
-    for field in object.fields.iter().filter(kept) {
+    for field in fields().filter(kept) {
         let Some(value) = node.get(field.name) else {
             continue;
         };
-        let value = canonical(value, field.shape);
+        if entries.contains_key(field.name) {
+            continue;
+        }
+        let same = fields().filter(|other| other.name == field.name);
+        let shapes: Vec<_> = same.map(|field| field.shape).collect();
+        let value = canonical(value, &shapes);
         if !field.is_default(&value) {
             entries.insert(field.name.to_owned(), value);
         }

@@ -4,9 +4,11 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use evenkeel_api::document::Document;
+use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::payload::Opened;
 use evenkeel_api::trust_bundle::TrustBundle;
-use evenkeel_api::{Problem, Warning};
+use evenkeel_api::{Place, Problem, Warning};
+use evenkeel_plan::standing;
 use serde_json::json;
 
 use crate::arguments::{CheckArguments, Format};
@@ -76,6 +78,23 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Ending> {
     Ok(if valid { Ending::Well } else { Ending::Differs })
 }
 
+/// What a configuration says that a running machine cannot change, and that is no mistake by itself.
+fn cautions(file: &str, config: &MachineConfig) -> impl Iterator<Item = Warning> {
+    config
+        .unsupported
+        .iter()
+        .map(move |(section, value)| Warning {
+            place: Place {
+                file: file.to_owned(),
+                line: None,
+                path: section.name.clone(),
+                element: section.name.clone(),
+                identity: section.identity.clone(),
+            },
+            message: standing::caution(section, value),
+        })
+}
+
 /// What is to be said of a file.
 #[derive(Default)]
 struct Verdict {
@@ -107,6 +126,9 @@ impl Verdict {
                     if let Document::TrustBundle(map) = document {
                         verdict.take(kind, map.read(&source.name, now));
                     } else {
+                        if let Document::MachineConfig(config) = &document {
+                            verdict.warnings.extend(cautions(&source.name, config));
+                        }
                         verdict.kinds.push(kind);
                         verdict.shown.push(kind.to_owned());
                     }

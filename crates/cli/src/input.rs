@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use evenkeel_api::document::{self, Document};
+use evenkeel_api::fragment::Fragment;
 use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::services::Services;
 use evenkeel_api::{Problems, Warning};
@@ -95,19 +96,18 @@ pub(crate) enum Configuration {
 /// The configuration that `files` hold; several machine configurations are merged. Warnings are
 /// printed, problems are all told.
 pub(crate) fn configuration(files: &[PathBuf]) -> Result<Configuration> {
-    let mut machines: Vec<(String, MachineConfig)> = Vec::new();
+    let mut machines: Vec<MachineConfig> = Vec::new();
     let mut services: Vec<Services> = Vec::new();
     let mut problems: Vec<String> = Vec::new();
-    for source in sources(files)? {
-        match documents(&source) {
+    let sources = sources(files)?;
+    for source in &sources {
+        match documents(source) {
             Err(wrong) => problems.extend(wrong.iter().map(ToString::to_string)),
             Ok((documents, warnings)) => {
                 crate::output::warn(warnings.iter());
                 for document in documents {
                     match document {
-                        Document::MachineConfig(config) => {
-                            machines.push((source.name.clone(), config));
-                        }
+                        Document::MachineConfig(config) => machines.push(config),
                         Document::Services { services: one, .. } => services.push(one),
                         other => problems.push(format!(
                             "{}: this is a {}, and a configuration of a machine is wanted here",
@@ -131,10 +131,20 @@ pub(crate) fn configuration(files: &[PathBuf]) -> Result<Configuration> {
         (_, Some(_)) => bail!("a services ConfigMap stands alone: give one, and nothing beside it"),
         (1, None) => machines
             .pop()
-            .map(|(_, config)| Configuration::Machine(config))
+            .map(Configuration::Machine)
             .context("there is no configuration of a machine"),
-        (_, None) => Ok(Configuration::Machine(render::merge(machines)?)),
+        (_, None) => Ok(Configuration::Machine(render::merge(fragments(&sources)?)?)),
     }
+}
+
+/// The machine configurations in `sources` as they are written, each with the name of its source.
+fn fragments(sources: &[Source]) -> Result<Vec<(String, Fragment)>> {
+    let mut all = Vec::new();
+    for source in sources {
+        let found = document::fragments(&source.name, &source.bytes)?;
+        all.extend(found.into_iter().map(|it| (source.name.clone(), it)));
+    }
+    Ok(all)
 }
 
 /// The configuration of a Linux machine that `files` hold.

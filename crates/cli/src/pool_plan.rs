@@ -58,12 +58,8 @@ fn given(arguments: &PlanArguments) -> Result<Vec<Given>> {
     for source in input::sources(files)? {
         let text = String::from_utf8_lossy(&source.bytes);
         let raw: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap_or_default();
-        let (documents, _) = input::documents(&source)?;
-        for document in documents {
-            let Document::MachineConfig(config) = document else {
-                continue;
-            };
-            let Some(name) = config.name.clone() else {
+        for fragment in document::fragments(&source.name, &source.bytes)? {
+            let Some(name) = fragment.name.clone() else {
                 bail!(
                     "{}: a MachineConfig of a pool needs metadata.name: it says which one of the pool is replaced",
                     source.name
@@ -81,7 +77,7 @@ fn given(arguments: &PlanArguments) -> Result<Vec<Given>> {
             let labels = its.map(|it| it["metadata"]["labels"].clone());
             all.push(Given {
                 labels: serde_json::from_value(labels.unwrap_or_default()).unwrap_or_default(),
-                text: config.to_document().to_string(),
+                text: fragment.to_document().to_string(),
                 name,
             });
         }

@@ -34,6 +34,7 @@ pub mod rollout;
 pub mod secret;
 pub mod service_maps;
 pub mod services;
+pub mod standing;
 pub mod state;
 pub mod step;
 pub mod targets;

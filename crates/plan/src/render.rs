@@ -6,8 +6,8 @@ mod whole;
 
 use std::fmt;
 
-use evenkeel_api::machine_config::{MachineConfig, Section, Unit};
-use serde_json::Value;
+use evenkeel_api::fragment::{self, Fragment};
+use evenkeel_api::machine_config::MachineConfig;
 
 use crate::entry::Hash;
 
@@ -34,39 +34,19 @@ impl std::error::Error for Conflict {}
 
 /// Merges configurations, each with the name by which people know its source.
 ///
-/// They are taken in the order of their own names, those without one first and as given: files by
-/// path, units by name with their drop-ins, the later one winning; keys and kernel arguments
-/// together; the last image that is not empty.
-pub fn merge(mut configs: Vec<(String, MachineConfig)>) -> Result<MachineConfig, Conflict> {
+/// They are taken in the order of their own names, those without one first and as given, each over
+/// those before it. What a higher one does not say is what the lower one said, field by field, as
+/// Ignition merges.
+pub fn merge(mut configs: Vec<(String, Fragment)>) -> Result<MachineConfig, Conflict> {
     configs.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
-    let mut merged = MachineConfig::default();
     let mut claims = Claims::default();
-    for (source, config) in configs {
-        claims.note(&source, &config);
-        for (path, file) in config.files {
-            merged.files.insert(path, file);
-        }
-        for (name, unit) in config.units {
-            add_unit(merged.units.entry(name).or_default(), unit);
-        }
-        for key in config.ssh_keys {
-            if !merged.ssh_keys.contains(&key) {
-                merged.ssh_keys.push(key);
-            }
-        }
-        merged.kernel_arguments.extend(config.kernel_arguments);
-        if !config.os_image_url.is_empty() {
-            merged.os_image_url = config.os_image_url;
-        }
-        for (section, value) in config.unsupported {
-            let value = match merged.unsupported.remove(&section) {
-                Some(before) => together(&section, before, value),
-                None => value,
-            };
-            merged.unsupported.insert(section, value);
-        }
+    let mut fragments = Vec::new();
+    for (source, fragment) in configs {
+        claims.note(&source, &fragment);
+        fragments.push(fragment);
     }
-    claims.check()?;
+    let merged = fragment::merged(fragments).map_err(|problems| claims.blame(&problems))?;
+    claims.check(&merged)?;
     Ok(merged)
 }
 
@@ -80,53 +60,32 @@ pub fn name(pool: &str, config: &MachineConfig) -> String {
     format!("rendered-{pool}-{}", &hash[..32])
 }
 
-fn add_unit(unit: &mut Unit, later: Unit) {
-    unit.contents = later.contents.or(unit.contents.take());
-    unit.enabled = later.enabled.or(unit.enabled);
-    unit.masked |= later.masked;
-    unit.drop_ins.extend(later.drop_ins);
-}
-
-/// Lists of a section grow, everything else is replaced. FIPS, once asked for, stays: only `true` is
-/// ever said.
-fn together(section: &Section, before: Value, later: Value) -> Value {
-    match (before, later) {
-        (Value::Array(mut all), Value::Array(more)) if section.identity.is_empty() => {
-            for value in more {
-                if !all.contains(&value) {
-                    all.push(value);
-                }
-            }
-            Value::Array(all)
-        }
-        (_, later) => later,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
-    use evenkeel_api::machine_config::{File, Owner};
+    use evenkeel_api::document;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn config(name: &str, files: &[(&str, &str)]) -> (String, MachineConfig) {
-        let files = files.iter().map(|(path, text)| {
-            let file = File {
-                contents: text.as_bytes().to_vec(),
-                mode: File::DEFAULT_MODE,
-                user: Owner::default(),
-                group: Owner::default(),
-            };
-            ((*path).to_owned(), file)
+    fn with(name: &str, mut sections: Value) -> (String, Fragment) {
+        sections["ignition"] = json!({ "version": "3.2.0" });
+        let object = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": { "name": name }, "spec": { "config": sections },
         });
-        let config = MachineConfig {
-            name: Some(name.to_owned()),
-            files: files.collect(),
-            ..MachineConfig::default()
-        };
-        (format!("{name}.yaml"), config)
+        let read = document::fragments(name, object.to_string().as_bytes());
+        let fragment = read.ok().and_then(|mut all| all.pop()).unwrap();
+        (format!("{name}.yaml"), fragment)
+    }
+
+    fn config(name: &str, files: &[(&str, &str)]) -> (String, Fragment) {
+        let files = files.iter().map(|(path, text)| {
+            json!({ "path": path, "contents": { "source": format!("data:,{text}") } })
+        });
+        with(
+            name,
+            json!({ "storage": { "files": files.collect::<Vec<_>>() } }),
+        )
     }
 
     #[test]
@@ -144,55 +103,6 @@ mod tests {
     }
 
     #[test]
-    fn units_keys_arguments_and_lists_come_together() {
-        let (_, mut a) = config("a", &[]);
-        let (_, mut b) = config("b", &[]);
-        let unit = |contents: Option<&str>, enabled, drop_in: &str| Unit {
-            contents: contents.map(str::to_owned),
-            enabled,
-            masked: false,
-            drop_ins: BTreeMap::from([(drop_in.to_owned(), drop_in.to_owned())]),
-        };
-        a.units.insert(
-            "u.service".into(),
-            unit(Some("[Unit]"), Some(true), "10.conf"),
-        );
-        b.units
-            .insert("u.service".into(), unit(None, None, "20.conf"));
-        a.ssh_keys = vec!["one".into(), "two".into()];
-        b.ssh_keys = vec!["two".into(), "three".into()];
-        a.kernel_arguments = vec!["quiet".into()];
-        b.kernel_arguments = vec!["debug".into()];
-        a.os_image_url = "os:1".into();
-        let section = |name: &str| Section {
-            name: name.into(),
-            identity: String::new(),
-        };
-        a.unsupported
-            .insert(section("spec.extensions"), serde_json::json!(["usbguard"]));
-        b.unsupported.insert(
-            section("spec.extensions"),
-            serde_json::json!(["usbguard", "kerberos"]),
-        );
-        a.unsupported
-            .insert(section("spec.fips"), Value::Bool(true));
-        let merged = merge(vec![("a".into(), a), ("b".into(), b)]).unwrap();
-        let unit = &merged.units["u.service"];
-        assert_eq!(
-            (unit.contents.as_deref(), unit.enabled, unit.drop_ins.len()),
-            (Some("[Unit]"), Some(true), 2)
-        );
-        assert_eq!(merged.ssh_keys, ["one", "two", "three"]);
-        assert_eq!(merged.kernel_arguments, ["quiet", "debug"]);
-        assert_eq!(merged.os_image_url, "os:1");
-        assert_eq!(
-            merged.unsupported[&section("spec.extensions")],
-            serde_json::json!(["usbguard", "kerberos"])
-        );
-        assert_eq!(merged.unsupported[&section("spec.fips")], Value::Bool(true));
-    }
-
-    #[test]
     fn an_impossible_merge_names_both_sources() {
         let error = merge(vec![
             config("a", &[("/etc/x", "")]),
@@ -204,44 +114,40 @@ mod tests {
             "a.yaml and b.yaml cannot be merged: storage.files /etc/x/y is below storage.files /etc/x"
         );
         // A unit is a file, too.
-        let (source, mut unit) = config("b", &[]);
-        unit.units.insert(
-            "x.service".to_owned(),
-            Unit {
-                contents: Some(String::new()),
-                ..Unit::default()
-            },
-        );
-        let file = config("a", &[("/etc/systemd/system/x.service", "")]);
-        let error = merge(vec![file, (source, unit)]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "a.yaml and b.yaml cannot be merged: /etc/systemd/system/x.service is in storage.files and in systemd.units"
-        );
-        // So is a link, which we keep although we do not make it.
-        let (source, mut link) = config("b", &[]);
-        let section = Section {
-            name: "storage.links".to_owned(),
-            identity: "/etc/x".to_owned(),
+        let unit = |name: &str, fields: Value| {
+            let mut unit = fields;
+            unit["name"] = json!("x.service");
+            with(name, json!({ "systemd": { "units": [unit] } }))
         };
-        link.unsupported.insert(
-            section,
-            serde_json::json!({ "path": "/etc/x", "target": "/y" }),
-        );
-        let error = merge(vec![config("a", &[("/etc/x", "")]), (source, link)]).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .ends_with("/etc/x is in storage.files and in storage.links"),
-            "{error}"
-        );
+        let file = || config("a", &[("/etc/systemd/system/x.service", "")]);
+        let clash = "cannot be merged: /etc/systemd/system/x.service is in storage.files and in systemd.units";
+        for taken in [json!({ "contents": "[Unit]" }), json!({ "mask": true })] {
+            let error = merge(vec![file(), unit("b", taken)]).unwrap_err();
+            assert_eq!(error.to_string(), format!("a.yaml and b.yaml {clash}"));
+        }
+        // Who only switches it on does not put it there.
+        let error = merge(vec![
+            file(),
+            unit("b", json!({ "contents": "[Unit]" })),
+            unit("c", json!({ "enabled": true })),
+        ]);
+        let error = error.unwrap_err();
+        assert_eq!(error.to_string(), format!("a.yaml and b.yaml {clash}"));
+        // And what a higher one takes away again is in nobody's way.
+        let unmasked = [
+            file(),
+            unit("b", json!({ "mask": true })),
+            unit("c", json!({ "mask": false })),
+        ];
+        assert!(merge(unmasked.into()).is_ok());
     }
 
     #[test]
     fn a_name_follows_from_the_content_alone() {
-        let (_, one) = config("a", &[("/x", "1")]);
-        let (_, same) = config("b", &[("/x", "1")]);
-        let (_, other) = config("a", &[("/x", "2")]);
+        let config = |name: &str, contents: &str| merge(vec![config(name, &[("/x", contents)])]);
+        let one = config("a", "1").unwrap();
+        let same = config("b", "1").unwrap();
+        let other = config("a", "2").unwrap();
         assert_eq!(name("worker", &one), name("worker", &same));
         assert_ne!(name("worker", &one), name("worker", &other));
         assert!(name("worker", &one).starts_with("rendered-worker-"));

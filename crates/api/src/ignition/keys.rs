@@ -45,19 +45,24 @@ pub(crate) const REFERENCE: Shape = object(
     ],
 );
 
-/// A file's contents.
+/// A file's contents. Another source is not compressed as the one before was.
 pub(crate) const CONTENTS: Shape = object(
     "",
     &[
-        optional("compression", &Text),
+        optional("compression", &Text).goes_with("source"),
         optional("httpHeaders", &List(&HTTP_HEADER)).since(1),
         optional("source", &Text),
         optional("verification", &VERIFICATION),
     ],
 );
 
-pub(crate) const HTTP_HEADER: Shape =
-    object("name", &[required("name", &Text), optional("value", &Text)]);
+pub(crate) const HTTP_HEADER: Shape = object(
+    "name",
+    &[
+        required("name", &Text),
+        optional("value", &Text).takes_away(),
+    ],
+);
 
 pub(crate) const VERIFICATION: Shape = object("", &[optional("hash", &Text)]);
 
@@ -85,8 +90,8 @@ pub(crate) const TIMEOUTS: Shape = object(
 pub(crate) const KERNEL_ARGUMENTS: Shape = object(
     "",
     &[
-        optional("shouldExist", &TEXTS),
-        optional("shouldNotExist", &TEXTS),
+        optional("shouldExist", &TEXTS).of_family("arguments"),
+        optional("shouldNotExist", &TEXTS).of_family("arguments"),
     ],
 );
 
@@ -132,11 +137,11 @@ pub(crate) const USER: Shape = object(
 pub(crate) const STORAGE: Shape = object(
     "",
     &[
-        optional("directories", &List(&DIRECTORY)),
+        optional("directories", &List(&DIRECTORY)).of_family("paths"),
         optional("disks", &List(&DISK)),
-        optional("files", &List(&FILE)),
+        optional("files", &List(&FILE)).of_family("paths"),
         optional("filesystems", &List(&FILESYSTEM)),
-        optional("links", &List(&LINK)),
+        optional("links", &List(&LINK)).of_family("paths"),
         optional("luks", &List(&LUKS)).since(2),
         optional("raid", &List(&RAID)),
     ],
@@ -182,7 +187,7 @@ pub(crate) const PARTITION: Shape = object(
 pub(crate) const FILE: Shape = object(
     "path",
     &[
-        optional("append", &List(&CONTENTS)),
+        optional("append", &List(&CONTENTS)).appended(),
         optional("contents", &CONTENTS),
         optional("group", &OWNER),
         optional("mode", &Integer),
@@ -198,8 +203,8 @@ pub(crate) const FILESYSTEM: Shape = object(
         required("device", &Text),
         optional("format", &Text),
         optional("label", &Text),
-        optional("mountOptions", &TEXTS).since(1),
-        optional("options", &TEXTS),
+        optional("mountOptions", &TEXTS).since(1).appended(),
+        optional("options", &TEXTS).appended(),
         optional("path", &Text),
         optional("uuid", &Text),
         optional("wipeFilesystem", &Flag),
@@ -229,7 +234,7 @@ pub(crate) const LUKS: Shape = object(
         optional("label", &Text),
         required("name", &Text),
         optional("openOptions", &TEXTS).since(4),
-        optional("options", &TEXTS),
+        optional("options", &TEXTS).appended(),
         optional("uuid", &Text),
         optional("wipeVolume", &Flag),
     ],
@@ -271,7 +276,7 @@ pub(crate) const RAID: Shape = object(
         optional("devices", &TEXTS),
         optional("level", &Text),
         required("name", &Text),
-        optional("options", &TEXTS),
+        optional("options", &TEXTS).appended(),
         optional("spares", &Integer).number_by_default(0),
     ],
 );

@@ -6,6 +6,7 @@ pub(crate) mod data_url;
 mod files;
 mod keys;
 mod keys_2_2;
+pub(crate) mod merge;
 mod paths;
 mod units;
 mod unsupported;
@@ -94,8 +95,18 @@ pub(crate) fn read(
     let mut taken = paths::Taken::default();
     config.files = files::read(node, spec, at, &mut taken, findings);
     config.units = units::read(node, at, findings);
-    unsupported::read(node, spec, at, &mut taken, config, findings);
+    unsupported::read(node, Some(spec), at, &mut taken, config, findings);
     paths::check_together(config, node, at, findings);
+}
+
+/// Reads what several configurations say together, each of them valid and in the words of its version.
+/// That nothing stands in the way of something else is for those who know where both come from.
+pub(crate) fn read_merged(node: &Node<'_>, config: &mut MachineConfig, findings: &mut Findings) {
+    let at = At::top(None);
+    let mut taken = paths::Taken::default();
+    config.files = files::read(node, Spec::Three(Spec::NEWEST), &at, &mut taken, findings);
+    config.units = units::read(node, &at, findings);
+    unsupported::read(node, None, &at, &mut taken, config, findings);
 }
 
 fn version(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Option<Spec> {

@@ -16,68 +16,88 @@ use crate::shape::{self, Shape};
 /// The only user whose SSH keys we keep.
 const CORE: &str = "core";
 
-/// A section of which every element is kept, by its identity.
-type Lists = &'static [(&'static str, &'static str, &'static Shape)];
+/// What a section's elements are in 3.x and in 2.2, if it is there at all.
+type Shapes = [Option<&'static Shape>; 2];
 
-const LISTS: Lists = &[
-    ("passwd", "groups", &keys::GROUP),
-    ("passwd", "users", &keys::USER),
-    ("storage", "directories", &keys::DIRECTORY),
-    ("storage", "disks", &keys::DISK),
-    ("storage", "filesystems", &keys::FILESYSTEM),
-    ("storage", "links", &keys::LINK),
-    ("storage", "luks", &keys::LUKS),
-    ("storage", "raid", &keys::RAID),
-];
-
-const LISTS_2_2: Lists = &[
-    ("networkd", "units", &keys_2_2::NETWORKD_UNIT),
-    ("passwd", "groups", &keys_2_2::GROUP),
-    ("passwd", "users", &keys_2_2::USER),
-    ("storage", "directories", &keys_2_2::DIRECTORY),
-    ("storage", "disks", &keys_2_2::DISK),
-    ("storage", "filesystems", &keys_2_2::FILESYSTEM),
-    ("storage", "links", &keys_2_2::LINK),
-    ("storage", "raid", &keys::RAID),
+/// Sections of which every element is kept, by its identity.
+const LISTS: [(&str, &str, Shapes); 9] = [
+    ("networkd", "units", [None, Some(&keys_2_2::NETWORKD_UNIT)]),
+    (
+        "passwd",
+        "groups",
+        [Some(&keys::GROUP), Some(&keys_2_2::GROUP)],
+    ),
+    (
+        "passwd",
+        "users",
+        [Some(&keys::USER), Some(&keys_2_2::USER)],
+    ),
+    (
+        "storage",
+        "directories",
+        [Some(&keys::DIRECTORY), Some(&keys_2_2::DIRECTORY)],
+    ),
+    (
+        "storage",
+        "disks",
+        [Some(&keys::DISK), Some(&keys_2_2::DISK)],
+    ),
+    (
+        "storage",
+        "filesystems",
+        [Some(&keys::FILESYSTEM), Some(&keys_2_2::FILESYSTEM)],
+    ),
+    (
+        "storage",
+        "links",
+        [Some(&keys::LINK), Some(&keys_2_2::LINK)],
+    ),
+    ("storage", "luks", [Some(&keys::LUKS), None]),
+    ("storage", "raid", [Some(&keys::RAID), Some(&keys::RAID)]),
 ];
 
 /// Sections that are kept whole.
-type Wholes = &'static [(&'static str, &'static Shape)];
-
-const WHOLES: Wholes = &[
-    ("config", &keys::REFERENCES),
-    ("proxy", &keys::PROXY),
-    ("security", &keys::SECURITY),
-    ("timeouts", &keys::TIMEOUTS),
+const WHOLES: [(&str, Shapes); 4] = [
+    (
+        "config",
+        [Some(&keys::REFERENCES), Some(&keys_2_2::REFERENCES)],
+    ),
+    ("proxy", [Some(&keys::PROXY), None]),
+    (
+        "security",
+        [Some(&keys::SECURITY), Some(&keys_2_2::SECURITY)],
+    ),
+    ("timeouts", [Some(&keys::TIMEOUTS), Some(&keys::TIMEOUTS)]),
 ];
 
-const WHOLES_2_2: Wholes = &[
-    ("config", &keys_2_2::REFERENCES),
-    ("security", &keys_2_2::SECURITY),
-    ("timeouts", &keys::TIMEOUTS),
-];
+/// Those of one version; where several were merged, those of all.
+fn of(spec: Option<Spec>, [three, two]: Shapes) -> Vec<&'static Shape> {
+    let shapes = match spec {
+        Some(Spec::TwoTwo) => [None, two],
+        Some(Spec::Three(_)) => [three, None],
+        None => [three, two],
+    };
+    shapes.into_iter().flatten().collect()
+}
 
 pub(super) fn read(
     node: &Node<'_>,
-    spec: Spec,
+    spec: Option<Spec>,
     at: &At<'_>,
     taken: &mut Taken,
     config: &mut MachineConfig,
     findings: &mut Findings,
 ) {
-    let (lists, wholes) = match spec {
-        Spec::TwoTwo => (LISTS_2_2, WHOLES_2_2),
-        Spec::Three(_) => (LISTS, WHOLES),
-    };
-    for (section, key, element) in lists {
-        if let Some(parent) = node.get(section) {
+    for (section, key, shapes) in LISTS {
+        let shapes = of(spec, shapes);
+        if let Some(parent) = node.get(section).filter(|_| !shapes.is_empty()) {
             let here = at.key(section, parent.line);
             let list = here.key(key, parent.line);
             let name = format!("{section}.{key}");
             read_list(
                 parent.list(key),
                 &name,
-                element,
+                &shapes,
                 &list,
                 taken,
                 config,
@@ -86,15 +106,16 @@ pub(super) fn read(
         }
     }
     let ignition = node.get("ignition");
-    for (key, shape) in wholes {
-        keep_whole(ignition, key, &format!("ignition.{key}"), shape, config);
+    for (key, shapes) in WHOLES {
+        let shapes = of(spec, shapes);
+        keep_whole(ignition, key, &format!("ignition.{key}"), &shapes, config);
     }
     let arguments = "kernelArguments";
     keep_whole(
         Some(node),
         arguments,
         arguments,
-        &keys::KERNEL_ARGUMENTS,
+        &[&keys::KERNEL_ARGUMENTS],
         config,
     );
 }
@@ -103,13 +124,13 @@ fn keep_whole(
     parent: Option<&Node<'_>>,
     key: &str,
     name: &str,
-    shape: &Shape,
+    shapes: &[&Shape],
     config: &mut MachineConfig,
 ) {
     let Some(node) = parent.and_then(|parent| parent.get(key)) else {
         return;
     };
-    let value = shape::canonical(node, shape);
+    let value = shape::canonical(node, shapes);
     if value.as_object().is_some_and(|entries| !entries.is_empty()) {
         config.unsupported.insert(section(name, ""), value);
     }
@@ -125,7 +146,7 @@ fn section(name: &str, identity: &str) -> Section {
 fn read_list(
     items: &[Node<'_>],
     name: &str,
-    shape: &Shape,
+    shapes: &[&Shape],
     at: &At<'_>,
     taken: &mut Taken,
     config: &mut MachineConfig,
@@ -133,7 +154,7 @@ fn read_list(
 ) {
     let mut seen = BTreeSet::new();
     for (index, item) in items.iter().enumerate() {
-        let identity = identity(item, shape).map_or_else(|| format!("[{index}]"), str::to_owned);
+        let identity = identity(item, shapes).map_or_else(|| format!("[{index}]"), str::to_owned);
         let here = at.index(index, item.line).called(&identity);
         let claimed = match name {
             "storage.directories" => taken.claim(&identity, "storage.directories"),
@@ -144,7 +165,7 @@ fn read_list(
         if let Err(message) = claimed {
             findings.problem(&here, message);
         }
-        let mut value = shape::canonical(item, shape);
+        let mut value = shape::canonical(item, shapes);
         if name == "passwd.users" && identity == CORE {
             config.ssh_keys = ssh_keys(item);
             if !says_more_than_keys(&mut value) {
@@ -155,11 +176,11 @@ fn read_list(
     }
 }
 
-fn identity<'n>(item: &'n Node<'_>, shape: &Shape) -> Option<&'n str> {
-    let Shape::Object(object) = shape else {
-        return None;
-    };
-    let named = item.text(object.identity);
+fn identity<'n>(item: &'n Node<'_>, shapes: &[&Shape]) -> Option<&'n str> {
+    let named = shapes.iter().find_map(|shape| match shape {
+        Shape::Object(object) => item.text(object.identity),
+        _ => None,
+    });
     // A filesystem of 2.2 may have no name.
     let mounted = || item.get("mount").and_then(|mount| mount.text("device"));
     named

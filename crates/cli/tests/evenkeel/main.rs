@@ -18,6 +18,8 @@ mod interruptions;
 #[cfg(test)]
 mod live;
 #[cfg(test)]
+mod merge;
+#[cfg(test)]
 mod payload;
 #[cfg(test)]
 mod plan;

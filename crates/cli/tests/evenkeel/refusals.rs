@@ -133,6 +133,49 @@ fn check_says_what_it_found_valid_and_cannot_read_what_is_not_there() {
     );
 }
 
+/// Covers M04.
+#[test]
+fn a_field_that_is_not_supported_is_named_by_check_plan_and_apply() {
+    let scene = Scene::new();
+    let config = scene.give_json(
+        "new.json",
+        &ignition(json!({
+            "passwd": {"users": [{"name": "core", "homeDir": "/var/core", "sshAuthorizedKeys": ["k"]}]},
+            "storage": {"links": [{"path": "/l", "target": "/t"}]},
+        })),
+    );
+    // Where a machine has it already, it is no mistake.
+    let said = evenkeel(&["check", &config]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let refuses = "a machine that runs without it refuses this configuration";
+    for warning in [
+        format!(
+            "passwd.users core: homeDir is not supported, and only sshAuthorizedKeys of user core \
+             can change on a running machine: {refuses}"
+        ),
+        format!(
+            "storage.links /l: is not supported (target), and this section cannot change on a \
+             running machine: {refuses}"
+        ),
+    ] {
+        assert!(said.err.contains(&warning), "{}", said.err);
+    }
+    let empty = scene.give_json("old.json", &ignition(json!({})));
+    let planned = evenkeel(&["plan", "-f", &config, "--from", &empty]);
+    let applied = scene.on_root(&["apply", "-f", &config]);
+    for said in [planned, applied] {
+        assert_eq!(said.code, Some(1), "{said:?}");
+        for problem in [
+            "passwd.users core: homeDir is new, and only sshAuthorizedKeys of user core can change on \
+             a running machine: take it out, or provision the machine anew",
+            "storage.links /l: is new (target), and this section cannot change on a running machine: \
+             take it out, or provision the machine anew",
+        ] {
+            assert!(said.err.contains(problem), "{}", said.err);
+        }
+    }
+}
+
 #[test]
 fn standard_input_a_folder_and_several_files_are_read() {
     use std::io::Write;

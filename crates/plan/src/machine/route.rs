@@ -9,6 +9,7 @@ use crate::entry::{Entry, Ids};
 use crate::problem::{Problem, Refused};
 use crate::record::{Owned, Record};
 use crate::resource::Resource;
+use crate::standing;
 use crate::step::Step;
 use crate::targets::{KEYS_USER, Part, Target, Targets};
 
@@ -72,20 +73,7 @@ impl Route<'_> {
         let sections: BTreeSet<_> = old.keys().chain(desired.unsupported.keys()).collect();
         for section in sections {
             let (was, is) = (old.get(section), desired.unsupported.get(section));
-            if was == is {
-                continue;
-            }
-            let how = match (was, is) {
-                (None, _) => "is new",
-                (_, None) => "is gone",
-                _ => "changes",
-            };
-            let message = format!(
-                "{how}, and this section cannot change on a running machine: \
-                 take the change back, or provision the machine anew"
-            );
-            self.problems
-                .push(Problem::new(&section.name, &section.identity, message));
+            self.problems.extend(standing::refusal(section, was, is));
         }
     }
 

@@ -1,23 +1,19 @@
 //! Which paths the parts of a merged configuration claim, and that no two of them claim the same one
-//! as something else.
+//! as something else; and who said what, to tell people whose a conflict is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_api::Problems;
+use evenkeel_api::fragment::Fragment;
 use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::names::linux;
 
 use super::Conflict;
 
-/// What is at a path, and who says so. Of two who say the same, the later one counts.
+/// Who speaks of what is at a path: the section, the path, and the sources, the highest last.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    at: BTreeMap<String, Vec<Claim>>,
-}
-
-#[derive(Debug)]
-struct Claim {
-    section: &'static str,
-    source: String,
+    by: BTreeMap<(&'static str, String), Vec<String>>,
 }
 
 const FILES: &str = "storage.files";
@@ -30,64 +26,101 @@ const PATHS: [(&str, bool); 3] = [
 ];
 
 impl Claims {
-    /// Notes all paths of `config`.
-    pub(super) fn note(&mut self, source: &str, config: &MachineConfig) {
-        for path in config.files.keys() {
-            self.claim(path, FILES, source);
-        }
-        for (name, unit) in &config.units {
-            let path = format!("{}/{name}", linux::UNITS);
-            for drop_in in unit.drop_ins.keys() {
-                self.claim(&format!("{path}.d/{drop_in}"), UNITS, source);
-            }
-            if unit.contents.is_some() || unit.masked {
-                self.claim(&path, UNITS, source);
-            }
-        }
-        for section in config.unsupported.keys() {
-            let known = PATHS.iter().find(|(name, _)| *name == section.name);
-            if let Some((name, _)) = known {
-                self.claim(&section.identity, name, source);
-            }
+    /// Notes all paths of which `fragment` speaks.
+    pub(super) fn note(&mut self, source: &str, fragment: &Fragment) {
+        for at_path in fragment.paths() {
+            let sources = self.by.entry(at_path).or_default();
+            sources.push(source.to_owned());
         }
     }
 
-    fn claim(&mut self, path: &str, section: &'static str, source: &str) {
-        let claims = self.at.entry(path.to_owned()).or_default();
-        claims.retain(|claim| claim.section != section);
-        claims.push(Claim {
-            section,
-            source: source.to_owned(),
-        });
-    }
-
-    /// Whether all of them can hold at once.
-    pub(super) fn check(&self) -> Result<(), Conflict> {
-        for (path, claims) in &self.at {
-            if let [one, other, ..] = claims.as_slice() {
-                let what = format!("{path} is in {} and in {}", one.section, other.section);
-                return Err(conflict(what, one, other));
-            }
-            let Some(below) = claims.first() else {
+    /// Whether all of `merged` can hold at once.
+    pub(super) fn check(&self, merged: &MachineConfig) -> Result<(), Conflict> {
+        let claimed = claimed(merged);
+        for (path, sections) in &claimed {
+            let mut sections = sections.iter().copied();
+            let Some(section) = sections.next() else {
                 continue;
             };
+            if let Some(other) = sections.next() {
+                let what = format!("{path} is in {section} and in {other}");
+                return Err(self.conflict(what, (section, path), (other, path)));
+            }
             for above in crate::machine::above(path) {
-                let holders = self.at.get(above).into_iter().flatten();
-                let solid = |it: &&Claim| !PATHS.contains(&(it.section, true));
-                if let Some(file) = holders.into_iter().find(solid) {
-                    let (section, over) = (below.section, file.section);
+                let holders = claimed.get(above).into_iter().flatten();
+                let solid = |it: &&&str| !PATHS.contains(&(**it, true));
+                if let Some(over) = holders.into_iter().find(solid) {
                     let what = format!("{section} {path} is below {over} {above}");
-                    return Err(conflict(what, file, below));
+                    return Err(self.conflict(what, (*over, above), (section, path)));
                 }
             }
         }
         Ok(())
     }
+
+    fn conflict(
+        &self,
+        what: String,
+        one: (&'static str, &str),
+        other: (&'static str, &str),
+    ) -> Conflict {
+        let last = |(section, path): (&'static str, &str)| {
+            let sources = self.by.get(&(section, path.to_owned()));
+            let last = sources.and_then(|it| it.last());
+            last.cloned().unwrap_or_default()
+        };
+        Conflict {
+            what,
+            sources: [last(one), last(other)],
+        }
+    }
+
+    /// Whose fault it is that what was valid one by one is not together. Only files can be so.
+    pub(super) fn blame(&self, problems: &Problems) -> Conflict {
+        let Some(problem) = problems.iter().next() else {
+            let sources = [String::from("these"), String::from("others")];
+            return Conflict {
+                what: String::from("nobody says why"),
+                sources,
+            };
+        };
+        let (section, path) = (problem.place.section(), &problem.place.identity);
+        let sources = self.by.get(&(FILES, path.clone()));
+        let mut last = sources.into_iter().flatten().rev().cloned();
+        let higher = last.next().unwrap_or_else(|| String::from("these"));
+        let lower = last.next().unwrap_or_else(|| String::from("others"));
+        let mut what = format!("{section} {path}: {}", problem.message);
+        if problem.message.contains("verification.hash") {
+            what.push_str(": give the hash together with the contents");
+        }
+        Conflict {
+            what,
+            sources: [lower, higher],
+        }
+    }
 }
 
-fn conflict(what: String, one: &Claim, other: &Claim) -> Conflict {
-    Conflict {
-        what,
-        sources: [one.source.clone(), other.source.clone()],
+/// The sections that put something at a path, by the path.
+fn claimed(merged: &MachineConfig) -> BTreeMap<String, BTreeSet<&'static str>> {
+    let mut claimed: BTreeMap<String, BTreeSet<&'static str>> = BTreeMap::new();
+    let mut claim = |path: String, section| claimed.entry(path).or_default().insert(section);
+    for path in merged.files.keys() {
+        claim(path.clone(), FILES);
     }
+    for (name, unit) in &merged.units {
+        let path = format!("{}/{name}", linux::UNITS);
+        for drop_in in unit.drop_ins.keys() {
+            claim(format!("{path}.d/{drop_in}"), UNITS);
+        }
+        if unit.contents.is_some() || unit.masked {
+            claim(path, UNITS);
+        }
+    }
+    for section in merged.unsupported.keys() {
+        let known = PATHS.iter().find(|(name, _)| *name == section.name);
+        if let Some((name, _)) = known {
+            claim(section.identity.clone(), name);
+        }
+    }
+    claimed
 }

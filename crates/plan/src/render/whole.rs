@@ -3,6 +3,7 @@
 
 use evenkeel_api::Problems;
 use evenkeel_api::document::{self, Document};
+use evenkeel_api::fragment::Fragment;
 use evenkeel_api::machine_config::MachineConfig;
 use serde_json::Value;
 
@@ -45,17 +46,7 @@ impl RenderProblem {
 
 /// Renders the configuration of `pool` from the names and texts of its MachineConfigs.
 pub fn render(pool: &str, sources: &[(String, String)]) -> Result<Rendered, RenderProblem> {
-    let mut configs = Vec::new();
-    let mut invalid = Vec::new();
-    for (name, text) in sources {
-        match read(name, text) {
-            Ok(config) => configs.push((format!("MachineConfig {name}"), config)),
-            Err(problems) => invalid.push(problems.to_string()),
-        }
-    }
-    if !invalid.is_empty() {
-        return Err(RenderProblem::new(Problems::CATEGORY, invalid.join("; ")));
-    }
+    let configs = fragments(sources)?;
     if configs.is_empty() {
         return Err(RenderProblem::new(
             "NoMachineConfigs",
@@ -65,7 +56,7 @@ pub fn render(pool: &str, sources: &[(String, String)]) -> Result<Rendered, Rend
     let mut names: Vec<_> = sources.iter().map(|(name, _)| name.clone()).collect();
     names.sort();
     let conflict = |conflict: Conflict| RenderProblem::new("ImpossibleMerge", conflict.to_string());
-    let mut config = merge(configs.clone()).map_err(conflict)?;
+    let mut config = merge(configs).map_err(conflict)?;
     config.name = Some(name(pool, &config));
     let document = config.to_document();
     let text = document.to_string();
@@ -73,43 +64,57 @@ pub fn render(pool: &str, sources: &[(String, String)]) -> Result<Rendered, Rend
         return Err(too_large(&document, text.len()));
     }
     // What one version of Ignition has words for, another may not have.
-    if read("", &text).is_ok_and(|again| again == config) {
+    if reads_as(&text, &config) {
         return Ok(Rendered {
             config,
             document,
             sources: names,
         });
     }
-    Err(conflict(unspeakable(&configs)))
+    Err(conflict(unspeakable(&fragments(sources)?)))
 }
 
-fn read(name: &str, text: &str) -> Result<MachineConfig, Problems> {
-    let (documents, _) = document::read(&format!("MachineConfig {name}"), text.as_bytes())?;
-    let config = documents.into_iter().find_map(|it| match it {
-        Document::MachineConfig(config) => Some(config),
-        _ => None,
-    });
-    Ok(config.unwrap_or_default())
+/// The MachineConfigs with their sources, or everything that is wrong with them.
+fn fragments(sources: &[(String, String)]) -> Result<Vec<(String, Fragment)>, RenderProblem> {
+    let mut configs = Vec::new();
+    let mut invalid = Vec::new();
+    for (name, text) in sources {
+        let place = format!("MachineConfig {name}");
+        match document::fragments(&place, text.as_bytes()) {
+            Ok(found) => configs.extend(found.into_iter().map(|it| (place.clone(), it))),
+            Err(problems) => invalid.push(problems.to_string()),
+        }
+    }
+    if invalid.is_empty() {
+        Ok(configs)
+    } else {
+        Err(RenderProblem::new(Problems::CATEGORY, invalid.join("; ")))
+    }
+}
+
+/// Whether `text` says what `config` does.
+fn reads_as(text: &str, config: &MachineConfig) -> bool {
+    document::read("", text.as_bytes()).is_ok_and(|(documents, _)| {
+        matches!(documents.as_slice(), [Document::MachineConfig(again)] if again == config)
+    })
 }
 
 /// The two whose sections no version of Ignition has words for together.
-fn unspeakable(configs: &[(String, MachineConfig)]) -> Conflict {
-    let is_well = |pair: [&(String, MachineConfig); 2]| {
-        merge(pair.map(Clone::clone).into()).is_ok_and(|merged| {
-            let text = merged.to_document().to_string();
-            read("", &text).is_ok_and(|again| again == merged)
-        })
+fn unspeakable(configs: &[(String, Fragment)]) -> Conflict {
+    let together = |some: &[&(String, Fragment)]| merge(some.iter().copied().cloned().collect());
+    let is_well = |pair: &[&(String, Fragment)]| {
+        together(pair).is_ok_and(|merged| reads_as(&merged.to_document().to_string(), &merged))
     };
     let with_others: Vec<_> = configs
         .iter()
-        .filter(|(_, config)| !config.unsupported.is_empty())
+        .filter(|it| together(&[it]).is_ok_and(|config| !config.unsupported.is_empty()))
         .collect();
     let mut pairs = with_others.iter().enumerate().flat_map(|(at, one)| {
         with_others[at + 1..]
             .iter()
             .map(move |other| [*one, *other])
     });
-    let sources = match pairs.find(|pair| !is_well(*pair)) {
+    let sources = match pairs.find(|pair| !is_well(pair)) {
         Some([(one, _), (other, _)]) => [one.clone(), other.clone()],
         None => [String::from("these"), String::from("others")],
     };
