@@ -8,6 +8,7 @@ mod idle;
 mod instances;
 mod interruptions;
 mod memory;
+mod own_pods;
 mod pools;
 mod readiness;
 mod replay;
