@@ -10,6 +10,7 @@ mod interruptions;
 mod memory;
 mod own_pods;
 mod pools;
+mod reachability;
 mod readiness;
 mod replay;
 mod rollout;
