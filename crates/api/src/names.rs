@@ -39,6 +39,9 @@ pub mod annotation {
     /// Since when the node has leave to be down (RFC 3339). Written by the operator in the same patch
     /// as the cordon, removed with the answer to `uncordon-<target>`.
     pub const DRAIN_GRANTED: &str = "evenkeel.dev/drain-granted";
+    /// The uids of the operator's own pods that go in this drain, with commas between them; empty if all of them
+    /// stay. Written by the operator, removed with the answer to `uncordon-<target>`.
+    pub const DRAIN_OWN_PODS: &str = "evenkeel.dev/drain-own-pods";
     /// Extensions that this very node must have, as a JSON list.
     pub const SYSTEM_EXTENSIONS: &str = "evenkeel.dev/system-extensions";
     /// The readiness rules that hold the taint.
@@ -71,9 +74,12 @@ pub mod taint {
     /// The same for the Cluster Autoscaler, by option.
     pub const AUTOSCALER_STARTUP: &str =
         "startup-taint.cluster-autoscaler.kubernetes.io/meta-readiness";
+    /// A node that the operator's own pods leave: with the effect `PreferNoSchedule` their successors, which
+    /// tolerate the cordon, go elsewhere if they can.
+    pub const DRAINING: &str = "evenkeel.dev/draining";
 
     /// All of them.
-    pub const ALL: [&str; 2] = [META_READINESS, AUTOSCALER_STARTUP];
+    pub const ALL: [&str; 3] = [META_READINESS, AUTOSCALER_STARTUP, DRAINING];
 }
 
 /// Labels.

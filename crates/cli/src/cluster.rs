@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, anyhow};
 use evenkeel_api::machine_config_pool::{self as shape, PoolStatus};
 use evenkeel_api::names::{group, label};
+use evenkeel_plan::drain::Candidate;
 use evenkeel_plan::node::Node;
 use evenkeel_plan::pool::Pool;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
@@ -37,6 +38,8 @@ pub(crate) struct Fleet {
     pub(crate) pools: Vec<Pool>,
     pub(crate) statuses: Vec<PoolStatus>,
     pub(crate) nodes: Vec<Node>,
+    /// The same nodes, as pods look at them that have to go somewhere.
+    pub(crate) candidates: Vec<Candidate>,
 }
 
 /// Does `work` with the cluster that the person means.
@@ -171,10 +174,12 @@ impl Cluster {
     pub(crate) async fn fleet(&self) -> Result<Fleet> {
         let (pools, nodes) = futures::join!(self.all_pools(), self.nodes());
         let (pools, statuses) = pools?.into_iter().map(|it| (it.pool, it.status)).unzip();
+        let (nodes, candidates) = nodes?.into_iter().unzip();
         Ok(Fleet {
             pools,
             statuses,
-            nodes: nodes?,
+            nodes,
+            candidates,
         })
     }
 
@@ -210,11 +215,17 @@ impl Cluster {
         })
     }
 
-    async fn nodes(&self) -> Result<Vec<Node>> {
+    async fn nodes(&self) -> Result<Vec<(Node, Candidate)>> {
         let nodes: Api<DynamicObject> =
             Api::all_with(self.client.clone(), &core_kind("Node", "nodes"));
         let nodes = self.list(&nodes, "nodes").await?;
-        Ok(nodes.into_iter().map(narrow).collect())
+        let both = |object: DynamicObject| {
+            let taints = object.data["spec"]["taints"].as_array().cloned();
+            let node = narrow(object);
+            let candidate = Candidate::of(&node, &taints.unwrap_or_default());
+            (node, candidate)
+        };
+        Ok(nodes.into_iter().map(both).collect())
     }
 
     /// The MachineConfigs that people wrote for a pool, by name, each as one text.

@@ -14,6 +14,7 @@ mod evidence;
 mod explain;
 mod input;
 mod instances;
+mod leader;
 mod machine;
 mod output;
 mod payload;

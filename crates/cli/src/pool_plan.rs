@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use evenkeel_api::document::{self, Document};
 use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::names::pool::RENDERED_PREFIX;
+use evenkeel_plan::drain;
 use evenkeel_plan::fleet::{self, Forecast};
 use evenkeel_plan::node::Node;
 use evenkeel_plan::pool::{Assignment, Pool};
@@ -97,6 +98,8 @@ struct Shown {
     /// From what a node runs to what the pool would have, by what it runs.
     from: BTreeMap<Option<String>, Result<PlanDocument, String>>,
     runs: BTreeMap<String, Option<String>>,
+    /// The only node of the cluster that takes pods, if it is one of the pool's.
+    only_node: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -161,6 +164,9 @@ async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
         .unwrap_or_default();
     let forecast = fleet::forecast(&pool, members, WAVES);
     pool.allowance.paused = paused;
+    let mut names = members.iter().map(|node| &node.name);
+    let only_node = names.find(|name| drain::is_only_node(name, &fleet.candidates));
+    let only_node = only_node.cloned();
     let runs: BTreeMap<String, Option<String>> = members
         .iter()
         .map(|node| (node.name.clone(), node.current_config.clone()))
@@ -183,6 +189,7 @@ async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
         forecast,
         from,
         runs,
+        only_node,
     })
 }
 
@@ -257,6 +264,24 @@ impl Shown {
         }
     }
 
+    /// What is down with the cluster's only node, if it is drained, or may be.
+    fn outage(&self) -> Option<String> {
+        let only = self.only_node.as_deref()?;
+        let row = self.rows().find(|row| row.node == only)?;
+        let is_known = !matches!(self.from.get(&row.from.map(str::to_owned)), Some(Err(_)));
+        if is_known && !row.actions.iter().any(|it| it == "drain") {
+            return None;
+        }
+        let when = if is_known {
+            "while it is drained"
+        } else {
+            "if it has to be drained"
+        };
+        Some(format!(
+            "node {only} is the only one that takes pods: {when}, every workload of the cluster is down until it is back. Add a node first, or pause the pool until it suits you: docs/drain.md#a-cluster-with-one-node"
+        ))
+    }
+
     fn text(&self, paint: Paint) -> String {
         let Compared { plan, seen } = &self.base;
         output::warn(&plan.warnings);
@@ -276,6 +301,9 @@ impl Shown {
         }
         for problem in &self.pool.problems {
             let _ = writeln!(text, "{} {problem}", paint.red("!"));
+        }
+        if let Some(outage) = self.outage() {
+            let _ = writeln!(text, "{} {outage}", paint.red("!"));
         }
         let mut rows = table(&["WAVE", "NODE", "RUNS", "DISRUPTION"], paint);
         let mut is_empty = true;
@@ -316,6 +344,8 @@ impl Shown {
             configuration: &'a str,
             limit: usize,
             paused: bool,
+            /// What is down with the cluster's only node.
+            outage: Option<String>,
             nodes: Vec<Row<'a>>,
         }
         output::warn(&self.base.plan.warnings);
@@ -325,6 +355,7 @@ impl Shown {
             configuration: &self.new,
             limit: self.pool.allowance.max_unavailable.of(self.nodes),
             paused: self.pool.allowance.paused,
+            outage: self.outage(),
             nodes: self.rows().collect(),
         }
     }

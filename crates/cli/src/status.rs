@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::Ending;
 use crate::arguments::{Format, StatusArguments};
 use crate::cluster::{self, Fleet};
+use crate::leader;
 use crate::output::{self, Paint};
 use crate::rules::Rules;
 use crate::upgrade::WindowsNodes;
@@ -23,9 +24,10 @@ use crate::upgrade::WindowsNodes;
 const BAR: usize = 20;
 
 pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
-    let (fleet, rules, windows) = cluster::with(&arguments.cluster, async |cluster| {
+    let (fleet, rules, windows, leaderless) = cluster::with(&arguments.cluster, async |cluster| {
         let (fleet, rules) = (cluster.fleet().await?, Rules::of(&cluster).await?);
-        Ok((fleet, rules, WindowsNodes::of(&cluster).await?))
+        let windows = WindowsNodes::of(&cluster).await?;
+        Ok((fleet, rules, windows, leader::missing(&cluster).await))
     })?;
     let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
     let views = fleet::view(&fleet.pools, &assignment);
@@ -35,12 +37,17 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
             let shown = windows
                 .as_ref()
                 .map(|it| it.text(&assignment.windows, paint));
-            text(&fleet, &views, &assignment, paint)
+            let leaderless = leaderless
+                .as_ref()
+                .map(|it| format!("{} {it}\n", paint.red("!")));
+            leaderless.unwrap_or_default()
+                + &text(&fleet, &views, &assignment, paint)
                 + &shown.unwrap_or_default()
                 + &rules.text(paint)
         }
         format => {
             let mut document = document(&fleet, &views, &assignment);
+            document["leaderless"] = json!(leaderless);
             document["readiness"] = rules.document();
             document["windows"] =
                 json!(windows.as_ref().map(|it| it.document(&assignment.windows)));
@@ -52,11 +59,13 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
         view.nodes.iter().all(|node| node.state == State::Done) && problems(view, status).is_empty()
     });
     let windows = windows.is_none_or(|it| it.are_well(&assignment.windows));
-    Ok(if is_well && windows && rules.are_well() {
-        Ending::Well
-    } else {
-        Ending::Differs
-    })
+    Ok(
+        if is_well && windows && rules.are_well() && leaderless.is_none() {
+            Ending::Well
+        } else {
+            Ending::Differs
+        },
+    )
 }
 
 /// A table without lines, as `kubectl` has them.

@@ -14,9 +14,9 @@ use kube::{Client, Config};
 use tower::{BoxError, Layer, Service};
 
 use crate::daemon::Program;
+use crate::reachability::CONNECT;
 use crate::{Error, Metrics, Result};
 
-const CONNECT: Duration = Duration::from_secs(10);
 /// How long the beginning of an answer may take; a watch, too, begins at once.
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long a connection may be silent in the middle of an answer. A watch ends by itself before that.
@@ -73,25 +73,37 @@ pub fn connect(mut config: Config, program: Program, metrics: &Metrics) -> Resul
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
     config.default_retry = false;
-    let server = config.cluster_url.to_string();
+    let server = server(&config);
     let builder = ClientBuilder::try_from(config).map_err(|source| Error::Client {
-        server,
+        server: server.clone(),
         source: Box::new(source),
     })?;
     let counting = Counting {
         metrics: metrics.clone(),
+        server,
     };
     Ok(builder.with_layer(&counting).build())
 }
 
-/// Counts requests and failures, and limits how long an answer may take to begin.
+/// The address of the API server, for people.
+pub(crate) fn server(config: &Config) -> String {
+    config
+        .cluster_url
+        .to_string()
+        .trim_end_matches('/')
+        .to_owned()
+}
+
+/// Counts requests and failures, takes note of who cannot be reached, and limits how long an answer may take to begin.
 struct Counting {
     metrics: Metrics,
+    server: String,
 }
 
 struct Counted<S> {
     inner: S,
     metrics: Metrics,
+    server: String,
 }
 
 /// The API server did not begin to answer in time.
@@ -106,6 +118,7 @@ impl<S> Layer<S> for Counting {
         Counted {
             inner,
             metrics: self.metrics.clone(),
+            server: self.server.clone(),
         }
     }
 }
@@ -130,11 +143,12 @@ where
             request.uri().query(),
         );
         self.metrics.request(asked.verb, &asked.resource).inc();
-        let metrics = self.metrics.clone();
+        let (metrics, server) = (self.metrics.clone(), self.server.clone());
         let answer = self.inner.call(request);
         Box::pin(async move {
             match tokio::time::timeout(ANSWER, answer).await {
                 Ok(Ok(response)) => {
+                    metrics.reachability().answered();
                     let status = response.status();
                     if status.is_client_error() || status.is_server_error() {
                         metrics.failed(status.as_str());
@@ -143,10 +157,12 @@ where
                 }
                 Ok(Err(error)) => {
                     metrics.failed("connection");
+                    metrics.reachability().failed(&server, error.as_ref());
                     Err(error)
                 }
                 Err(_) => {
                     metrics.failed("timeout");
+                    metrics.reachability().failed(&server, &Late(ANSWER));
                     Err(Late(ANSWER).into())
                 }
             }

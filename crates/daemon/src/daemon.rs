@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::events::{Events, EventsOptions};
+use crate::reachability::{PART, Watch};
 use crate::stop::Signals;
 use crate::{
     Arguments, Error, Health, Leadership, LeaseName, Listen, Metrics, Result, Stop, Timing, client,
@@ -39,13 +40,16 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts to log, to answer at `--listen`, and to take note of signals; makes the client. The API
-    /// server need not be there.
+    /// server need not be there: the program says so, and is not ready until it has answered once.
     pub async fn start(program: Program, arguments: &Arguments) -> Result<Self> {
         log::start(arguments)?;
         let metrics = Metrics::new(program);
         let health = Health::default();
         let config = client::kubeconfig(arguments.kubeconfig.as_deref()).await?;
+        let server = client::server(&config);
         let client = client::connect(config, program, &metrics)?;
+        let check = health.check(PART);
+        check.not_ready("has not connected yet");
         let address = match arguments.listen {
             Listen::Off => None,
             Listen::At(address) => {
@@ -70,6 +74,14 @@ impl Daemon {
             listen = address.map(tracing::field::display),
             "started"
         );
+        let watch = Watch {
+            client: client.clone(),
+            server,
+            reachability: metrics.reachability().clone(),
+            health: health.clone(),
+            check,
+        };
+        tokio::spawn(watch.go());
         Ok(Self {
             program,
             client,

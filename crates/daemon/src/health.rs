@@ -17,6 +17,8 @@ struct State {
     /// By name; a reason if it is not ready.
     checks: BTreeMap<String, Option<String>>,
     heartbeats: BTreeMap<String, Beat>,
+    /// By name: what is wrong, and makes nobody restart the program or take it for unready.
+    notes: BTreeMap<String, String>,
     stopping: bool,
 }
 
@@ -72,6 +74,15 @@ impl Health {
         }
     }
 
+    /// What is to be known about the part `name`, whatever its check says; or that there is nothing.
+    pub(crate) fn note(&self, name: &str, words: Option<String>) {
+        let mut state = self.state();
+        match words {
+            Some(words) => state.notes.insert(name.to_owned(), words),
+            None => state.notes.remove(name),
+        };
+    }
+
     /// Whether every part is ready.
     pub fn is_ready(&self) -> bool {
         self.readiness().good
@@ -94,6 +105,11 @@ impl Health {
         for (name, reason) in &state.checks {
             verdict.add(name, reason.as_deref());
         }
+        // Who is not ready has said why.
+        let is_said = |name: &String| state.checks.get(name).is_some_and(Option::is_some);
+        for (name, words) in state.notes.iter().filter(|(name, _)| !is_said(name)) {
+            verdict.remark(name, words);
+        }
         verdict
     }
 
@@ -102,7 +118,11 @@ impl Health {
             good: true,
             words: String::new(),
         };
-        for (name, beat) in &self.state().heartbeats {
+        let state = self.state();
+        for (name, words) in &state.notes {
+            verdict.remark(name, words);
+        }
+        for (name, beat) in &state.heartbeats {
             let age = now.saturating_duration_since(beat.last);
             let late = (age > beat.limit).then(|| {
                 format!(
@@ -153,6 +173,12 @@ impl Heartbeat {
 }
 
 impl Verdict {
+    /// Something to know that is neither good nor bad.
+    fn remark(&mut self, name: &str, words: &str) {
+        let line = format!("[!] {name}: {words}\n");
+        self.words.push_str(&line);
+    }
+
     fn add(&mut self, name: &str, reason: Option<&str>) {
         let line = match reason {
             None => format!("[+] {name}\n"),
@@ -184,6 +210,23 @@ mod tests {
             health.readiness().words,
             "[+] config\n[-] node: the API server is away\n"
         );
+    }
+
+    #[test]
+    fn a_note_is_on_both_pages_and_makes_neither_bad() {
+        let health = Health::default();
+        let check = health.check("api-server");
+        check.not_ready("no route");
+        health.note("api-server", Some("no route".to_owned()));
+        let line = "[!] api-server: no route\n";
+        assert_eq!(health.liveness(Instant::now()).words, line);
+        assert!(health.liveness(Instant::now()).good);
+        assert_eq!(health.readiness().words, "[-] api-server: no route\n");
+        check.ready();
+        assert!(health.is_ready());
+        assert_eq!(health.readiness().words, format!("[+] api-server\n{line}"));
+        health.note("api-server", None);
+        assert_eq!(health.liveness(Instant::now()).words, "");
     }
 
     #[test]

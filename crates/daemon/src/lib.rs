@@ -30,6 +30,7 @@ mod health;
 mod leadership;
 mod log;
 mod metrics;
+mod reachability;
 mod server;
 mod stop;
 

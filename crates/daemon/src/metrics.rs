@@ -10,6 +10,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::daemon::Program;
+use crate::reachability::Reachability;
 
 /// What `/metrics` answers.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -22,6 +23,7 @@ pub struct Metrics {
     errors: Family<ReasonLabels, Counter>,
     dropped_events: Family<ReasonLabels, Counter>,
     leader: Family<LeaseLabels, Gauge>,
+    reachability: Reachability,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,6 +51,7 @@ impl Metrics {
             errors: Family::default(),
             dropped_events: Family::default(),
             leader: Family::default(),
+            reachability: Reachability::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -68,6 +71,11 @@ impl Metrics {
                 "evenkeel_api_errors",
                 "Requests to the API server that failed, by status code, or timeout or connection",
                 metrics.errors.clone(),
+            );
+            registry.register(
+                "evenkeel_apiserver_reachable",
+                "Whether the last request to the API server was answered",
+                metrics.reachability.gauge(),
             );
             registry.register(
                 "evenkeel_events_dropped",
@@ -109,6 +117,11 @@ impl Metrics {
     /// How many Events were not sent for `reason`: `queue_full` or `refused`.
     pub fn events_dropped(&self, reason: &str) -> u64 {
         of(&self.dropped_events, reason).get()
+    }
+
+    /// What became of the last request.
+    pub(crate) fn reachability(&self) -> &Reachability {
+        &self.reachability
     }
 
     pub(crate) fn request(&self, verb: &str, resource: &str) -> Counter {
@@ -171,6 +184,7 @@ mod tests {
             r#"evenkeel_build_info{program="evenkeel-test",version="1.2.3"} 1"#,
             r#"evenkeel_api_requests_total{verb="patch",resource="nodes"} 1"#,
             r#"evenkeel_api_errors_total{reason="409"} 1"#,
+            "evenkeel_apiserver_reachable 0",
             r#"evenkeel_events_dropped_total{reason="queue_full"} 3"#,
             r#"evenkeel_leader{lease="ns/operator"} 1"#,
             "own_total 1",

@@ -10,6 +10,7 @@ mod configs;
 mod configuring;
 mod controllers;
 mod drain_metrics;
+mod installation;
 mod instances;
 mod kinds;
 mod nodes;
@@ -112,6 +113,9 @@ struct Run {
         default_value = "evenkeel"
     )]
     namespace: String,
+    /// The pod it runs in: where no other node can take it, a drain leaves it and its other copies on their node
+    #[arg(long, env = "POD_NAME", value_name = "NAME")]
+    pod_name: Option<String>,
     /// Cares only for nodes with these labels, for example pool=canary
     ///
     /// All others are as if they were not there: they get no answer, and count for no limit.
@@ -303,6 +307,7 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
             ..Limits::default()
         },
         namespace: run.namespace.clone(),
+        pod: run.pod_name.clone().filter(|it| !it.is_empty()),
         drain: settings,
         payload: run.payload.clone(),
         windows_pool: run.windows_pool.clone(),

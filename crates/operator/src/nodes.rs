@@ -3,20 +3,24 @@
 
 use std::borrow::Cow;
 
-use evenkeel_api::names::{annotation, program};
+use evenkeel_api::names::{annotation, program, taint};
 use evenkeel_daemon::{Check, Stop};
+use evenkeel_plan::drain::Candidate;
 use evenkeel_plan::node::{Change, Node};
 use evenkeel_plan::readiness::{ConditionSight, NodeSight};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::store::{Identity, Kept, Store};
+
+/// How many Nodes are asked for at a time.
+const PAGE: u32 = 250;
 
 /// What is read of a Node.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -199,6 +203,20 @@ impl Seen {
         }
     }
 
+    /// The Node, as a pod looks at it that has to go somewhere.
+    fn candidate(&self) -> Candidate {
+        Candidate::of(&self.node, &self.readiness.taints)
+    }
+
+    /// Its taints, with the one that says that the operator's own pods leave it, or without.
+    fn taints(&self, draining: bool) -> Vec<Value> {
+        let taints = self.readiness.taints.iter();
+        let others = taints.filter(|it| it["key"] != taint::DRAINING);
+        let ours =
+            draining.then(|| json!({ "key": taint::DRAINING, "effect": "PreferNoSchedule" }));
+        others.cloned().chain(ours).collect()
+    }
+
     /// How an Event names this Node.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
@@ -258,6 +276,20 @@ impl Nodes {
         Ok(object.map(Seen::from))
     }
 
+    /// All Nodes of the cluster, also those that we do not care for: a pod that has to go somewhere may go to any.
+    pub(crate) async fn candidates(&self) -> kube::Result<Vec<Candidate>> {
+        let mut page = ListParams::default().limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let list = self.api.list(&page).await?;
+            all.extend(list.items.into_iter().map(|it| Seen::from(it).candidate()));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+
     /// Writes a JSON Patch on the Node, and takes note of it.
     pub(crate) async fn patch(&self, name: &str, steps: &[Value]) -> kube::Result<Seen> {
         let patch: json_patch::Patch =
@@ -288,6 +320,10 @@ impl Nodes {
         if let Some(unschedulable) = change.unschedulable {
             // Absent is what everybody else writes for a node that is not cordoned.
             patch["spec"]["unschedulable"] = json!(unschedulable.then_some(true));
+        }
+        if let Some(draining) = change.draining_taint {
+            // A list is written whole; whoever else wrote to it since makes this one fail, and be tried again.
+            patch["spec"]["taints"] = json!(seen.taints(draining));
         }
         let (name, patch) = (&seen.node.name, Patch::Merge(patch));
         let written = self.api.patch(name, &ours(), &patch).await?;

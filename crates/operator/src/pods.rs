@@ -1,9 +1,10 @@
 //! The pods of one node, as narrow as a drain needs them: listed, and evicted.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_plan::drain::{Pod, Refusal};
+use evenkeel_plan::drain::{self, Owner, Pod, Refusal};
 use evenkeel_plan::readiness::is_tolerated_by;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,6 +33,7 @@ struct Spec {
     priority_class_name: Option<String>,
     volumes: Vec<Volume>,
     tolerations: Vec<Toleration>,
+    node_selector: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -39,6 +41,8 @@ struct Spec {
 struct Toleration {
     key: Option<String>,
     operator: Option<String>,
+    value: Option<String>,
+    effect: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -95,9 +99,13 @@ impl From<PodObject> for Pod {
             namespace: metadata.namespace.unwrap_or_default(),
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
-            owner: controller.map(|it| it.kind),
+            owner: controller.map(|it| Owner {
+                kind: it.kind,
+                name: it.name,
+                uid: it.uid,
+            }),
+            ours: None,
             priority_class: spec.priority_class_name,
-            labels: metadata.labels.unwrap_or_default(),
             annotations: metadata.annotations.unwrap_or_default(),
             phase: status.phase,
             ending: metadata.deletion_timestamp.is_some(),
@@ -106,8 +114,31 @@ impl From<PodObject> for Pod {
                 .iter()
                 .any(|it| is_tolerated_by(it.key.as_deref(), it.operator.as_deref())),
             has_empty_dir: spec.volumes.iter().any(|it| it.empty_dir.is_some()),
+            node_selector: spec.node_selector,
+            tolerations: spec
+                .tolerations
+                .into_iter()
+                .map(|it| drain::Toleration {
+                    key: it.key,
+                    operator: it.operator,
+                    value: it.value,
+                    effect: it.effect,
+                })
+                .collect(),
         }
     }
+}
+
+/// The pod of this name in `namespace`, if there is one. (To list pods is all that the operator may do with them.)
+pub(crate) async fn named(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> kube::Result<Option<Pod>> {
+    let api: Api<PodObject> = Api::namespaced(client.clone(), namespace);
+    let only = ListParams::default().fields(&format!("metadata.name={name}"));
+    let list = api.list(&only).await?;
+    Ok(list.items.into_iter().next().map(Pod::from))
 }
 
 /// All pods that are bound to the node `name`.

@@ -3,6 +3,8 @@
 //! All state is on the Node and in its pods, so whoever drains may be killed at any point and the next
 //! one goes on. Which node may begin is not decided here, but in [`crate::disruption::leave`].
 
+mod candidate;
+mod own_pods;
 mod pod;
 
 use std::collections::BTreeMap;
@@ -15,8 +17,10 @@ use jiff::Timestamp;
 use crate::disruption::leave::Why;
 use crate::node::{Change, Node, Request};
 
+pub use self::candidate::{Candidate, Taint, Toleration, is_only_node};
+pub use self::own_pods::{Installation, Ours, decide, is_undecided};
 use self::pod::since;
-pub use self::pod::{Attempt, Pod, Refusal, Stay};
+pub use self::pod::{Attempt, Owner, Pod, Refusal, Stay};
 
 /// How long a drain may take before it is reported, unless said.
 pub const TIMEOUT: Duration = Duration::from_hours(1);
@@ -134,6 +138,7 @@ pub fn waits(node: &Node, why: &Why) -> Announcement {
 pub fn grant(node: &Node, now: Timestamp) -> (Change, Announcement) {
     let request = node.desired_drain.as_deref().unwrap_or_default();
     let change = Change::default().with(annotation::DRAIN_GRANTED, now.to_string());
+    let change = own_pods::forgotten(node, change);
     if node.unschedulable {
         let note = format!("{request} begins; the node is cordoned already");
         (change, news("Draining", note))
@@ -151,7 +156,8 @@ fn cordoned(change: Change) -> Change {
 }
 
 fn uncordon(node: &Node, request: &str) -> Next {
-    let mut change = answer(node, request).without(annotation::DRAIN_GRANTED);
+    let change = answer(node, request).without(annotation::DRAIN_GRANTED);
+    let mut change = own_pods::forgotten(node, change);
     let note = if node.is_cordoned_by_drain() {
         change = change.without(annotation::CORDONED_BY);
         change.unschedulable = Some(false);
@@ -216,7 +222,8 @@ pub fn evict<'a>(
         return round;
     }
     for pod in pods {
-        let Some(stay) = pod.stays() else {
+        let own = || own_pods::stays(node, pod).then_some(Stay::Operator);
+        let Some(stay) = pod.stays().or_else(own) else {
             round.left.push(pod);
             let waits = attempts.get(&pod.uid).is_some_and(|it| !it.is_over(now));
             if !pod.ending && !waits {

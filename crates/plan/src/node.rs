@@ -31,6 +31,8 @@ pub struct Node {
     pub cordoned_by: Option<String>,
     /// Since when it has leave to be down, as written on it.
     pub drain_granted: Option<String>,
+    /// Which of the operator's own pods go in its drain, as written on it.
+    pub own_pods: Option<String>,
     /// Why its state is what it is, for people.
     pub reason: Option<String>,
     /// The rendered configuration that it is to run.
@@ -172,6 +174,7 @@ impl Node {
             last_applied_drain: annotations.remove(annotation::LAST_APPLIED_DRAIN),
             cordoned_by: annotations.remove(annotation::CORDONED_BY),
             drain_granted: annotations.remove(annotation::DRAIN_GRANTED),
+            own_pods: annotations.remove(annotation::DRAIN_OWN_PODS),
             reason: annotations.remove(annotation::REASON),
             desired_config: annotations.remove(annotation::DESIRED_CONFIG),
             current_config: annotations.remove(annotation::CURRENT_CONFIG),
@@ -186,6 +189,8 @@ impl Node {
 pub struct Change {
     /// Cordoned or not; `None` leaves it.
     pub unschedulable: Option<bool>,
+    /// Whether it has the taint [`taint::DRAINING`](evenkeel_api::names::taint::DRAINING); `None` leaves it.
+    pub draining_taint: Option<bool>,
     /// Annotations to write, or to remove.
     pub annotations: BTreeMap<&'static str, Option<String>>,
 }
@@ -193,7 +198,7 @@ pub struct Change {
 impl Change {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.unschedulable.is_none() && self.annotations.is_empty()
+        *self == Self::default()
     }
 
     /// Writes an annotation.
@@ -222,6 +227,7 @@ impl Change {
             (annotation::LAST_APPLIED_DRAIN, &mut node.last_applied_drain),
             (annotation::CORDONED_BY, &mut node.cordoned_by),
             (annotation::DRAIN_GRANTED, &mut node.drain_granted),
+            (annotation::DRAIN_OWN_PODS, &mut node.own_pods),
             (annotation::REASON, &mut node.reason),
             (annotation::DESIRED_CONFIG, &mut node.desired_config),
             (annotation::DRIFT, &mut node.drift),

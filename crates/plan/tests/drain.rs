@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_api::names::{annotation, cordon, label, pod, program};
+use evenkeel_api::names::{annotation, cordon, pod};
 use evenkeel_plan::drain::{
-    Attempt, Next, Pod, Refusal, Settings, Stay, evict, grant, losses, next, refused,
+    Attempt, Next, Ours, Owner, Pod, Refusal, Settings, Stay, evict, grant, losses, next, refused,
 };
 use evenkeel_plan::node::{Change, Node};
 use jiff::Timestamp;
@@ -19,12 +19,19 @@ fn text(text: &str) -> String {
     text.to_owned()
 }
 
+fn owner(kind: &str) -> Owner {
+    Owner {
+        kind: kind.to_owned(),
+        ..Owner::default()
+    }
+}
+
 fn web(name: &str) -> Pod {
     Pod {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
         uid: name.to_owned(),
-        owner: Some(text("ReplicaSet")),
+        owner: Some(owner("ReplicaSet")),
         phase: Some(text("Running")),
         ..Pod::default()
     }
@@ -51,7 +58,7 @@ fn draining() -> Node {
 #[test]
 fn who_stays_and_who_goes() {
     let owned = |kind: &str| Pod {
-        owner: Some(text(kind)),
+        owner: Some(owner(kind)),
         ..web("x")
     };
     let phase = |phase: &str| Pod {
@@ -63,7 +70,7 @@ fn who_stays_and_who_goes() {
         ..web("x")
     };
     let agent = Pod {
-        labels: BTreeMap::from([(label::APP_NAME.to_owned(), program::AGENT.to_owned())]),
+        ours: Some(Ours::Agent),
         ..web("x")
     };
     for (given, expected) in [
@@ -339,19 +346,18 @@ fn a_budget_is_told_from_a_busy_server_and_from_what_is_broken() {
 prop_compose! {
     fn any_pod()(
         number in 0..1000u32,
-        owner in prop::option::of(prop::sample::select(vec!["Node", "DaemonSet", "ReplicaSet", "Job"])),
+        kind in prop::option::of(prop::sample::select(vec!["Node", "DaemonSet", "ReplicaSet", "Job"])),
         class in prop::option::of(prop::sample::select(vec![pod::NODE_CRITICAL, "high"])),
         annotation in prop::option::of(prop::sample::select(vec![pod::MIRROR, pod::CRITICAL, pod::SOURCE, "other"])),
-        agent in any::<bool>(),
+        ours in prop::option::of(prop::sample::select(vec![Ours::Agent, Ours::Operator])),
         phase in prop::sample::select(vec!["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
         ending in any::<bool>(),
     ) -> Pod {
-        let labels = agent.then(|| (label::APP_NAME.to_owned(), program::AGENT.to_owned()));
         Pod {
-            owner: owner.map(str::to_owned),
+            owner: kind.map(owner),
+            ours,
             priority_class: class.map(str::to_owned),
             annotations: annotation.map(|it| (it.to_owned(), String::new())).into_iter().collect(),
-            labels: labels.into_iter().collect(),
             phase: Some(text(phase)),
             ending,
             ..web(&format!("p{number}"))
@@ -366,6 +372,7 @@ prop_compose! {
         answered in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a", "drain-old"])),
         by in prop::option::of(prop::sample::select(vec![cordon::DRAIN, "upgrade"])),
         granted in prop::option::of(prop::sample::select(vec!["1970-01-01T00:16:40Z", "rubbish", "2999-01-01T00:00:00Z"])),
+        own_pods in prop::option::of(prop::sample::select(vec!["", "p1", "p1,p2"])),
     ) -> Node {
         Node {
             unschedulable,
@@ -373,6 +380,7 @@ prop_compose! {
             last_applied_drain: answered.map(str::to_owned),
             cordoned_by: by.map(str::to_owned),
             drain_granted: granted.map(str::to_owned),
+            own_pods: own_pods.map(str::to_owned),
             ..Node::default()
         }
     }
@@ -391,6 +399,10 @@ proptest! {
         for pod in &round.evict {
             prop_assert!(pod.stays().is_none() && !pod.ending);
             prop_assert!(node.unschedulable && node.has_leave());
+            // Of the operator's own, only those that were chosen before.
+            let chosen = node.own_pods.as_deref().unwrap_or_default();
+            let is_chosen = chosen.split(',').any(|it| it == pod.uid);
+            prop_assert!(pod.ours != Some(Ours::Operator) || is_chosen);
         }
         // Over means that nobody is left, unless the owner said to go ahead after the deadline.
         if round.is_over && !proceed {

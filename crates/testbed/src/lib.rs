@@ -21,6 +21,8 @@ pub mod alerts;
 #[cfg(target_os = "linux")]
 pub mod api_proxy;
 #[cfg(target_os = "linux")]
+pub mod blackhole;
+#[cfg(target_os = "linux")]
 pub mod cache;
 #[cfg(target_os = "linux")]
 pub mod chart;

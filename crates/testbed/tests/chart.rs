@@ -42,6 +42,7 @@ agent:
   enabled: true
   address: 0.0.0.0
   port: 9181
+  mountPropagation: None
   registerKubeletPlugins: true
   nodeSelector: {kubernetes.io/os: linux, agents: "true"}
   maxUnavailable: 3
@@ -130,6 +131,12 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         agent["livenessProbe"]["httpGet"],
         json!({ "host": "127.0.0.1", "port": 9181, "path": "/healthz" })
     );
+    // The machine's / is no shared mount there.
+    assert_eq!(agent["volumeMounts"][0]["mountPropagation"], "None");
+    let usual = Chart::render("ops", &[])?;
+    let pod = &usual.object("DaemonSet", "evenkeel-agent")?["spec"]["template"]["spec"];
+    let mount = &pod["containers"][0]["volumeMounts"][0];
+    assert_eq!(mount["mountPropagation"], "HostToContainer");
     let plugins = json!("--register-kubelet-plugins");
     let has_it = |agent: &Value| {
         agent["args"]
@@ -172,6 +179,10 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         ("--set=image.registry=registry.example.com/", "registry"),
         ("--set=uninstall.timeoutSeconds=1", "timeoutSeconds"),
         ("--set=agent.port=70000", "port"),
+        (
+            "--set=agent.mountPropagation=Bidirectional",
+            "mountPropagation",
+        ),
         ("--set=windows.strategy=Never", "strategy"),
         ("--set=windows.payload=payload", "payload"),
         ("--set=windows.parallelInstances=0", "parallelInstances"),

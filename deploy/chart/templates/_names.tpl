@@ -40,7 +40,8 @@ capabilities: {drop: [ALL]}
 {{- end }}
 
 {{/*
-Where the operator, and its uninstall, can always run: on a cluster that is all tainted, too.
+Where the operator, and its uninstall, can always run: on a cluster that is all tainted or cordoned, too. It is the
+operator that lifts the cordon of a drain.
 */}}
 {{- define "evenkeel.tolerations" -}}
 - {key: kubernetes.io/MetaReadiness, operator: Exists}
@@ -49,6 +50,7 @@ Where the operator, and its uninstall, can always run: on a cluster that is all 
 - {key: node-role.kubernetes.io/master, operator: Exists, effect: NoSchedule}
 - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoSchedule}
 - {key: node.kubernetes.io/network-unavailable, operator: Exists, effect: NoSchedule}
+- {key: node.kubernetes.io/unschedulable, operator: Exists, effect: NoSchedule}
 {{- end }}
 
 {{/*

@@ -14,6 +14,7 @@ mod outages;
 mod plugins;
 mod policy;
 mod power;
+mod reachability;
 mod readiness;
 mod refusals;
 mod updates;

@@ -9,7 +9,8 @@ use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::promise::kept;
 use evenkeel_testbed::wait::{Look, until};
 use evenkeel_testbed::{Doing, Result, need};
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::fleet::{CURRENT, DESIRED, Fleet, REASON, STATE, machine_config};
 use super::scene::{Said, program};
@@ -62,6 +63,7 @@ fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
         assert!(said.out.contains(line), "{line} is not in\n{}", said.out);
     }
     let json = fleet.says("viewer", &["status", "-o", "json"])?.json();
+    assert_eq!(json["leaderless"], Value::Null);
     assert_eq!(json["pools"][0]["updated"], 1);
     assert_eq!(json["pools"][0]["nodes"][1]["state"], "Draining");
     assert_eq!(json["nodesWithoutPool"], json!(["d"]));
@@ -236,6 +238,7 @@ fn a_plan_for_a_pool_shows_the_difference_who_it_disrupts_how_and_in_which_order
         ]
     );
     assert_eq!(json["actions"], json!(["reload crio.service"]));
+    assert_eq!(json["outage"], Value::Null, "n4 goes elsewhere");
 
     // Nothing changes: nothing to do, but for the node that is not there yet.
     let same = fleet.give("same.json", &config("\"quay.io\""))?;
@@ -400,4 +403,95 @@ fn a_roll_out_is_watched_to_its_end_and_paused_by_who_may() -> Result<()> {
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.err.contains("a (no space)"), "{said:?}");
     Ok(())
+}
+
+/// Covers K03.
+#[test]
+fn a_plan_for_the_only_node_that_takes_pods_says_that_every_workload_is_down() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    let old = machine_config("00-base", "worker", &[("/etc/base", "old\n")]);
+    fleet.apply(&old)?;
+    let source = fleet.give("source.json", &old)?;
+    let words = ["render", "--pool", "worker", "-o", "json", "-f", &source];
+    let said: Said = program()
+        .args(words)
+        .output()
+        .doing(|| "cannot run")?
+        .into();
+    let mut rendered = said.json();
+    rendered["metadata"]["labels"] = json!({ "evenkeel.dev/rendered": "true" });
+    fleet.apply(&rendered)?;
+    let now = rendered["metadata"]["name"].as_str().unwrap_or_default();
+    fleet.node("n1", "worker", now)?;
+    fleet.node("cordoned", "other", now)?;
+    fleet.node("control", "other", now)?;
+    fleet.kubectl(&["cordon", "cordoned"])?;
+    let taint = "node-role.kubernetes.io/control-plane=:NoSchedule";
+    fleet.kubectl(&["taint", "node", "control", taint])?;
+    fleet.pool("worker", now, |_| {})?;
+    let new = machine_config("00-base", "worker", &[("/etc/base", "new\n")]);
+    let new = fleet.give("new.json", &new)?;
+    let plan = ["plan", "--pool", "worker", "-f", &new];
+    let said = fleet.says("viewer", &plan)?;
+    let outage = "node n1 is the only one that takes pods: while it is drained, every workload of the cluster is down";
+    assert!(said.out.contains(outage), "{}", said.out);
+    let json = fleet.says("viewer", &[&plan[..], &["-o", "json"]].concat())?;
+    let told = json.json()["outage"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    assert!(told.starts_with(outage), "{told}");
+    // Another node that takes pods, and nothing that needs a drain.
+    fleet.kubectl(&["uncordon", "cordoned"])?;
+    let said = fleet.says("viewer", &plan)?;
+    assert!(!said.out.contains("every workload"), "{}", said.out);
+    fleet.kubectl(&["cordon", "cordoned"])?;
+    let said = fleet.says("viewer", &["plan", "--pool", "worker", "-f", &source])?;
+    assert!(!said.out.contains("every workload"), "{}", said.out);
+    Ok(())
+}
+
+/// Covers K03.
+#[test]
+fn status_says_that_nobody_goes_on_while_no_operator_leads() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    fleet.kubectl(&["create", "namespace", "leaderless"])?;
+    let lease = |holder: &str, renewed: String| {
+        fleet.apply(&json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": "evenkeel-operator", "namespace": "leaderless" },
+            "spec": { "holderIdentity": holder, "renewTime": renewed },
+        }))
+    };
+    let long_ago = || "2026-01-01T00:00:00.000000Z".to_owned();
+    let now = || {
+        Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%S.000000Z")
+            .to_string()
+    };
+    let words = "! no operator leads since 2026-01-01T00:00:00Z: what nodes wait for does not go on. See `kubectl get pods --namespace leaderless`\n";
+    for (holder, renewed, is_said) in [
+        ("gone", long_ago(), true),
+        ("lives", now(), false),
+        ("", now(), true),
+    ] {
+        lease(holder, renewed)?;
+        let said = fleet.says("viewer", &["status"])?;
+        let is_told = said.out.starts_with("! no operator leads since ");
+        assert_eq!(
+            (is_told, said.code == Some(2)),
+            (is_said, is_said),
+            "{said:?}"
+        );
+        assert!(holder != "gone" || said.out.starts_with(words), "{said:?}");
+    }
+    fleet
+        .kubectl(&["delete", "namespace", "leaderless"])
+        .map(|_| ())
 }

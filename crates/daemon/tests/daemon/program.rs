@@ -65,9 +65,17 @@ async fn health_readiness_and_metrics_answer_over_http() -> Result<()> {
     assert_eq!(status, 503, "{answer}");
     assert!(answer.contains("[-] node: has not started yet"), "{answer}");
     check.ready();
-    let (status, answer) = get(address, "/readyz")?;
-    assert_eq!(status, 200, "{answer}");
+    // Ready once the API server has answered, too.
+    let answer = until_async("the program to be ready", PATIENCE, async || {
+        let (status, answer) = get(address, "/readyz")?;
+        Ok(match status {
+            200 => Look::Found(answer),
+            _ => Look::NotYet(answer),
+        })
+    })
+    .await?;
     assert!(answer.contains("[+] node"), "{answer}");
+    assert!(answer.contains("[+] api-server"), "{answer}");
     let heartbeat = daemon
         .health()
         .heartbeat("worker", Duration::from_millis(50));

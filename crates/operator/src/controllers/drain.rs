@@ -25,6 +25,7 @@ use kube::Client;
 
 use super::Shared;
 use crate::drain_metrics::DrainMetrics;
+use crate::installation::Installation;
 use crate::nodes::{Nodes, Seen};
 use crate::pods::{self, Eviction};
 use crate::pools::Pools;
@@ -46,6 +47,7 @@ struct Cluster {
     client: Client,
     nodes: Nodes,
     pools: Pools,
+    installation: Installation,
     events: Events,
     metrics: DrainMetrics,
     /// For what a pool does not say.
@@ -56,11 +58,17 @@ struct Cluster {
 }
 
 /// Answers agents until the daemon is asked to stop.
-pub(crate) async fn run(shared: &Shared, metrics: &DrainMetrics, settings: Settings) {
+pub(crate) async fn run(
+    shared: &Shared,
+    metrics: &DrainMetrics,
+    settings: Settings,
+    installation: Installation,
+) {
     let cluster = Cluster {
         client: shared.client.clone(),
         nodes: shared.nodes.clone(),
         pools: shared.pools.clone(),
+        installation,
         events: shared.events.clone(),
         metrics: metrics.clone(),
         settings,
@@ -311,7 +319,15 @@ impl Cluster {
 
     /// One round over the pods of a node.
     async fn round(&self, seen: Seen, drain: &mut Drain) -> kube::Result<Step> {
-        let pods = pods::of_node(&self.client, &seen.node.name).await?;
+        let mut pods = pods::of_node(&self.client, &seen.node.name).await?;
+        self.installation.mark(&self.client, &mut pods).await?;
+        if drain::is_undecided(&seen.node, &pods) {
+            let others = self.nodes.candidates().await?;
+            let (change, says) = drain::decide(&seen.node, &pods, &others);
+            self.nodes.write(&seen, &change).await?;
+            self.announce(&seen, says);
+            return Ok(Step::Again);
+        }
         let (node, now) = (&seen.node, Timestamp::now());
         let settings = self.settings(node);
         let round = drain::evict(node, &pods, &drain.attempts, settings, now);

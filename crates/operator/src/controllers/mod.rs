@@ -26,6 +26,7 @@ use crate::beside::Beside;
 use crate::configs::Configs;
 use crate::configuring::Configuring;
 use crate::drain_metrics::DrainMetrics;
+use crate::installation::Installation;
 use crate::instances::{Fleet, HostKeys, InstanceMetrics, Known, MachineSets, Machines, Records};
 use crate::nodes::Nodes;
 use crate::operator_condition;
@@ -56,6 +57,8 @@ pub(crate) struct Options {
     pub(crate) limits: Limits,
     /// The namespace that our own Lease is in.
     pub(crate) namespace: String,
+    /// The pod that we are, if we are one.
+    pub(crate) pod: Option<String>,
     /// How long a drain may take, and what then, where the pool does not say.
     pub(crate) drain: Settings,
     /// The payload of Windows instances; without one nothing is done for them.
@@ -154,7 +157,12 @@ pub(crate) async fn run(daemon: &Daemon, numbers: &Numbers, options: &Options) {
             .keep(options.pools.as_deref(), health.check("pools"), stop),
         shared.configs.keep(health.check("configs"), stop),
         shared.beside.keep(client, stop),
-        drain::run(&shared, &numbers.drains, options.drain),
+        drain::run(
+            &shared,
+            &numbers.drains,
+            options.drain,
+            Installation::new(&options.namespace, options.pod.as_deref()),
+        ),
         render::run(&shared, &numbers.pools, options.sees_all_nodes()),
         rollout::run(&shared, &numbers.pools),
         care_for_windows(&shared, daemon, numbers, options),

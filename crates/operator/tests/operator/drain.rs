@@ -29,11 +29,6 @@ async fn those_that_stay(scene: &Scene, node: &NodeDouble) -> Result<Vec<String>
             it["metadata"]["annotations"] = json!({ pod::CRITICAL: "" });
         })
         .await?;
-    scene
-        .pod(name, &own("agent"), |it| {
-            it["metadata"]["labels"] = json!({ label::APP_NAME: program::AGENT });
-        })
-        .await?;
     // A static pod's mirror, which only the node itself may make.
     let uid = scene.node(name).await?.uid();
     let mirror = json!({
@@ -60,7 +55,7 @@ async fn those_that_stay(scene: &Scene, node: &NodeDouble) -> Result<Vec<String>
     made.doing(|| "the node cannot make its mirror pod")?;
     let fields = format!("metadata.name={}", own("mirror"));
     scene.ready(&fields, 1).await?;
-    Ok(["class", "critical", "agent", "mirror"].map(own).into())
+    Ok(["class", "critical", "mirror"].map(own).into())
 }
 
 /// Covers M12.
@@ -104,7 +99,12 @@ async fn a_drain_moves_what_goes_within_its_budget_leaves_what_stays_and_is_undo
         let of_set = |pod: &Pod| pod.name_any().starts_with("everywhere-");
         let mut stay = those_that_stay(&scene, node).await?;
         stay.extend(scene.names(&on_it, of_set).await?);
-        scene.pod(name, "bare", |_| {}).await?;
+        // The label of our agent makes nobody stay: anybody can set it.
+        scene
+            .pod(name, "bare", |it| {
+                it["metadata"]["labels"] = json!({ label::APP_NAME: program::AGENT });
+            })
+            .await?;
         scene
             .pod(name, "scratch", |it| {
                 it["spec"]["volumes"] = json!([{ "name": "v", "emptyDir": {} }]);

@@ -442,12 +442,20 @@ pub(crate) fn free_port() -> Result<u16> {
 
 /// What an operator at that port says of itself.
 pub(crate) async fn metrics(port: u16) -> Result<String> {
+    page(port, "/metrics").await
+}
+
+/// What an operator at that port answers on one of its pages, status line and all.
+pub(crate) async fn page(port: u16, path: &str) -> Result<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))
         .await
-        .doing(|| "no metrics")?;
-    let ask = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    stream.write_all(ask).await.doing(|| "cannot ask")?;
+        .doing(|| format!("no {path}"))?;
+    let ask = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream
+        .write_all(ask.as_bytes())
+        .await
+        .doing(|| "cannot ask")?;
     let mut text = String::new();
     stream
         .read_to_string(&mut text)

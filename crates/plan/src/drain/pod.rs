@@ -4,13 +4,26 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use evenkeel_api::names::{label, pod, program};
+use evenkeel_api::names::pod;
 use jiff::Timestamp;
+
+use super::{Ours, Toleration};
 
 /// The first wait after a refused eviction; it doubles with each.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest such wait: a budget that allows it is noticed within this time.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The controller of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// Its kind.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Which of all objects that ever had this name it is.
+    pub uid: String,
+}
 
 /// A pod on the node, as narrow as the decision needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,12 +34,12 @@ pub struct Pod {
     pub name: String,
     /// Which of all pods that ever had this name it is.
     pub uid: String,
-    /// Kind of its controller.
-    pub owner: Option<String>,
+    /// Its controller.
+    pub owner: Option<Owner>,
+    /// Whether it is one of ours; for the caller to fill in, by [`Installation::recognise`](super::Installation::recognise).
+    pub ours: Option<Ours>,
     /// Its priority class.
     pub priority_class: Option<String>,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
     /// Its phase.
@@ -37,6 +50,10 @@ pub struct Pod {
     pub has_empty_dir: bool,
     /// Whether it may be on a node that is not ready, by our taint.
     pub tolerates_readiness: bool,
+    /// The labels that a node must have to run it.
+    pub node_selector: BTreeMap<String, String>,
+    /// Which taints it may be with.
+    pub tolerations: Vec<Toleration>,
 }
 
 impl fmt::Display for Pod {
@@ -58,6 +75,8 @@ pub enum Stay {
     Critical,
     /// It is our own agent.
     Agent,
+    /// It is our own operator, and not one of those that go.
+    Operator,
     /// It has ended, and only its object is left.
     Finished,
 }
@@ -70,6 +89,7 @@ impl fmt::Display for Stay {
             Self::NodeCritical => "of class system-node-critical",
             Self::Critical => "annotated as critical",
             Self::Agent => "our agent",
+            Self::Operator => "our operator",
             Self::Finished => "finished",
         })
     }
@@ -79,20 +99,20 @@ impl Pod {
     /// Why it stays, if it does.
     pub fn stays(&self) -> Option<Stay> {
         let source = self.annotations.get(pod::SOURCE).map(String::as_str);
-        let owner = self.owner.as_deref();
+        let owner = self.owner.as_ref().map(|it| it.kind.as_str());
         if owner == Some("Node")
             || self.annotations.contains_key(pod::MIRROR)
             || source.is_some_and(|source| source != "api")
         {
             Some(Stay::Static)
+        } else if self.ours == Some(Ours::Agent) {
+            Some(Stay::Agent)
         } else if owner == Some("DaemonSet") {
             Some(Stay::DaemonSet)
         } else if self.priority_class.as_deref() == Some(pod::NODE_CRITICAL) {
             Some(Stay::NodeCritical)
         } else if self.annotations.contains_key(pod::CRITICAL) {
             Some(Stay::Critical)
-        } else if self.labels.get(label::APP_NAME).map(String::as_str) == Some(program::AGENT) {
-            Some(Stay::Agent)
         } else if !self.ending && matches!(self.phase.as_deref(), Some("Succeeded" | "Failed")) {
             // One that is ending is waited for also when its containers have ended: its volumes may
             // still be in use.

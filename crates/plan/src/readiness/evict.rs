@@ -30,6 +30,7 @@ pub fn evict<'p>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drain::Owner;
 
     /// Covers R14.
     #[test]
@@ -55,7 +56,10 @@ mod tests {
                 ..pod("extension")
             },
             Pod {
-                owner: Some("DaemonSet".to_owned()),
+                owner: Some(Owner {
+                    kind: "DaemonSet".to_owned(),
+                    ..Owner::default()
+                }),
                 ..pod("everywhere")
             },
             Pod {

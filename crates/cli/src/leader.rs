@@ -1,0 +1,37 @@
+//! Whether an operator leads: what nodes wait for goes on only if one does. A cluster that never had one is silent about
+//! it; so is one whose Leases the person may not read.
+
+use std::time::Duration;
+
+use evenkeel_api::names::program;
+use jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::{Api, ResourceExt};
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+
+/// A leader renews every few seconds, and its successor comes within fifteen.
+const LATE: Duration = Duration::from_mins(1);
+
+/// What is to be said if nobody leads.
+pub(crate) async fn missing(cluster: &Cluster) -> Option<String> {
+    let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
+    let leases: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &kind);
+    let ours = ListParams::default().fields(&format!("metadata.name={}", program::OPERATOR));
+    let found = cluster.pages(&leases, &ours).await.ok()?;
+    let renewed = |it: &DynamicObject| it.data["spec"]["renewTime"].as_str()?.parse().ok();
+    let times = found.iter().filter_map(|it| Some((renewed(it)?, it)));
+    let (last, lease) = times.max_by_key(|(time, _): &(Timestamp, _)| *time)?;
+    let holder = &lease.data["spec"]["holderIdentity"];
+    let is_held = holder != &Value::Null && holder != "";
+    let age = Timestamp::now().duration_since(last);
+    if is_held && Duration::try_from(age).unwrap_or_default() < LATE {
+        return None;
+    }
+    let namespace = lease.namespace().unwrap_or_default();
+    Some(format!(
+        "no operator leads since {last}: what nodes wait for does not go on. See `kubectl get pods --namespace {namespace}`"
+    ))
+}
