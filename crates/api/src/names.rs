@@ -46,6 +46,9 @@ pub mod annotation {
     pub const SYSTEM_EXTENSIONS: &str = "evenkeel.dev/system-extensions";
     /// The readiness rules that hold the taint.
     pub const READINESS_OWNERS: &str = "evenkeel.dev/readiness-owners";
+    /// What another operator has to know of the taint, as JSON: whether something fell silent, and conditions
+    /// as they were before the restart. Written in the same patch as the taint, and goes with it.
+    pub const READINESS_RECORD: &str = "evenkeel.dev/readiness-record";
     /// On a pool: how long a drain may take before it is reported.
     pub const DRAIN_TIMEOUT: &str = "evenkeel.dev/drain-timeout";
     /// On a pool: `proceed` goes ahead when a drain has taken too long.

@@ -165,16 +165,11 @@ impl<'c> Evidence<'c> {
                 } => {
                     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
                     let kind = GroupVersionKind::gvk(group, version, kind);
-                    if let Ok((kind, _)) = pinned_kind(&self.cluster.client, &kind).await {
-                        (self.namespaced(namespace, &kind), ListParams::default())
-                    } else {
-                        // A kind that the cluster does not have is one without objects.
-                        if !self.has_looked {
-                            let now = self.now();
-                            self.readiness.listed(&feed, now);
-                        }
+                    // What the cluster does not have tells nothing.
+                    let Ok((kind, _)) = pinned_kind(&self.cluster.client, &kind).await else {
                         continue;
-                    }
+                    };
+                    (self.namespaced(namespace, &kind), ListParams::default())
                 }
             };
             let found = self.cluster.pages(&api, &which).await;

@@ -99,6 +99,9 @@ impl Rules {
             for problem in rule.problems() {
                 let _ = writeln!(text, "{} rule {}: {problem}", paint.red("!"), rule.name);
             }
+            for note in rule.notes() {
+                let _ = writeln!(text, "  rule {}: {note}", rule.name);
+            }
         }
         if self.zones.values().any(|it| it.not_ready > 0) {
             let mut zones = table(&["ZONE", "NOT READY"], paint);
@@ -136,6 +139,7 @@ impl Rules {
                 "nodes": rule.status.nodes,
                 "worst": rule.status.worst,
                 "problems": rule.problems(),
+                "notes": rule.notes().collect::<Vec<_>>(),
             })
         });
         let zones = self.zones.iter().map(
@@ -171,6 +175,13 @@ impl Rule {
     fn is_guarded(&self) -> bool {
         let guarded = self.says(condition::GUARDED);
         guarded.is_some_and(|it| it.status == "True")
+    }
+
+    /// What its owner may want to change though it is followed.
+    fn notes(&self) -> impl Iterator<Item = &str> {
+        let valid = self.says(condition::VALID);
+        let untold = valid.filter(|it| it.reason == "CannotTell");
+        untold.into_iter().map(|it| it.message.as_str())
     }
 
     /// What people should know of it.

@@ -66,6 +66,7 @@ struct Condition {
     kind: Box<str>,
     status: Box<str>,
     last_heartbeat_time: Option<Box<str>>,
+    last_transition_time: Option<Box<str>>,
 }
 
 impl Resource for NodeObject {
@@ -116,6 +117,7 @@ struct Readiness {
     boot_id: Box<str>,
     taints: Vec<Value>,
     owners: Option<String>,
+    record: Option<String>,
     extensions: Option<String>,
     has_annotations: bool,
     conditions: Vec<ConditionSight>,
@@ -134,6 +136,7 @@ impl From<NodeObject> for Seen {
             boot_id: status.node_info.boot_id.into(),
             taints: spec.taints,
             owners: annotation(annotation::READINESS_OWNERS),
+            record: annotation(annotation::READINESS_RECORD),
             extensions: annotation(annotation::SYSTEM_EXTENSIONS),
             has_annotations: metadata
                 .annotations
@@ -167,6 +170,7 @@ impl From<NodeObject> for Seen {
             .map(|it| ConditionSight {
                 kind: it.kind,
                 status: it.status,
+                transition: it.last_transition_time.unwrap_or_default(),
                 heartbeat: it.last_heartbeat_time.unwrap_or_default(),
             })
             .collect();
@@ -196,6 +200,7 @@ impl Seen {
             boot_id: readiness.boot_id.into(),
             taints: readiness.taints,
             owners: readiness.owners,
+            record: readiness.record,
             extensions: readiness.extensions,
             has_annotations: readiness.has_annotations,
             has_leave: self.node.has_leave(),

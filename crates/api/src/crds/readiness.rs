@@ -163,7 +163,7 @@ fn facts() -> Vec<(&'static str, Value)> {
         (
             "evictAfter",
             duration(
-                "How long a node may be unready before pods are evicted from it; 0s is never.",
+                "How long something may be unhealthy or silent before pods are evicted; 0s is never. What was only not heard yet after a restart never evicts.",
                 "5m",
             ),
         ),
@@ -260,7 +260,12 @@ fn facts() -> Vec<(&'static str, Value)> {
             "extensions.[].pods.debounce",
             duration("How long they must stay unready to count.", "0s"),
         ),
-        ("extensions.[].condition", text("A condition of the Node.")),
+        (
+            "extensions.[].condition",
+            text(
+                "A condition of the Node. Written once, it stays; after a reboot it counts once anything of it was written again.",
+            ),
+        ),
         ("extensions.[].condition.type", text("Its type.")),
         (
             "extensions.[].condition.status",
@@ -268,7 +273,10 @@ fn facts() -> Vec<(&'static str, Value)> {
         ),
         (
             "extensions.[].condition.freshness",
-            duration("How old its heartbeat may be; 0s is any.", "0s"),
+            duration(
+                "How old its heartbeat may be; 0s is any, also none after a restart of the kubelet.",
+                "0s",
+            ),
         ),
         (
             "extensions.[].probe",

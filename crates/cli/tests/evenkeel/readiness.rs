@@ -183,6 +183,62 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
     Ok(())
 }
 
+/// Covers N01.
+#[test]
+fn explain_judges_a_condition_as_the_operator_does() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    fleet.node("gpu-1", "gpu", "rendered-gpu-1")?;
+    let extensions = json!([{ "name": "net", "condition": { "type": "NetReady" } }]);
+    fleet.apply(&rule("net", &extensions))?;
+    let write = |minute: u32| {
+        let at = format!("2026-01-01T00:{minute:02}:00Z");
+        let condition = json!({
+            "type": "NetReady", "status": "True", "reason": "Test", "message": "",
+            "lastHeartbeatTime": at, "lastTransitionTime": at,
+        });
+        let patch = json!({ "status": { "conditions": [condition] } }).to_string();
+        let words = ["patch", "node", "gpu-1", "--subresource=status"];
+        fleet.kubectl(&[&words[..], &["--type=strategic", "-p", &patch]].concat())?;
+        Ok::<_, evenkeel_testbed::Error>(format!("True {at} {at}"))
+    };
+    let hold = |record: Option<&str>| {
+        let taint = json!([{ "key": "kubernetes.io/MetaReadiness", "effect": "NoSchedule" }]);
+        let annotations = json!({ "evenkeel.dev/readiness-owners": "net", "evenkeel.dev/readiness-record": record });
+        let patch =
+            json!({ "spec": { "taints": taint }, "metadata": { "annotations": annotations } });
+        let patch = patch.to_string();
+        fleet.kubectl(&["patch", "node", "gpu-1", "--type=merge", "-p", &patch])
+    };
+    // A new node whose condition came once: the operator opens it.
+    let before = write(1)?;
+    hold(None)?;
+    let said = fleet.says("viewer", &["explain", "gpu-1", "-o", "json"])?;
+    let said = said.json();
+    assert_eq!(said["extensions"][0]["says"], "well", "{said}");
+    // It was rebooted after that: the operator waits.
+    let record = json!({ "before": { "net/net": before } }).to_string();
+    hold(Some(&record))?;
+    let said = fleet.says("viewer", &["explain", "gpu-1"])?;
+    assert_eq!(said.code, Some(2), "{said:?}");
+    for words in [
+        "! net: condition NetReady was not written since the reboot",
+        "Next: the taint goes when net is well",
+    ] {
+        assert!(said.out.contains(words), "{words}: {said:?}");
+    }
+    // It is written again.
+    write(2)?;
+    let said = fleet.says("viewer", &["explain", "gpu-1", "-o", "json"])?;
+    let said = said.json();
+    assert_eq!(said["extensions"][0]["says"], "well", "{said}");
+    assert_eq!(said["extensions"][0]["blocks"], false, "{said}");
+    fleet.kubectl(&["delete", "nodereadinessrules", "--all"])?;
+    Ok(())
+}
+
 /// Covers R11, X07.
 #[test]
 fn status_tells_every_rule_what_its_limits_hold_back_and_the_worst_few() -> Result<()> {

@@ -20,7 +20,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 
-use self::feeds::{Feeds, Heard, LATE};
+use self::feeds::{Feeds, Heard};
 use self::report::Reporter;
 use super::Shared;
 use crate::drain_metrics::DrainMetrics;
@@ -108,18 +108,23 @@ enum Done {
         what: &'static str,
         outcome: Written,
     },
-    /// A fresh read of what a node is silent about, and how long it took.
-    Read {
-        node: String,
-        found: Option<Vec<(Feed, String, Option<LeaseSight>)>>,
-        took: Duration,
-    },
+    /// A fresh read of what a node is silent about.
+    Read { node: String, found: Read },
     /// So many pods were found on a node that had no taint.
     Exposed(usize),
     /// The status of a rule was written, or could not be.
     Said,
     /// Nobody is left to evict, or nobody is to be evicted any more.
     Evicted(String),
+}
+
+/// What a fresh read has found.
+enum Read {
+    Found(Vec<(Feed, String, Option<LeaseSight>)>),
+    /// This may not be read, or who serves it is late, and why.
+    Refused(Feed, String),
+    /// The API server did not answer in time.
+    Failed,
 }
 
 enum Written {
@@ -183,10 +188,7 @@ impl Controller<'_> {
             Heard::LostLease(feed, name) => self.readiness.lose_lease(&feed, &name),
             Heard::Pod(feed, sight) => self.readiness.see_pod(&feed, sight, now),
             Heard::LostPod(feed, node, name) => self.readiness.lose_pod(&feed, &node, &name),
-            Heard::Failed(feed, why) => {
-                tracing::warn!("cannot watch {}, and try again: {why}", feed.describe());
-                self.reporter.fails(feed, why);
-            }
+            Heard::Failed(feed, why) => self.reporter.fails(feed, why),
             Heard::Sight(true) => self.readiness.regain_sight(now),
             Heard::Sight(false) => self.lose_sight(),
         }
@@ -297,14 +299,24 @@ impl Controller<'_> {
                 };
                 self.readiness.written(&node, is_done, now);
             }
-            Done::Read { node, found, took } => {
+            Done::Read { node, found } => {
                 self.requests -= 1;
                 self.see(&node);
-                if let Some(found) = found.filter(|_| took <= LATE) {
-                    self.readiness.confirmed(&node, &found, now);
-                } else {
-                    self.lose_sight();
-                    self.readiness.not_confirmed(&node);
+                match found {
+                    Read::Found(found) => {
+                        let feeds = found.iter().map(|(feed, ..)| feed);
+                        feeds.for_each(|feed| self.reporter.reads(feed));
+                        self.readiness.confirmed(&node, &found, now);
+                    }
+                    // That says nothing about what others are silent about.
+                    Read::Refused(feed, why) => {
+                        self.readiness.unreadable(&node, &feed, now);
+                        self.reporter.fails_to_read(feed, why);
+                    }
+                    Read::Failed => {
+                        self.lose_sight();
+                        self.readiness.not_confirmed(&node);
+                    }
                 }
             }
             Done::Exposed(pods) => self.needs.metrics.exposed(pods),

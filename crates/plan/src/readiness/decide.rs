@@ -88,7 +88,8 @@ impl Readiness {
         let mut next = judgement.next;
         let mut is_overdue = false;
         if let Some(due) = gate.evicts_from().filter(|_| !is_evicting) {
-            let settled = self.sight_since + EVICTS_AGAIN.min(due.since(gate.phase.since()));
+            let seen_since = self.sight_since.max(gate.seen_since(&self.evidence));
+            let settled = seen_since + EVICTS_AGAIN.min(due.since(gate.phase.since()));
             let due = due.max(settled);
             is_overdue = now >= due;
             if !is_overdue {

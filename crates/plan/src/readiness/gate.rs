@@ -5,14 +5,15 @@ use std::rc::Rc;
 
 use evenkeel_api::names::annotation;
 use evenkeel_api::readiness::{
-    EVICT_AFTER, Extension, ReadinessRule, Report, extensions_from_json,
+    EVICT_AFTER, Extension, ReadinessRule, Source, extensions_from_json,
 };
 
 use super::guard::Class;
 use super::patch::Want;
+use super::restart::{Record, Restart};
 use super::sight::{Evidence, Feed, NodeSight};
 use super::time::Moment;
-use super::verdict::{Case, Memory, Verdict, is_agent};
+use super::verdict::{Case, Finding, Memory, Verdict, feed, is_agent};
 
 /// The rule that a node's own list is; no object can have this name.
 pub const OWN_LIST: &str = annotation::SYSTEM_EXTENSIONS;
@@ -87,9 +88,15 @@ impl Phase {
 pub(super) struct Need {
     pub(super) rule: Rc<ReadinessRule>,
     index: usize,
-    memory: Memory,
+    pub(super) memory: Memory,
     pub(super) verdict: Verdict,
     pub(super) last: Option<Moment>,
+    /// Since when it is not well, or silent.
+    unwell_since: Option<Moment>,
+    /// Whether it counts though nothing tells that it is newer than the reboot.
+    pub(super) untold: bool,
+    /// Whether what tells of it is not there at all.
+    absent: bool,
 }
 
 impl Need {
@@ -98,8 +105,65 @@ impl Need {
     }
 
     /// Whether the node may not have pods without it.
-    fn decides(&self) -> bool {
+    pub(super) fn decides(&self) -> bool {
         !self.rule.dry_run && self.extension().is_some_and(|it| it.affects_readiness)
+    }
+
+    /// The condition of the Node that tells of it, if one does.
+    pub(super) fn condition(&self) -> Option<&str> {
+        match &self.extension()?.source {
+            Source::Condition { kind, .. } => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// Its rule and its name.
+    pub(super) fn key(&self) -> Option<String> {
+        Some(format!("{}/{}", self.rule.name, self.extension()?.name))
+    }
+
+    /// Whether nothing tells of it any more.
+    pub(super) fn is_missed(&self) -> bool {
+        match self.verdict {
+            Verdict::Silent(_) => true,
+            Verdict::Bad(_) => self.absent,
+            _ => false,
+        }
+    }
+
+    /// The node was restarted, and its condition is as it was `before`.
+    pub(super) fn restart(&mut self, restart: Restart, before: Option<Box<str>>) {
+        let is_limited = self.extension().is_some_and(
+            |it| matches!(it.source, Source::Condition { freshness, .. } if !freshness.is_zero()),
+        );
+        let is_boot = restart == Restart::Machine;
+        let is_silent = matches!(self.verdict, Verdict::Silent(_));
+        let before = before.filter(|_| is_boot || is_limited);
+        self.memory.restart(is_boot, is_silent, before);
+    }
+
+    /// Takes note of what was found.
+    fn find(&mut self, finding: Finding, now: Moment) {
+        match &finding.verdict {
+            Verdict::Bad(_) | Verdict::Silent(_) => {
+                self.unwell_since.get_or_insert(now);
+            }
+            Verdict::Well | Verdict::Presumed | Verdict::Awaited(_) => self.unwell_since = None,
+            // What is not known now is as it was.
+            Verdict::Unknown => {}
+        }
+        self.verdict = finding.verdict;
+        self.last = finding.last;
+        self.untold = finding.untold;
+        self.absent = finding.absent;
+    }
+
+    /// Since when its evidence is a reason to evict. What was only not heard yet never is.
+    fn evicts_since(&self) -> Option<Moment> {
+        match self.verdict {
+            Verdict::Bad(_) | Verdict::Silent(_) => self.unwell_since,
+            _ => None,
+        }
     }
 }
 
@@ -132,13 +196,19 @@ pub(super) struct Gate {
     pub(super) phase: Phase,
     /// The rules that hold it, and since when.
     pub(super) holds: BTreeMap<String, Moment>,
+    /// When it was new, or it or its kubelet were restarted.
     pub(super) restarted: Option<Moment>,
+    /// When it was new, or its machine was restarted.
+    pub(super) booted: Option<Moment>,
     pub(super) kubelet_back: Option<Moment>,
     /// The last two boots that anybody told of, newest first.
-    boots: [Box<str>; 2],
-    kubelet_start: Box<str>,
+    pub(super) boots: [Box<str>; 2],
+    pub(super) kubelet_start: Box<str>,
     /// Whether its agent has ever said anything.
-    is_told: bool,
+    pub(super) is_told: bool,
+    /// What whoever looked before us wrote on it. Where that was held for something that fell silent, it
+    /// must be heard, and counting as heard is not enough.
+    found: Record,
     /// Its own list, as a rule.
     own: Option<Rc<ReadinessRule>>,
     /// Why its own list cannot be read.
@@ -159,15 +229,30 @@ pub(super) struct Gate {
 impl Gate {
     /// A node that was seen. `is_new`: it was not there before.
     pub(super) fn new(sight: NodeSight, is_new: bool, now: Moment) -> Self {
-        // One that is tainted was not ready when somebody else looked: something must be heard.
-        let restarted = (is_new || sight.is_tainted()).then_some(now);
+        // One that is tainted was not ready when somebody else looked. Unless that one wrote that something
+        // fell silent, it waits as one that is new: something must be heard.
+        let mut found = if is_new {
+            Record::default()
+        } else {
+            Record::of(&sight)
+        };
+        found.silent &= sight.is_tainted();
+        let restarted = (is_new || sight.is_tainted() && !found.silent).then_some(now);
+        let is_booted = restarted.is_some() || !found.before.is_empty();
+        let owners = sight.owners.as_deref().unwrap_or_default().split(',');
+        let held = owners.filter(|it| found.silent && !it.is_empty());
+        let holds = held.map(|it| (it.to_owned(), now)).collect();
         let mut gate = Self {
             needs: Vec::new(),
-            phase: restarted.map_or(Phase::Ready { since: now }, |since| Phase::Booting {
-                since,
-            }),
-            holds: BTreeMap::new(),
+            phase: match restarted {
+                Some(since) => Phase::Booting { since },
+                None if found.silent => Phase::Broken { since: now },
+                None => Phase::Ready { since: now },
+            },
+            holds,
             restarted,
+            booted: is_booted.then_some(now),
+            found,
             kubelet_back: None,
             boots: [sight.boot_id.as_str().into(), "".into()],
             kubelet_start: "".into(),
@@ -194,9 +279,11 @@ impl Gate {
             self.read_own_list(sight.extensions.as_deref(), &sight.name);
         }
         let changes = has_other_list || sight.labels != self.sight.labels;
-        let boot = std::mem::take(&mut self.sight.boot_id);
-        if sight.boot_id != boot {
-            self.hear_of_boot(&sight.boot_id, now);
+        if sight.has_leave && !self.sight.has_leave {
+            self.prepare_to_go_down(&sight);
+        }
+        if sight.boot_id != self.sight.boot_id {
+            self.see_boot(&sight, now);
         }
         self.sight = sight;
         changes
@@ -219,49 +306,6 @@ impl Gate {
             }
             Err(problems) => self.problem = Some(problems.to_string()),
         }
-    }
-
-    /// Somebody says which boot this is.
-    fn hear_of_boot(&mut self, boot: &str, now: Moment) {
-        // The kubelet and the agent tell of the same boot, one after the other.
-        if boot.is_empty() || self.boots.iter().any(|it| **it == *boot) {
-            return;
-        }
-        let is_first = self.boots[0].is_empty();
-        self.boots.swap(0, 1);
-        self.boots[0] = boot.into();
-        if !is_first {
-            self.restart(now);
-        }
-    }
-
-    /// What the node's agent says: another boot of the machine or another start of its kubelet than
-    /// it said before is a restart.
-    pub(super) fn hear(&mut self, report: &Report, now: Moment) {
-        if !std::mem::replace(&mut self.is_told, true) {
-            // It may have said so long ago.
-            if *self.boots[0] != *report.boot_id {
-                self.boots[1] = report.boot_id.as_str().into();
-            }
-            self.kubelet_start = report.kubelet_start.as_str().into();
-            return;
-        }
-        self.hear_of_boot(&report.boot_id, now);
-        let start = report.kubelet_start.as_str();
-        if !start.is_empty() && *self.kubelet_start != *start {
-            let is_first = self.kubelet_start.is_empty();
-            self.kubelet_start = start.into();
-            if !is_first && self.restarted != Some(now) {
-                self.restart(now);
-            }
-        }
-    }
-
-    fn restart(&mut self, now: Moment) {
-        self.restarted = Some(now);
-        self.kubelet_back = None;
-        // What it has to be ready within begins anew.
-        self.holds.values_mut().for_each(|since| *since = now);
     }
 
     /// Which of `rules` it must follow, from now on.
@@ -287,13 +331,20 @@ impl Gate {
                             index,
                             ..known
                         },
-                        None => Need {
-                            rule: Rc::clone(rule),
-                            index,
-                            memory: Memory::from(now),
-                            verdict: Verdict::Unknown,
-                            last: None,
-                        },
+                        None => {
+                            let key = format!("{}/{}", rule.name, extension.name);
+                            let before = self.found.before.get(&key).cloned();
+                            Need {
+                                rule: Rc::clone(rule),
+                                index,
+                                memory: Memory::new(now, before),
+                                verdict: Verdict::Unknown,
+                                last: None,
+                                unwell_since: None,
+                                untold: false,
+                                absent: false,
+                            }
+                        }
                     });
             }
         }
@@ -314,37 +365,40 @@ impl Gate {
     ) -> Judgement {
         let mut judgement = Judgement::default();
         let mut held = BTreeSet::new();
-        let mut for_restart = false;
+        let (mut is_waiting, mut is_unwell) = (false, false);
         let is_confirmed = self.silence == Silence::Confirmed;
-        let lookup = |feed: &Feed| evidence.get(feed);
         let mut needs = std::mem::take(&mut self.needs);
         for need in &mut needs {
             let Some(extension) = need.rule.extensions.get(need.index) else {
                 continue;
             };
+            let lookup = |feed: &Feed| evidence.get(feed);
             let case = Case {
                 node: &self.sight,
                 extension,
                 evidence: &lookup,
                 restarted: self.restarted,
+                booted: self.booted,
                 kubelet_back: self.kubelet_back,
                 sight_since,
                 is_held: self.holds.contains_key(&need.rule.name),
+                is_found: self.found.silent,
                 now,
             };
             let finding = case.judge(&mut need.memory);
-            need.verdict = finding.verdict;
-            need.last = finding.last;
+            let is_quiet = finding.quiet;
             judgement.next = judgement.next.into_iter().chain(finding.next).min();
+            need.find(finding, now);
             if !need.decides() {
                 continue;
             }
-            judgement.class.quiet |= finding.quiet;
-            for_restart |= matches!(need.verdict, Verdict::Awaited(_));
+            judgement.class.quiet |= is_quiet;
             let is_held = self.holds.contains_key(&need.rule.name)
                 || (is_confirmed && matches!(need.verdict, Verdict::Silent(_)));
             if need.verdict.holds(is_held) {
                 held.insert(need.rule.name.clone());
+                is_waiting |= matches!(need.verdict, Verdict::Awaited(_));
+                is_unwell |= need.evicts_since().is_some();
             } else if matches!(need.verdict, Verdict::Silent(_)) {
                 judgement.silent = true;
             }
@@ -354,6 +408,7 @@ impl Gate {
             self.silence = Silence::Unasked;
         }
         let rules = self.rules();
+        let mut for_restart = is_waiting && !is_unwell;
         if self.sight.has_leave {
             // It goes down by our own doing, or may: it comes back as one that was restarted.
             for_restart = !rules.is_empty();
@@ -366,6 +421,7 @@ impl Gate {
         for rule in held {
             self.holds.entry(rule).or_insert(now);
         }
+        self.found.silent &= !self.holds.is_empty();
         self.phase = self.phase.next(!self.holds.is_empty(), for_restart, now);
         judgement
     }
@@ -379,6 +435,7 @@ impl Gate {
             return Some(Want::Held {
                 owners: self.holds.keys().cloned().collect(),
                 startup,
+                record: self.record(),
             });
         }
         // A taint that no rule of ours put there, on a node that no rule of ours is about, is not ours.
@@ -391,13 +448,20 @@ impl Gate {
             return None;
         }
         let due = self.needs.iter().filter_map(|need| {
-            let since = *self.holds.get(&need.rule.name)?;
+            let since = *self.holds.get(&need.rule.name)?.max(&need.evicts_since()?);
             let extension = need.extension()?;
-            let counts = need.decides() && need.verdict.holds(true) && !is_agent(extension);
+            let counts = need.decides() && !is_agent(extension);
             let after = need.rule.evict_after;
             (counts && !after.is_zero()).then(|| since + after)
         });
         due.min()
+    }
+
+    /// Since when all that may evict its pods is seen without a break.
+    pub(super) fn seen_since(&self, evidence: &BTreeMap<Feed, Evidence>) -> Moment {
+        let evicting = self.needs.iter().filter(|it| it.evicts_since().is_some());
+        let feeds = evicting.filter_map(|it| evidence.get(&feed(it.extension()?)?));
+        feeds.map(|it| it.since).max().unwrap_or_default()
     }
 
     /// Why it is held, for people: the first reasons.

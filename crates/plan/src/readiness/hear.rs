@@ -8,7 +8,7 @@ use super::guard::Class;
 use super::sight::{Evidence, Feed, LeaseSight, NodeSight, PodSight, Sign};
 use super::time::Moment;
 use super::verdict::{Verdict, is_of};
-use super::{Readiness, WRITES_AGAIN, forget};
+use super::{READS_AGAIN, Readiness, WRITES_AGAIN, forget};
 
 impl Readiness {
     /// A Node as it is.
@@ -90,9 +90,8 @@ impl Readiness {
         let Some(evidence) = self.evidence.get_mut(feed) else {
             return;
         };
-        evidence.listed();
-        // What was not seen for a while counts as just seen.
-        self.sight_since = self.sight_since.max(now);
+        // What was not seen for a while counts as just seen, and nothing else does.
+        evidence.listed(now);
         self.dirty.extend(self.gates.keys().cloned());
     }
 
@@ -193,9 +192,12 @@ impl Readiness {
         }
     }
 
-    /// Whether silence means nothing at the moment.
+    /// Whether silence means nothing at the moment. Of what a rule or a node names, only that rule or
+    /// node knows nothing; the Leases of kubelets and agents are everybody's.
     pub fn is_blind(&self) -> bool {
-        self.is_away || self.evidence.values().any(Evidence::is_stale)
+        let all = [Feed::kubelets(), Feed::agents()];
+        let mut all = all.iter().filter_map(|feed| self.evidence.get(feed));
+        self.is_away || all.any(Evidence::is_stale)
     }
 
     /// What was written on a node is there, or could not be written.
@@ -240,9 +242,15 @@ impl Readiness {
             };
             self.dirty.insert(node.to_owned());
         }
-        if is_stale {
-            self.sight_since = now;
+    }
+
+    /// What a node was silent about may not be read: nothing is made of the silence of that watch for a
+    /// while.
+    pub fn unreadable(&mut self, node: &str, feed: &Feed, now: Moment) {
+        if let Some(evidence) = self.evidence.get_mut(feed) {
+            evidence.unread_until = now + READS_AGAIN;
         }
+        self.not_confirmed(node);
     }
 
     /// It could not be read.

@@ -5,6 +5,7 @@
 //! and counts everything as just seen. Bad evidence taints at once; silence only after it was
 //! confirmed, never while our own sight is not to be trusted, and slowly when much is silent at once.
 
+mod condition;
 mod decide;
 mod evict;
 mod gate;
@@ -14,6 +15,7 @@ mod patch;
 mod probing;
 mod read;
 mod register;
+mod restart;
 mod sight;
 mod time;
 mod verdict;
@@ -44,6 +46,8 @@ use self::verdict::{feed, place};
 
 /// How long after our sight came back pods are evicted again, at most: evidence comes first.
 const EVICTS_AGAIN: Duration = Duration::from_secs(30);
+/// How long after a read that was refused it is tried again.
+const READS_AGAIN: Duration = Duration::from_secs(30);
 /// How long after a write that failed it is tried again.
 const WRITES_AGAIN: Duration = Duration::from_secs(1);
 
@@ -96,7 +100,7 @@ pub struct Readiness {
     has_begun: bool,
     /// Whether the API server is away, or answers late.
     is_away: bool,
-    /// Since when we see without a break.
+    /// Since when the API server answers without a break. Each watch has its own beside it.
     sight_since: Moment,
     dirty: BTreeSet<String>,
     wakes: BTreeSet<(Moment, String)>,

@@ -17,6 +17,8 @@ pub enum Want {
         owners: BTreeSet<String>,
         /// Whether the Cluster Autoscaler's taint is there, too.
         startup: bool,
+        /// What another operator has to know of it, if anything.
+        record: Option<String>,
     },
     /// No taint of ours.
     Free,
@@ -25,9 +27,13 @@ pub enum Want {
 impl Want {
     /// What has to be written for it; nothing if it is so already.
     pub fn patch(&self, node: &NodeSight) -> Option<Vec<Value>> {
-        let (owners, startup) = match self {
-            Self::Held { owners, startup } => (owners.iter().cloned().collect(), *startup),
-            Self::Free => (Vec::new(), false),
+        let (owners, startup, record) = match self {
+            Self::Held {
+                owners,
+                startup,
+                record,
+            } => (owners.iter().cloned().collect(), *startup, record.clone()),
+            Self::Free => (Vec::new(), false, None),
         };
         let held = !owners.is_empty();
         let mut taints = node.taints.clone();
@@ -46,19 +52,26 @@ impl Want {
                 (None, false) => json!({ "op": "add", "path": "/spec/taints", "value": taints }),
             });
         }
-        if owners != node.owners {
-            let name = annotation::READINESS_OWNERS.replace('/', "~1");
-            let path = format!("/metadata/annotations/{name}");
-            match owners {
+        let mut has_annotations = node.has_annotations;
+        for (name, wanted, found) in [
+            (annotation::READINESS_OWNERS, owners, &node.owners),
+            (annotation::READINESS_RECORD, record, &node.record),
+        ] {
+            if wanted == *found {
+                continue;
+            }
+            let path = format!("/metadata/annotations/{}", name.replace('/', "~1"));
+            match wanted {
                 None => steps.push(json!({ "op": "remove", "path": path })),
-                Some(owners) if node.has_annotations => {
-                    steps.push(json!({ "op": "add", "path": path, "value": owners }));
+                Some(text) if has_annotations => {
+                    steps.push(json!({ "op": "add", "path": path, "value": text }));
                 }
-                Some(owners) => {
+                Some(text) => {
                     let path = "/metadata/annotations";
-                    let all = json!({ annotation::READINESS_OWNERS: owners });
+                    let all = json!({ name: text });
                     steps.push(json!({ "op": "test", "path": path, "value": null }));
                     steps.push(json!({ "op": "add", "path": path, "value": all }));
+                    has_annotations = true;
                 }
             }
         }
@@ -103,6 +116,7 @@ mod tests {
         Want::Held {
             owners: owners.iter().map(ToString::to_string).collect(),
             startup,
+            record: None,
         }
     }
 
@@ -158,6 +172,27 @@ mod tests {
         assert_eq!(
             held(&["gpu"], false).patch(&node(json!([ours]), Some("gpu"))),
             None
+        );
+        // What another operator has to know comes and goes with the taint.
+        let record = "/metadata/annotations/evenkeel.dev~1readiness-record";
+        let mut silent = held(&["gpu"], false);
+        if let Want::Held { record, .. } = &mut silent {
+            *record = Some("r".to_owned());
+        }
+        let steps = silent.patch(&node(json!([]), None)).unwrap();
+        assert_eq!(
+            steps.last(),
+            Some(&json!({ "op": "add", "path": record, "value": "r" }))
+        );
+        let recorded = NodeSight {
+            record: Some("r".to_owned()),
+            ..node(json!([ours]), Some("gpu"))
+        };
+        assert_eq!(silent.patch(&recorded), None);
+        let steps = Want::Free.patch(&recorded).unwrap();
+        assert_eq!(
+            steps.last(),
+            Some(&json!({ "op": "remove", "path": record }))
         );
     }
 }

@@ -28,6 +28,7 @@ impl NodeSight {
         let conditions = conditions.into_iter().flatten().map(|it| ConditionSight {
             kind: text(&it["type"]).into(),
             status: text(&it["status"]).into(),
+            transition: text(&it["lastTransitionTime"]).into(),
             heartbeat: text(&it["lastHeartbeatTime"]).into(),
         });
         Self {
@@ -40,6 +41,7 @@ impl NodeSight {
                 .cloned()
                 .unwrap_or_default(),
             owners: annotations.get(annotation::READINESS_OWNERS).cloned(),
+            record: annotations.get(annotation::READINESS_RECORD).cloned(),
             extensions: annotations.get(annotation::SYSTEM_EXTENSIONS).cloned(),
             has_annotations: !annotations.is_empty(),
             has_leave: annotations.contains_key(annotation::DRAIN_GRANTED),

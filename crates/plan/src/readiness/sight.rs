@@ -33,6 +33,8 @@ pub struct NodeSight {
     pub taints: Vec<Value>,
     /// The rules that hold our taint, as written on it.
     pub owners: Option<String>,
+    /// What whoever put our taint there wrote beside it.
+    pub record: Option<String>,
     /// Extensions of its own, as written on it.
     pub extensions: Option<String>,
     /// Whether it has any annotations.
@@ -50,6 +52,8 @@ pub struct ConditionSight {
     pub kind: Box<str>,
     /// True, False or Unknown.
     pub status: Box<str>,
+    /// When its status changed, by somebody else's clock: another text is another change.
+    pub transition: Box<str>,
     /// Its last heartbeat, by somebody else's clock: another text is another heartbeat.
     pub heartbeat: Box<str>,
 }
@@ -188,6 +192,10 @@ pub(super) struct Evidence {
     pub(super) is_listed: bool,
     /// Whether it ever was: then what comes new is new.
     was_listed: bool,
+    /// Since when it is seen without a break.
+    pub(super) since: Moment,
+    /// Until when nothing is made of its silence, because it may not be read.
+    pub(super) unread_until: Moment,
     pub(super) signs: HashMap<Box<str>, Sign>,
     /// By node, by name.
     pub(super) pods: HashMap<Box<str>, BTreeMap<Box<str>, PodSign>>,
@@ -207,24 +215,23 @@ impl Evidence {
         self.shown.clear();
     }
 
-    /// A listing is over: whatever it has not shown is gone. Says whose evidence has changed by that.
-    pub(super) fn listed(&mut self) -> Vec<Box<str>> {
+    /// A listing is over: whatever it has not shown is gone, and all else counts as just seen. One that
+    /// never began says nothing.
+    pub(super) fn listed(&mut self, now: Moment) {
+        if self.is_listed {
+            return;
+        }
+        self.since = now;
         let shown = std::mem::take(&mut self.shown);
         for (name, sign) in &mut self.signs {
             if !shown.contains(name) {
                 sign.mark = "".into();
             }
         }
-        let mut bereft = Vec::new();
-        for (node, pods) in &mut self.pods {
-            let before = pods.len();
+        for pods in self.pods.values_mut() {
             pods.retain(|name, _| shown.contains(name));
-            if pods.len() < before {
-                bereft.push(node.clone());
-            }
         }
         (self.is_listed, self.was_listed) = (true, true);
-        bereft
     }
 
     /// Takes note of something that is renewed. Says whether it was, and what an agent said on it if

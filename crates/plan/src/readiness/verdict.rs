@@ -73,6 +73,10 @@ pub(super) struct Finding {
     pub(super) quiet: bool,
     /// When it was heard last.
     pub(super) last: Option<Moment>,
+    /// Whether it counts though nothing tells that it is newer than the reboot.
+    pub(super) untold: bool,
+    /// Whether what tells of it is not there at all.
+    pub(super) absent: bool,
 }
 
 impl From<Verdict> for Finding {
@@ -82,6 +86,8 @@ impl From<Verdict> for Finding {
             next: None,
             quiet: false,
             last: None,
+            untold: false,
+            absent: false,
         }
     }
 }
@@ -91,18 +97,45 @@ impl From<Verdict> for Finding {
 pub(super) struct Memory {
     /// Since when it must have it.
     pub(super) since: Moment,
-    /// The heartbeat of a condition: the text, when it was seen first, and when it last changed.
-    heartbeat: Option<(Box<str>, Moment, Option<Moment>)>,
+    /// What a condition says: the text, when it was seen first, and when it last changed.
+    pub(super) said: Option<(Box<str>, Moment, Option<Moment>)>,
+    /// What a condition said before the restart after which it must be heard.
+    pub(super) before: Option<Box<str>>,
+    /// What a condition said before the node got leave to be down.
+    pub(super) leave: Option<Box<str>>,
+    /// Whether a condition has said something else since that restart.
+    pub(super) answered: bool,
+    /// Whether what tells of it was there since the machine was restarted.
+    pub(super) was_there: bool,
+    /// Whether it was silent already when the kubelet alone was restarted, which changes nothing about
+    /// that.
+    pub(super) was_silent: bool,
     /// Since when its pods are not all ready.
     unready_since: Option<Moment>,
 }
 
 impl Memory {
-    pub(super) fn from(since: Moment) -> Self {
+    pub(super) fn new(since: Moment, before: Option<Box<str>>) -> Self {
         Self {
             since,
-            heartbeat: None,
+            said: None,
+            before,
+            leave: None,
+            answered: false,
+            was_there: false,
+            was_silent: false,
             unready_since: None,
+        }
+    }
+
+    /// The machine, or its kubelet alone, was restarted. Without `before` nothing of that is to be
+    /// heard again.
+    pub(super) fn restart(&mut self, is_boot: bool, is_silent: bool, before: Option<Box<str>>) {
+        self.was_there &= !is_boot;
+        self.was_silent = is_silent && !is_boot;
+        if is_boot || before.is_some() {
+            self.answered = false;
+            self.before = before;
         }
     }
 }
@@ -114,12 +147,16 @@ pub(super) struct Case<'a> {
     pub(super) evidence: &'a dyn Fn(&Feed) -> Option<&'a Evidence>,
     /// The last restart of the machine or of its kubelet.
     pub(super) restarted: Option<Moment>,
+    /// The last one of the machine; a new node is one, too.
+    pub(super) booted: Option<Moment>,
     /// When the kubelet was first heard after it.
     pub(super) kubelet_back: Option<Moment>,
-    /// Since when we see without a break.
+    /// Since when the API server answers without a break.
     pub(super) sight_since: Moment,
     /// Whether its rule holds the node: then being heard is needed, and counting as heard is not enough.
     pub(super) is_held: bool,
+    /// Whether it was held when we came: then what was only found is not heard.
+    pub(super) is_found: bool,
     pub(super) now: Moment,
 }
 
@@ -202,17 +239,23 @@ impl Case<'_> {
     }
 
     /// The restart after which something must be heard; what is asked for only since then need not.
-    fn awaits(&self, memory: &Memory) -> Option<Moment> {
+    pub(super) fn awaits(&self, memory: &Memory) -> Option<Moment> {
         self.restarted.filter(|restart| memory.since <= *restart)
     }
 
-    /// Since when silence counts: not from before we saw without a break.
-    fn counted(&self, last: Moment) -> Moment {
+    /// The same for a restart of the machine, or for a new node.
+    pub(super) fn awaits_boot(&self, memory: &Memory) -> Option<Moment> {
+        self.booted.filter(|boot| memory.since <= *boot)
+    }
+
+    /// Since when silence counts: not from before we saw this very watch without a break.
+    pub(super) fn counted(&self, last: Moment) -> Moment {
         if self.is_held {
-            last
-        } else {
-            last.max(self.sight_since)
+            return last;
         }
+        let feed = feed(self.extension).and_then(|feed| (self.evidence)(&feed));
+        let since = feed.map(|it| it.since).unwrap_or_default();
+        last.max(self.sight_since).max(since)
     }
 
     fn sign(&self) -> Option<&Sign> {
@@ -225,6 +268,12 @@ impl Case<'_> {
     fn is_listed(&self) -> bool {
         let feed = feed(self.extension);
         feed.is_none_or(|feed| (self.evidence)(&feed).is_some_and(|it| it.is_listed))
+    }
+
+    /// Until when its silence means nothing, if that may not be read.
+    fn unread_until(&self) -> Option<Moment> {
+        let evidence = (self.evidence)(&feed(self.extension)?)?;
+        Some(evidence.unread_until).filter(|until| *until > self.now)
     }
 
     /// What is renewed, or is not any more.
@@ -247,8 +296,12 @@ impl Case<'_> {
             last,
             ..Finding::from(verdict)
         };
+        let lasts = sign.and_then(|it| it.lasts);
+        let expiry = expiry.or(lasts).unwrap_or(LASTS);
+        let heard = last.unwrap_or(memory.since).max(memory.since);
         if let Some(restart) = self.awaits(memory)
             && !sign.is_some_and(|it| !it.is_gone() && it.renewed > Some(restart))
+            && !memory.was_silent
         {
             let why = format!("{} was not renewed since the restart", what());
             return with(Verdict::Awaited(why.into()));
@@ -256,9 +309,13 @@ impl Case<'_> {
         if !self.is_listed() {
             return with(Verdict::Unknown);
         }
-        let lasts = sign.and_then(|it| it.lasts);
-        let expiry = expiry.or(lasts).unwrap_or(LASTS);
-        let from = self.counted(last.unwrap_or(memory.since).max(memory.since));
+        if let Some(until) = self.unread_until() {
+            return Finding {
+                next: Some(until),
+                ..with(Verdict::Unknown)
+            };
+        }
+        let from = self.counted(heard);
         let (half, over) = (from + expiry / 2, from + expiry);
         if self.now >= over {
             let why = match sign {
@@ -268,10 +325,14 @@ impl Case<'_> {
                 _ => format!("there is no {} of this node", what()),
             };
             return Finding {
-                verdict: Verdict::Silent(why.into()),
-                next: None,
                 quiet: true,
-                last,
+                ..with(Verdict::Silent(why.into()))
+            };
+        }
+        if self.is_found && sign.is_none_or(|it| it.renewed.is_none()) {
+            return Finding {
+                next: Some(over),
+                ..with(Verdict::Unknown)
             };
         }
         let verdict = match sign.and_then(|it| it.report.as_ref()) {
@@ -282,10 +343,9 @@ impl Case<'_> {
             _ => Verdict::Presumed,
         };
         Finding {
-            verdict,
             next: Some(if self.now < half { half } else { over }),
             quiet: self.now >= half,
-            last,
+            ..with(verdict)
         }
     }
 
@@ -345,11 +405,13 @@ impl Case<'_> {
             .collect();
         let last = pods.iter().filter_map(|it| it.changed).max();
         let unready = pods.iter().find(|it| !it.sight.ready);
+        let settled = self.kubelet_back.map(|back| back + SETTLED);
         let why = match unready {
             Some(pod) => format!("pod {} is not ready", pod.sight.name),
             None if pods.is_empty() => "none of its pods is on the node".to_owned(),
             None => {
                 memory.unready_since = None;
+                memory.was_there = true;
                 let Some(restart) = awaits else {
                     return Finding {
                         last,
@@ -358,9 +420,7 @@ impl Case<'_> {
                 };
                 // A kubelet that restarts does not touch its pods: one that has not changed counts
                 // when it stayed ready for a while under the new one.
-                let settled = self.kubelet_back.map(|back| back + SETTLED);
-                let is_old = |changed: Option<Moment>| changed.is_none_or(|at| at <= restart);
-                let old = pods.iter().find(|it| is_old(it.changed));
+                let old = pods.iter().find(|it| it.changed <= Some(restart));
                 return match (old, settled) {
                     (None, _) => Verdict::Well.into(),
                     (_, Some(settled)) if self.now >= settled => Verdict::Well.into(),
@@ -375,6 +435,19 @@ impl Case<'_> {
                 };
             }
         };
+        // Nor is it told yet that one that has not changed is still not ready, or that none comes.
+        let is_settled = settled.is_some_and(|at| self.now >= at);
+        let is_untold = match unready {
+            Some(pod) => awaits.is_some_and(|it| pod.changed <= Some(it)) && !is_settled,
+            None => self.awaits_boot(memory).is_some() && !memory.was_there,
+        };
+        if is_untold {
+            return Finding {
+                next: settled.filter(|at| *at > self.now),
+                last,
+                ..Verdict::Awaited(why.into()).into()
+            };
+        }
         let since = *memory.unready_since.get_or_insert(self.now);
         let counts_from = since + debounce;
         let finding = if self.now >= counts_from || awaits.is_some_and(|it| it >= since) {
@@ -385,61 +458,10 @@ impl Case<'_> {
                 ..Verdict::Presumed.into()
             }
         };
-        Finding { last, ..finding }
-    }
-
-    fn condition(
-        &self,
-        memory: &mut Memory,
-        kind: &str,
-        status: &str,
-        freshness: Duration,
-    ) -> Finding {
-        let mut conditions = self.node.conditions.iter();
-        let Some(found) = conditions.find(|it| *it.kind == *kind) else {
-            return Verdict::Bad(format!("the Node has no condition {kind}").into()).into();
-        };
-        let awaits = self.awaits(memory);
-        let (mark, first, renewed) = memory
-            .heartbeat
-            .get_or_insert_with(|| (found.heartbeat.clone(), self.now, None));
-        if *mark != found.heartbeat {
-            mark.clone_from(&found.heartbeat);
-            *renewed = Some(self.now);
-        }
-        let (first, renewed) = (*first, *renewed);
-        let last = renewed.unwrap_or(first);
-        let with = |verdict: Verdict| Finding {
-            last: Some(last),
-            ..Finding::from(verdict)
-        };
-        if *found.status != *status {
-            return with(Verdict::Bad(
-                format!("condition {kind} is {}, not {status}", found.status).into(),
-            ));
-        }
-        if let Some(restart) = awaits
-            && renewed <= Some(restart)
-        {
-            let why = format!("condition {kind} had no heartbeat since the restart");
-            return with(Verdict::Awaited(why.into()));
-        }
-        if freshness.is_zero() {
-            return with(Verdict::Well);
-        }
-        let from = self.counted(last.max(memory.since));
-        let (half, over) = (from + freshness * 3 / 4, from + freshness);
-        if self.now >= over {
-            let why = format!("condition {kind} had no heartbeat for {freshness:?}");
-            return Finding {
-                quiet: true,
-                ..with(Verdict::Silent(why.into()))
-            };
-        }
         Finding {
-            next: Some(if self.now < half { half } else { over }),
-            quiet: self.now >= half,
-            ..with(Verdict::Well)
+            last,
+            absent: unready.is_none(),
+            ..finding
         }
     }
 }

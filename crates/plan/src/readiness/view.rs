@@ -28,6 +28,8 @@ pub struct RuleView {
     pub worst: Vec<Worst>,
     /// What is held back, for people; empty if nothing.
     pub guarded: String,
+    /// What counts though nothing tells that it is newer than a reboot, for people; empty if nothing.
+    pub untold: String,
 }
 
 /// A node, for people.
@@ -75,6 +77,7 @@ impl Readiness {
     pub fn rule(&self, name: &str) -> RuleView {
         let mut view = RuleView::default();
         let mut worst: Vec<(Moment, Worst)> = Vec::new();
+        let mut untold = Vec::new();
         for (node, gate) in &self.gates {
             let mut needs = gate
                 .needs
@@ -85,6 +88,10 @@ impl Readiness {
                 continue;
             }
             view.nodes.total += 1;
+            let mut all = gate.needs.iter().filter(|it| it.rule.name == name);
+            if let Some(kind) = all.find(|it| it.untold).and_then(Need::condition) {
+                untold.push((node, kind));
+            }
             let holding = needs.find(|need| gate.would_hold(need));
             let is_held = gate.holds.contains_key(name);
             if is_held || holding.is_some_and(|need| need.rule.dry_run) {
@@ -113,6 +120,15 @@ impl Readiness {
         worst.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.node.cmp(&b.node)));
         view.worst = worst.into_iter().map(|(_, it)| it).take(WORST).collect();
         view.guarded = self.guarded();
+        if let Some((node, kind)) = untold.first() {
+            let others = match untold.len() - 1 {
+                0 => String::new(),
+                others => format!(" and of {others} more"),
+            };
+            view.untold = format!(
+                "nobody has written condition {kind} of node {node}{others} since its reboot, and nothing tells whether it is from before: it counts as it is; let its writer renew lastHeartbeatTime, or set freshness"
+            );
+        }
         view
     }
 

@@ -2,7 +2,10 @@
 //! API server, watches, extensions and other writers do what they like.
 #![allow(clippy::unwrap_used, clippy::panic)] // In a test, a panic is the report.
 
+mod conditions;
+mod feeds;
 mod ownership;
 mod promises;
 mod storms;
+mod waiting;
 mod world;

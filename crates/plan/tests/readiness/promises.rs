@@ -205,6 +205,7 @@ fn an_old_true_is_not_true() {
         world.machine("n1").sight.conditions = vec![ConditionSight {
             kind: "GpuReady".into(),
             status: status.into(),
+            transition: "t".into(),
             heartbeat: heartbeat.into(),
         }];
         world.show("n1");

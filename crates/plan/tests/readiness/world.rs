@@ -87,7 +87,7 @@ impl World {
         world
     }
 
-    fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> Moment {
         Moment(Duration::from_millis(self.now))
     }
 
@@ -131,6 +131,10 @@ impl World {
     }
 
     fn list(&mut self, feed: &Feed) {
+        if matches!(feed, Feed::Objects { .. }) {
+            // A cluster without kinds of its own.
+            return;
+        }
         let now = self.moment();
         self.readiness.relisting(feed);
         if let Feed::Leases { namespace } = feed {
@@ -234,6 +238,37 @@ impl World {
         self.readiness.see_pod(feed, pod.clone(), now);
         self.pods.insert(pod.name.clone(), (feed.clone(), pod));
         self.act();
+    }
+
+    /// Somebody writes a condition of a Node, and the watch shows it; `stamp` is its heartbeat and its
+    /// transition time.
+    pub(crate) fn condition(&mut self, node: &str, kind: &str, status: &str, stamp: &str) {
+        self.write_condition(node, kind, status, stamp);
+        self.show(node);
+    }
+
+    /// The same before the watch shows it.
+    pub(crate) fn write_condition(&mut self, node: &str, kind: &str, status: &str, stamp: &str) {
+        let conditions = &mut self.machine(node).sight.conditions;
+        conditions.retain(|it| *it.kind != *kind);
+        conditions.push(ConditionSight {
+            kind: kind.into(),
+            status: status.into(),
+            transition: stamp.into(),
+            heartbeat: stamp.into(),
+        });
+    }
+
+    /// The kubelet after a reboot reports its new boot.
+    pub(crate) fn reboot(&mut self, node: &str, boot: &str) {
+        boot.clone_into(&mut self.machine(node).sight.boot_id);
+        self.show(node);
+    }
+
+    /// What is said of the first extension of a node, in one word.
+    pub(crate) fn says(&self, node: &str) -> &'static str {
+        let view = self.readiness.node(node, self.moment()).unwrap();
+        view.extensions[0].says
     }
 
     /// What is alive on a machine renews, if it is time or `all` shall.
@@ -364,6 +399,7 @@ impl World {
                     sight.conditions.push(ConditionSight {
                         kind: kind.into(),
                         status: status.into(),
+                        transition: "t".into(),
                         heartbeat: "h".into(),
                     });
                 }
@@ -419,6 +455,9 @@ fn apply(node: &mut NodeSight, patch: &[Value]) -> bool {
             ("remove", "/spec/taints") => node.taints.clear(),
             (op, path) if path.ends_with(&annotation::READINESS_OWNERS.replace('/', "~1")) => {
                 node.owners = (op == "add").then(|| value.as_str().unwrap().to_owned());
+            }
+            (op, path) if path.ends_with(&annotation::READINESS_RECORD.replace('/', "~1")) => {
+                node.record = (op == "add").then(|| value.as_str().unwrap().to_owned());
             }
             (op, path) => panic!("nobody writes {op} {path}"),
         }

@@ -401,14 +401,10 @@ async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
                 };
                 return follow(api, watcher::Config::default(), &feed, &heard, read).await;
             }
-            // A kind that the cluster does not have is one without objects.
+            // What the cluster does not have tells nothing: neither that something is well nor that it is silent.
             Ok(None) => {
                 let why = format!("this cluster has no kind {kind} of {api_version}");
-                let said = [
-                    Heard::Listed(feed.clone()),
-                    Heard::Failed(feed.clone(), why),
-                ];
-                if said.into_iter().any(|said| heard.send(said).is_err()) {
+                if heard.send(Heard::Failed(feed.clone(), why)).is_err() {
                     return;
                 }
             }

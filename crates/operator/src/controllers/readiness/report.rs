@@ -27,20 +27,45 @@ pub(super) struct Reporter {
     said: BTreeMap<(String, &'static str), String>,
     /// Watches that do not work, with why.
     failing: BTreeMap<Feed, String>,
+    /// Those whose objects may be watched and not read, with why.
+    unread: BTreeMap<Feed, String>,
 }
 
 impl Reporter {
+    /// A watch does not work. It is tried again and again, and told of once.
     pub(super) fn fails(&mut self, feed: Feed, why: String) {
-        self.failing.insert(feed, why);
+        if self.failing.get(&feed) != Some(&why) {
+            tracing::warn!("cannot watch {}, and try again: {why}", feed.describe());
+            self.failing.insert(feed, why);
+        }
     }
 
     pub(super) fn works(&mut self, feed: &Feed) {
         self.failing.remove(feed);
     }
 
+    /// What is watched may not be read by itself.
+    pub(super) fn fails_to_read(&mut self, feed: Feed, why: String) {
+        if self.unread.get(&feed) != Some(&why) {
+            tracing::warn!("cannot read {}, and try again: {why}", feed.describe());
+            self.unread.insert(feed, why);
+        }
+    }
+
+    pub(super) fn reads(&mut self, feed: &Feed) {
+        self.unread.remove(feed);
+    }
+
     /// What nobody watches any more does not fail.
     pub(super) fn forget_all_but(&mut self, watched: &BTreeSet<Feed>) {
         self.failing.retain(|feed, _| watched.contains(feed));
+        self.unread.retain(|feed, _| watched.contains(feed));
+    }
+
+    /// The first watch that does not work of those that somebody goes by.
+    fn failing(&self, goes_by: impl Fn(&Feed) -> bool) -> Option<(&Feed, &String)> {
+        let mut failing = self.failing.iter().chain(&self.unread);
+        failing.find(|(feed, _)| goes_by(feed))
     }
 
     /// What is to be written about a rule, if it differs from what was and it is time.
@@ -52,8 +77,7 @@ impl Reporter {
             worst: view.worst,
             conditions: Vec::new(),
         };
-        let mut failing = self.failing.iter();
-        let failing = failing.find(|(feed, _)| readiness.goes_by(&seen.name, feed));
+        let failing = self.failing(|feed| readiness.goes_by(&seen.name, feed));
         let (is_valid, reason, message) = match (&seen.rule, failing) {
             (Err(why), _) => ("False", "InvalidConfig", why.clone()),
             (Ok(_), Some((feed, why))) => (
@@ -61,6 +85,7 @@ impl Reporter {
                 "CannotWatch",
                 format!("{} cannot be watched: {why}", feed.describe()),
             ),
+            (Ok(_), None) if !view.untold.is_empty() => ("True", "CannotTell", view.untold),
             (Ok(_), None) => ("True", "Followed", seen.warnings.join("; ")),
         };
         status
@@ -99,8 +124,7 @@ impl Reporter {
     pub(super) fn warn(&mut self, seen: &Seen, readiness: &Readiness, events: &Events) {
         let problem = readiness.problem(&seen.node.name).map(str::to_owned);
         self.tell(&seen.reference(), "InvalidConfig", problem, events);
-        let mut failing = self.failing.iter();
-        let failing = failing.find(|(feed, _)| readiness.lists(&seen.node.name, feed));
+        let failing = self.failing(|feed| readiness.lists(&seen.node.name, feed));
         let failing = failing.map(|(feed, why)| {
             format!(
                 "{} of its own list cannot be watched: {why}",

@@ -1,17 +1,18 @@
 //! Carries out what was decided: each piece of work is a future of its own that leaves no choices.
 
-use std::time::Instant;
-
 use evenkeel_api::names::taint;
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::drain::Pod;
-use evenkeel_plan::readiness::Action;
+use evenkeel_plan::readiness::{Action, Feed};
 use futures::FutureExt;
 use jiff::Timestamp;
+use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
-use super::{Controller, Done, Written, eviction, feeds};
+use super::feeds::LATE;
+use super::{Controller, Done, Read, Written, eviction, feeds};
 use crate::nodes::{Nodes, Seen};
 use crate::pods;
 
@@ -64,31 +65,8 @@ impl Controller<'_> {
             Action::Confirm { node, places } => {
                 let client = self.shared.client.clone();
                 let work = async move {
-                    let begun = Instant::now();
-                    let mut found = Some(Vec::new());
-                    if places.is_empty() {
-                        // A condition: the Node itself is read.
-                        match nodes.read(&node).await {
-                            Ok(Some(seen)) => nodes.store().put(seen),
-                            Ok(None) => {}
-                            Err(_) => found = None,
-                        }
-                    }
-                    for (feed, name) in places {
-                        match feeds::read(&client, &feed, &name).await {
-                            Ok(sight) => {
-                                if let Some(found) = &mut found {
-                                    found.push((feed, name, sight));
-                                }
-                            }
-                            Err(_) => found = None,
-                        }
-                    }
-                    Done::Read {
-                        node,
-                        found,
-                        took: begun.elapsed(),
-                    }
+                    let found = read(&client, &nodes, &node, places).await;
+                    Done::Read { node, found }
                 };
                 self.work.push(work.boxed_local());
             }
@@ -168,6 +146,34 @@ fn is_release(step: &Value) -> bool {
     step["path"] == "/spec/taints"
         && step["op"] != "test"
         && list.is_none_or(|all| all.iter().all(|it| it["key"] != taint::META_READINESS))
+}
+
+/// Reads fresh what a node is silent about; without `places` that is a condition of the Node itself.
+async fn read(client: &Client, nodes: &Nodes, node: &str, places: Vec<(Feed, String)>) -> Read {
+    if places.is_empty() {
+        match timeout(LATE, nodes.read(node)).await {
+            Ok(Ok(Some(seen))) => nodes.store().put(seen),
+            Ok(Ok(None)) => {}
+            Ok(Err(_)) | Err(_) => return Read::Failed,
+        }
+    }
+    let mut found = Vec::new();
+    for (feed, name) in places {
+        // A kind of somebody else is served by who serves it: the API server is looked at elsewhere.
+        let is_theirs = matches!(feed, Feed::Objects { .. });
+        match timeout(LATE, feeds::read(client, &feed, &name)).await {
+            Ok(Ok(sight)) => found.push((feed, name, sight)),
+            Ok(Err(kube::Error::Api(status))) if is_theirs || status.code == 403 => {
+                return Read::Refused(feed, status.message);
+            }
+            Err(_) if is_theirs => {
+                let why = format!("there is no answer within {LATE:?}");
+                return Read::Refused(feed, why);
+            }
+            Ok(Err(_)) | Err(_) => return Read::Failed,
+        }
+    }
+    Read::Found(found)
 }
 
 /// What became of a write. Who was refused has read what is there.

@@ -152,6 +152,58 @@ impl Scene {
             .doing(|| format!("cannot renew {node}.{extension}"))
     }
 
+    /// What the agent of a node says in its Lease.
+    pub(crate) async fn report(&self, node: &str, boot: &str, kubelet: &str) -> Result<()> {
+        let report =
+            json!({ "bootId": boot, "kubeletStart": kubelet, "state": "Done", "probes": {} });
+        let name = format!("{node}.evenkeel-agent");
+        let renewed = Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
+            .to_string();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": { "name": name, "annotations": { annotation::REPORT: report.to_string() } },
+            "spec": { "holderIdentity": node, "leaseDurationSeconds": 30, "renewTime": renewed },
+        });
+        let parameters = PatchParams::apply("test").force();
+        let applied = self
+            .leases()
+            .patch(&name, &parameters, &Patch::Apply(lease))
+            .await;
+        applied.map(|_| ()).doing(|| "cannot report")
+    }
+
+    /// Writes a condition of a Node once, with heartbeat and transition time of now.
+    pub(crate) async fn condition(&self, node: &str, kind: &str, status: &str) -> Result<()> {
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let patch = Patch::Strategic(json!({ "status": { "conditions": [{
+            "type": kind, "status": status, "reason": "Test", "message": "",
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        }] } }));
+        let written = self
+            .nodes()
+            .patch_status(node, &PatchParams::default(), &patch)
+            .await;
+        written
+            .map(|_| ())
+            .doing(|| format!("cannot write condition {kind} of {node}"))
+    }
+
+    /// Looks again and again for so long, and has `is_so` each time.
+    pub(crate) async fn stays(
+        &self,
+        what: &str,
+        lasts: Duration,
+        is_so: impl AsyncFn() -> Result<bool>,
+    ) -> Result<()> {
+        let end = Instant::now() + lasts;
+        while Instant::now() < end {
+            assert!(is_so().await?, "{what}: {}", self.log());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        Ok(())
+    }
+
     /// Waits until the taint is on the node, or is not; the Node.
     pub(crate) async fn tainted(&self, node: &str, wanted: bool) -> Result<Node> {
         let what = format!(

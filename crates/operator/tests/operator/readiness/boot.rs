@@ -11,18 +11,11 @@ use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use super::bed::{is_tainted, taints, until_counted};
 use super::busy::{BARE, Busy};
 use crate::scene::{Scene, annotated, free_port, is_ready};
-
-fn renewed() -> String {
-    jiff::Timestamp::now()
-        .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")
-        .to_string()
-}
 
 /// A cluster that has no admission policy of ours.
 fn own_control_plane() -> Result<&'static ControlPlane> {
@@ -218,22 +211,7 @@ async fn a_restart_takes_the_node_back_and_its_pods_are_left_alone() -> Result<(
         )
         .await?;
     let _operator = scene.operator(&["--rule-selector", &format!("place={}", scene.name)])?;
-    let report = async |boot: &str, kubelet: &str| -> Result<()> {
-        let report =
-            json!({ "bootId": boot, "kubeletStart": kubelet, "state": "Done", "probes": {} });
-        let lease = json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": { "name": format!("{name}.evenkeel-agent"), "annotations": { annotation::REPORT: report.to_string() } },
-            "spec": { "holderIdentity": name, "leaseDurationSeconds": 30, "renewTime": renewed() },
-        });
-        let (leases, lease) = (scene.leases(), Patch::Apply(lease));
-        let parameters = PatchParams::apply("test").force();
-        let applied = leases
-            .patch(&format!("{name}.evenkeel-agent"), &parameters, &lease)
-            .await;
-        applied.map(|_| ()).doing(|| "cannot report")
-    };
-    report(&node.boot_id(), "start-1").await?;
+    scene.report(&name, &node.boot_id(), "start-1").await?;
     scene
         .rule_status("pods", |it| it["nodes"]["ready"] == 1)
         .await?;
@@ -247,7 +225,8 @@ async fn a_restart_takes_the_node_back_and_its_pods_are_left_alone() -> Result<(
         async || {
             starts += 1;
             let restarted = Instant::now();
-            report(&node.boot_id(), &format!("start-{starts}")).await?;
+            let start = format!("start-{starts}");
+            scene.report(&name, &node.boot_id(), &start).await?;
             scene.tainted(&name, true).await?;
             let noticed = restarted.elapsed();
             // The pod stayed ready throughout: it counts ten seconds after the kubelet was heard again.
