@@ -43,6 +43,7 @@ pub mod uninstall;
 pub mod units;
 pub mod upgrade;
 pub mod variables;
+pub mod voucher;
 pub mod windows_node;
 pub mod windows_pool;
 

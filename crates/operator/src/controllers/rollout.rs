@@ -43,6 +43,7 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
     let mut nodes = shared.nodes.store().changes();
     let mut pools = shared.pools.store().changes();
     let mut renderings = shared.pools.renderings();
+    let mut configs = shared.configs.store().changes();
     let mut beside = shared.beside.changes();
     let mut pause: Option<Duration> = None;
     loop {
@@ -51,10 +52,11 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
             Ok(()) = nodes.changed() => {}
             Ok(()) = pools.changed() => {}
             Ok(()) = renderings.changed() => {}
+            Ok(()) = configs.changed() => {}
             Ok(()) = beside.changed() => {}
             () = again(pause) => {}
         }
-        pause = if !shared.is_listed() {
+        pause = if !shared.is_listed() || !shared.configs.store().is_listed() {
             None
         } else if shared.beside.is_idle() {
             controller.stay_idle().await
@@ -126,7 +128,15 @@ impl Controller<'_> {
 
     /// Decides for all pools, from one look at all nodes.
     fn decide(&self, pools: &[SeenPool]) -> Vec<Decision> {
-        let wanted: Vec<Pool> = pools.iter().map(|it| it.pool.clone()).collect();
+        let wanted: Vec<Pool> = self.shared.configs.store().look(|all| {
+            let with_configs = |seen: &SeenPool| {
+                let configs = all
+                    .values()
+                    .map(|it| (it.name.as_str(), it.is_of(&seen.uid)));
+                seen.pool.clone().with_configs(configs)
+            };
+            pools.iter().map(with_configs).collect()
+        });
         self.shared.nodes.store().look(|all| {
             let assignment = Assignment::of(&wanted, all.values().map(|seen| &seen.node));
             let decisions = wanted.iter().zip(&assignment.members).map(|(pool, nodes)| {
