@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_api::machine_config_pool::{Condition, Configuration, PoolStatus, condition};
+use evenkeel_api::machine_config_pool::{Configuration, PoolStatus, condition};
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::node::{Change, Node};
 use evenkeel_plan::pool::{Assignment, Pool};
@@ -56,10 +56,9 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
             Ok(()) = beside.changed() => {}
             () = again(pause) => {}
         }
-        pause = if !shared.is_listed() || !shared.configs.store().is_listed() {
+        let is_known = shared.is_listed() && shared.configs.store().is_listed();
+        pause = if !is_known || shared.beside.is_idle() {
             None
-        } else if shared.beside.is_idle() {
-            controller.stay_idle().await
         } else {
             controller.round().await
         };
@@ -229,25 +228,6 @@ impl Controller<'_> {
                 Some(STATUS_PAUSE)
             }
         }
-    }
-
-    /// Says in every pool that nothing is done for it.
-    async fn stay_idle(&mut self) -> Option<Duration> {
-        let mut again = None;
-        for seen in self.pools() {
-            let mut status = seen.status.clone();
-            status.conditions.retain(|it| it.kind != condition::IDLE);
-            status.conditions.push(Condition {
-                kind: condition::IDLE.to_owned(),
-                status: "True".to_owned(),
-                reason: "OtherOperatorAlive".to_owned(),
-                message: "OpenShift's machine-config operator renews its leader Lease: Evenkeel does nothing for this pool and its nodes"
-                    .to_owned(),
-                ..Condition::default()
-            });
-            again = again.or(self.say(&seen, status).await);
-        }
-        again
     }
 
     /// What people should hear, once.
