@@ -19,8 +19,8 @@ pub(crate) struct CommandLine {
 pub(crate) enum Command {
     /// Brings this node to the configuration that its Node names, and keeps it there
     ///
-    /// Reads the annotation desiredConfig of the Node and the MachineConfig of that name; writes
-    /// currentConfig, state and reason back. Reports drift within a second, or repairs it where the
+    /// Reads the annotation desiredConfig of the Node, if evenkeel.dev/desired-config vouches for it, and the
+    /// MachineConfig of that name; writes currentConfig, state and reason back. Reports drift within a second, or repairs it where the
     /// annotation evenkeel.dev/drift says "heal". Reboots the machine when a change needs it, after
     /// the operator has moved its pods. Runs until it is stopped.
     Controller(ControllerArguments),

@@ -86,7 +86,7 @@ pub struct PoolStatus {
     /// Those that cannot go on.
     #[serde(default)]
     pub degraded_machine_count: i32,
-    /// Updated, Updating, Degraded, `NodeDegraded`, `RenderDegraded`; Idle where another operator leads.
+    /// Updated, Updating, Degraded, `NodeDegraded`, `RenderDegraded`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
 }
@@ -131,6 +131,6 @@ pub mod condition {
     pub const NODE_DEGRADED: &str = "NodeDegraded";
     /// The configuration cannot be made; the one before stays in use.
     pub const RENDER_DEGRADED: &str = "RenderDegraded";
-    /// Nothing is done for this pool, because another operator does it.
+    /// What earlier versions wrote where another operator has the pool; nobody writes it now, and it goes with the next status.
     pub const IDLE: &str = "Idle";
 }

@@ -20,6 +20,9 @@ pub mod annotation {
     pub const SUPPLIED: &str = "evenkeel.dev/supplied";
     /// Name of the rendered configuration that a Linux node is to run. Written by the operator.
     pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+    /// The voucher: the same name, written by the operator in the same patch. A [`DESIRED_CONFIG`] without
+    /// a voucher that equals it is foreign (OpenShift's machine-config operator's), and no agent obeys it.
+    pub const VOUCHER: &str = "evenkeel.dev/desired-config";
     /// Name of the rendered configuration that a Linux node runs. Written by the agent.
     pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
     /// `Done`, `Working` or `Degraded`. Written by the agent.
@@ -55,6 +58,8 @@ pub mod annotation {
     pub const DRAIN_ON_TIMEOUT: &str = "evenkeel.dev/drain-on-timeout";
     /// On a `MachineSet`: how many of its nodes may be unavailable under Recreate.
     pub const MAX_UNHEALTHY: &str = "evenkeel.dev/max-unhealthy";
+    /// On the operator's Lease: what it makes of OpenShift's own operators, as JSON.
+    pub const COEXISTENCE: &str = "evenkeel.dev/coexistence";
     /// On an agent's Lease: boot id, kubelet start, state and probes as JSON.
     pub const REPORT: &str = "evenkeel.dev/report";
 
@@ -187,7 +192,7 @@ pub mod openshift {
     /// The namespace of its operator for Windows nodes.
     pub const WINDOWS_NAMESPACE: &str = "openshift-windows-machine-config-operator";
     /// The Lease of that one's leader. Older releases have a ConfigMap of this name instead, which goes
-    /// when the leader's pod goes.
+    /// when the leader's pod goes: then only the namespace tells that they are installed.
     pub const WINDOWS_LEASE: &str = "windows-machine-config-operator-lock";
 }
 

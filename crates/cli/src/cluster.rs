@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 use evenkeel_api::machine_config_pool::{self as shape, PoolStatus};
-use evenkeel_api::names::{group, label};
+use evenkeel_api::names::{annotation, group, label, program};
+use evenkeel_plan::coexistence::Notices;
 use evenkeel_plan::drain::Candidate;
 use evenkeel_plan::node::Node;
 use evenkeel_plan::pool::Pool;
@@ -242,6 +243,22 @@ impl Cluster {
         Ok(theirs
             .map(|object| (object.name_any(), text(&object)))
             .collect())
+    }
+
+    /// What the operator in `namespace` says on its Lease about OpenShift's own operators; nothing where there is none, or one
+    /// that says nothing.
+    pub(crate) async fn notices(&self, namespace: &str) -> Result<Notices> {
+        let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
+        let leases: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let what = format!("read the lease {namespace}/{}", program::OPERATOR);
+        let found = leases.get_opt(program::OPERATOR).await;
+        let found = found.map_err(|error| self.explain(&what, error))?;
+        let text = found.and_then(|it| it.annotations().get(annotation::COEXISTENCE).cloned());
+        let read = text.map(|text| serde_json::from_str(&text));
+        // What another version writes there need not be what this one reads.
+        Ok(read.and_then(Result::ok).unwrap_or_default())
     }
 
     /// One MachineConfig as one text.

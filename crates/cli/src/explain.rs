@@ -100,6 +100,7 @@ impl Explanation {
             let by = node.cordoned_by.as_deref().unwrap_or("a person");
             why.push(format!("it is cordoned, by {by}"));
         }
+        why.extend(node.desired().refusal().filter(|_| node.is_foreign()));
         if node.is_degraded() {
             let reason = node.reason.as_deref().unwrap_or_default();
             why.push(format!("its configuration is Degraded: {reason}"));
@@ -201,6 +202,7 @@ impl Explanation {
             "reason": self.node.reason,
             "currentConfig": self.node.current_config,
             "desiredConfig": self.node.desired_config,
+            "foreign": self.node.is_foreign(),
             "egress": self.egress.as_ref().map(Egress::document),
             "extensions": self.view.extensions,
             "problem": self.view.problem,

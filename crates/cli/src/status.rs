@@ -7,6 +7,7 @@ use anyhow::Result;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use evenkeel_api::machine_config_pool::{PoolStatus, condition};
+use evenkeel_plan::coexistence::{Coexistence, Half, Notices};
 use evenkeel_plan::fleet::{self, PoolView, State};
 use evenkeel_plan::node::Node;
 use evenkeel_plan::pool::Assignment;
@@ -24,13 +25,25 @@ use crate::upgrade::WindowsNodes;
 const BAR: usize = 20;
 
 pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
-    let (fleet, rules, windows, leaderless) = cluster::with(&arguments.cluster, async |cluster| {
+    let seen = cluster::with(&arguments.cluster, async |cluster| {
         let (fleet, rules) = (cluster.fleet().await?, Rules::of(&cluster).await?);
+        let notices = cluster.notices(&arguments.namespace).await?;
         let windows = WindowsNodes::of(&cluster).await?;
-        Ok((fleet, rules, windows, leader::missing(&cluster).await))
+        let leaderless = leader::missing(&cluster).await;
+        Ok((fleet, rules, windows, notices, leaderless))
     })?;
+    let (fleet, rules, windows, notices, leaderless) = seen;
     let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
-    let views = fleet::view(&fleet.pools, &assignment);
+    let mut views = fleet::view(&fleet.pools, &assignment);
+    let is_idle = notices
+        .get(Half::MachineConfig.word())
+        .is_some_and(|it| it.idle);
+    if is_idle {
+        let waiting = views.iter_mut().flat_map(|it| &mut it.nodes);
+        for node in waiting.filter(|it| it.state == State::Waiting) {
+            "nothing: Evenkeel leaves it to OpenShift's operator".clone_into(&mut node.waits_for);
+        }
+    }
     let text = match arguments.output.format {
         Format::Text => {
             let paint = Paint::for_stdout();
@@ -41,12 +54,14 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
                 .as_ref()
                 .map(|it| format!("{} {it}\n", paint.red("!")));
             leaderless.unwrap_or_default()
-                + &text(&fleet, &views, &assignment, paint)
+                + &told(&notices, paint)
+                + &text(&fleet, &views, &assignment, is_idle, paint)
                 + &shown.unwrap_or_default()
                 + &rules.text(paint)
         }
         format => {
-            let mut document = document(&fleet, &views, &assignment);
+            let mut document = document(&fleet, &views, &assignment, is_idle);
+            document["coexistence"] = json!(notices);
             document["leaderless"] = json!(leaderless);
             document["readiness"] = rules.document();
             document["windows"] =
@@ -108,11 +123,15 @@ pub(crate) fn problems(view: &PoolView<'_>, status: &PoolStatus) -> Vec<String> 
             others.join(" and ")
         ));
     }
-    for kind in [condition::RENDER_DEGRADED, condition::IDLE] {
-        let told = status.condition(kind).filter(|it| it.status == "True");
-        problems.extend(told.map(|it| it.message.clone()));
-    }
+    let told = status.condition(condition::RENDER_DEGRADED);
+    let told = told.filter(|it| it.status == "True");
+    problems.extend(told.map(|it| it.message.clone()));
     problems
+}
+
+/// How a pool is, in few words, where all of them may be left to OpenShift's operator.
+fn state(view: &PoolView<'_>, status: &PoolStatus, is_idle: bool) -> &'static str {
+    if is_idle { "idle" } else { word(view, status) }
 }
 
 /// How a pool is, in few words.
@@ -131,10 +150,27 @@ pub(crate) fn word(view: &PoolView<'_>, status: &PoolStatus) -> &'static str {
     }
 }
 
+/// How we live with OpenShift's own operators, where they are.
+fn told(notices: &Notices, paint: Paint) -> String {
+    let present = notices
+        .values()
+        .filter(|it| it.state != Coexistence::Absent.word());
+    present.fold(String::new(), |mut text, notice| {
+        let mark = if notice.idle {
+            paint.red("! ")
+        } else {
+            String::new()
+        };
+        let _ = writeln!(text, "{mark}{}", notice.message);
+        text
+    })
+}
+
 fn text(
     fleet: &Fleet,
     views: &[PoolView<'_>],
     assignment: &Assignment<'_>,
+    is_idle: bool,
     paint: Paint,
 ) -> String {
     let mut pools = table(
@@ -152,7 +188,7 @@ fn text(
         let counts = view.counts;
         pools.add_row([
             view.pool.name.clone(),
-            word(view, status).to_owned(),
+            state(view, status, is_idle).to_owned(),
             format!("{} of {}", counts.updated, counts.total),
             bar(counts.updated, counts.total),
             format!("{} (at most {})", counts.unavailable, view.rollout.limit),
@@ -214,10 +250,19 @@ fn names(nodes: &[&Node]) -> Vec<String> {
     nodes.iter().map(|node| node.name.clone()).collect()
 }
 
-fn document(fleet: &Fleet, views: &[PoolView<'_>], assignment: &Assignment<'_>) -> Value {
+fn document(
+    fleet: &Fleet,
+    views: &[PoolView<'_>],
+    assignment: &Assignment<'_>,
+    is_idle: bool,
+) -> Value {
     let pools = views.iter().zip(&fleet.statuses);
     let pools: Vec<Value> = pools
-        .map(|(view, status)| pool_document(view, status))
+        .map(|(view, status)| {
+            let mut pool = pool_document(view, status);
+            pool["state"] = json!(state(view, status, is_idle));
+            pool
+        })
         .collect();
     json!({
         "pools": pools,

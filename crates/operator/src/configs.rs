@@ -70,6 +70,11 @@ impl SeenConfig {
         self.labels.contains_key(label::RENDERED)
     }
 
+    /// Whether we rendered it for the pool with this uid.
+    pub(crate) fn is_of(&self, pool: &str) -> bool {
+        self.is_rendered() && self.owner.as_deref() == Some(pool)
+    }
+
     /// How an Event names this MachineConfig.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {

@@ -4,7 +4,8 @@
 //! API server. It decides nothing itself, and never touches the machine it runs on.
 
 mod around;
-mod beside;
+mod coexistence;
+mod coexistence_metrics;
 mod conditions;
 mod configs;
 mod configuring;
@@ -40,6 +41,7 @@ use clap::{Parser, Subcommand};
 use evenkeel_api::names::program;
 use evenkeel_api::version::Version;
 use evenkeel_daemon::{Daemon, LeaseName, Program, Result, Timing};
+use evenkeel_plan::coexistence::Half;
 use evenkeel_plan::drain::Settings;
 use evenkeel_plan::proxy::Variable;
 use evenkeel_plan::readiness::Limits;
@@ -139,6 +141,12 @@ struct Run {
     /// Upgrades Windows nodes on no cluster that is older than this Kubernetes
     #[arg(long, value_name = "VERSION", default_value_t = gate::MINIMUM, value_parser = kubernetes)]
     minimum_kubernetes: Kubernetes,
+    /// Takes over from OpenShift's own operator, once its leader is gone: machine-config, windows, or both
+    ///
+    /// Without it that half of the work is left to OpenShift's operator wherever that is installed, also while its Lease has
+    /// lapsed.
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    take_over: Vec<Half>,
     #[command(flatten)]
     instances: InstanceArguments,
     #[command(flatten)]
@@ -313,6 +321,7 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
         windows_pool: run.windows_pool.clone(),
         operator_condition: run.operator_condition.clone().filter(|it| !it.is_empty()),
         minimum_kubernetes: Some(run.minimum_kubernetes),
+        take_over: run.take_over.iter().copied().collect(),
         instances: InstanceOptions {
             machine_user: run.instances.machine_user.clone(),
             work_within: run.instances.instance_timeout,

@@ -94,6 +94,7 @@ fn deciding() -> Duration {
                 ready: true,
                 current_config: text(config(is_new)),
                 desired_config: text(config(is_new || number % 40 == 1)),
+                voucher: text(config(is_new || number % 40 == 1)),
                 desired_drain: (number % 40 == 1).then(|| "drain-new".to_owned()),
                 state: text("Done".to_owned()),
                 ..Node::default()

@@ -17,6 +17,8 @@ pub enum State {
     NotReady,
     /// Its pods are leaving.
     Draining,
+    /// Somebody else tells it what to run.
+    Foreign,
     /// Its agent is at work.
     Updating,
     /// It waits for something.
@@ -31,6 +33,7 @@ impl fmt::Display for State {
             Self::Degraded => "Degraded",
             Self::NotReady => "NotReady",
             Self::Draining => "Draining",
+            Self::Foreign => "Foreign",
             Self::Updating => "Updating",
             Self::Waiting => "Waiting",
             Self::Done => "Done",
@@ -92,6 +95,9 @@ pub fn view<'a>(pools: &'a [Pool], assignment: &Assignment<'a>) -> Vec<PoolView<
 
 fn standing(turn: &Turn<'_>, leave: Option<&Leave>) -> (State, String) {
     let node = turn.node;
+    if let Some(why) = node.desired().refusal().filter(|_| node.is_foreign()) {
+        return (State::Foreign, why);
+    }
     match &turn.stand {
         Stand::Failing(why) | Stand::Held(why) => (State::Degraded, why.clone()),
         Stand::Updated if node.is_degraded() => {
@@ -190,6 +196,7 @@ pub fn forecast(pool: &Pool, nodes: &[&Node], most: usize) -> Forecast {
 fn arrive(node: &mut Node, target: Option<&str>) {
     let target = target.map(str::to_owned);
     node.desired_config.clone_from(&target);
+    node.voucher.clone_from(&target);
     node.current_config = target;
     node.state = Some("Done".to_owned());
     node.reason = None;
@@ -221,6 +228,7 @@ mod tests {
             name: name.to_owned(),
             ready: true,
             desired_config: Some("old".to_owned()),
+            voucher: Some("old".to_owned()),
             current_config: Some("old".to_owned()),
             state: Some("Done".to_owned()),
             ..Node::default()
@@ -230,6 +238,7 @@ mod tests {
     fn told(name: &str) -> Node {
         Node {
             desired_config: Some("new".to_owned()),
+            voucher: Some("new".to_owned()),
             ..node(name)
         }
     }
@@ -273,6 +282,17 @@ mod tests {
                 "d Done: ",
                 "e Updating: its agent",
             ]
+        );
+        let foreign = Node {
+            voucher: None,
+            ..told("a")
+        };
+        let [said] = &seen(&pool(1), &[foreign])[..] else {
+            panic!("one node is one line");
+        };
+        assert!(
+            said.starts_with("a Foreign: desiredConfig new is foreign"),
+            "{said}"
         );
         let degraded = Node {
             state: Some("Degraded".to_owned()),

@@ -3,8 +3,8 @@
 //! Everything here is a pure function of its arguments. There is no I/O, no runtime, no client, and
 //! time is an argument. Whoever carries a plan out has no choices left.
 
-pub mod beside;
 pub mod certificates;
+pub mod coexistence;
 pub mod desired;
 pub mod diff;
 pub mod disruption;
@@ -44,6 +44,7 @@ pub mod uninstall;
 pub mod units;
 pub mod upgrade;
 pub mod variables;
+pub mod voucher;
 pub mod waiting;
 pub mod windows_node;
 pub mod windows_pool;

@@ -7,6 +7,7 @@ use evenkeel_api::names::{annotation, cordon, label};
 use jiff::Timestamp;
 
 use crate::labels::Labels;
+use crate::voucher::DesiredConfig;
 
 /// A Node, as narrow as decisions need it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,6 +38,8 @@ pub struct Node {
     pub reason: Option<String>,
     /// The rendered configuration that it is to run.
     pub desired_config: Option<String>,
+    /// The configuration that our operator vouches for.
+    pub voucher: Option<String>,
     /// The rendered configuration that it runs.
     pub current_config: Option<String>,
     /// What its agent says: `Done`, `Working` or `Degraded`.
@@ -80,8 +83,21 @@ pub enum Request<'a> {
 }
 
 impl Node {
-    /// What its agent asks for and did not get yet.
+    /// What it is to run, and whether that is our word.
+    pub fn desired(&self) -> DesiredConfig<'_> {
+        DesiredConfig::of(self.desired_config.as_deref(), self.voucher.as_deref())
+    }
+
+    /// Whether it is told by somebody else what to run. Windows nodes have no such configurations.
+    pub fn is_foreign(&self) -> bool {
+        !self.is_windows() && matches!(self.desired(), DesiredConfig::Foreign(_))
+    }
+
+    /// What its agent asks for and did not get yet. What a foreign node asks for is asked of somebody else.
     pub fn request(&self) -> Request<'_> {
+        if self.is_foreign() {
+            return Request::None;
+        }
         let Some(desired) = self.desired_drain.as_deref().filter(|it| !it.is_empty()) else {
             return Request::None;
         };
@@ -177,6 +193,7 @@ impl Node {
             own_pods: annotations.remove(annotation::DRAIN_OWN_PODS),
             reason: annotations.remove(annotation::REASON),
             desired_config: annotations.remove(annotation::DESIRED_CONFIG),
+            voucher: annotations.remove(annotation::VOUCHER),
             current_config: annotations.remove(annotation::CURRENT_CONFIG),
             state: annotations.remove(annotation::STATE),
             drift: annotations.remove(annotation::DRIFT),
@@ -230,6 +247,7 @@ impl Change {
             (annotation::DRAIN_OWN_PODS, &mut node.own_pods),
             (annotation::REASON, &mut node.reason),
             (annotation::DESIRED_CONFIG, &mut node.desired_config),
+            (annotation::VOUCHER, &mut node.voucher),
             (annotation::DRIFT, &mut node.drift),
         ] {
             if let Some(value) = self.annotations.get(name) {
@@ -270,5 +288,30 @@ mod tests {
         // It got leave for drain-b and went back to a before the drain was over.
         node.drain_granted = text("2026-01-01T00:00:00Z");
         assert_eq!(node.request(), Request::Uncordon("uncordon-a"));
+    }
+
+    /// Covers O01.
+    #[test]
+    fn what_a_foreign_node_asks_for_is_not_asked_of_us() {
+        let text = |text: &str| Some(text.to_owned());
+        let mut node = Node {
+            desired_config: text("rendered-worker-theirs"),
+            desired_drain: text("drain-rendered-worker-theirs"),
+            ..Node::default()
+        };
+        assert_eq!(node.request(), Request::None);
+        node.voucher = text("rendered-worker-before");
+        assert_eq!(
+            node.request(),
+            Request::None,
+            "a voucher for something else"
+        );
+        node.voucher = node.desired_config.clone();
+        let request = Request::Drain("drain-rendered-worker-theirs");
+        assert_eq!(node.request(), request);
+        // Windows nodes run no rendered configurations, whatever is written on them.
+        node.voucher = None;
+        node.os = text("windows");
+        assert_eq!(node.request(), request);
     }
 }

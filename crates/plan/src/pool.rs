@@ -1,7 +1,7 @@
 //! Pools of nodes: what a `MachineConfigPool` says, as far as it makes sense, and which pool a node
 //! belongs to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub struct Pool {
     pub allowance: Allowance,
     /// The rendered configuration that its nodes are to run.
     pub target: Option<String>,
+    /// Configurations that we rendered for it; for the caller to fill in, with [`Pool::with_configs`].
+    pub rendered: BTreeSet<String>,
     /// How long a drain may take before it is reported, where it says so.
     pub drain_timeout: Option<Duration>,
     /// Whether a drain that takes longer goes ahead, where it says so.
@@ -92,6 +94,20 @@ impl Pool {
             }
         }
         pool
+    }
+
+    /// The same pool, of which is known who rendered what: MachineConfigs by name, each with whether we
+    /// rendered it for this pool. What somebody else rendered is not rolled out: ours comes in its place.
+    #[must_use]
+    pub fn with_configs<'c>(mut self, configs: impl Iterator<Item = (&'c str, bool)>) -> Self {
+        for (name, is_owned) in configs {
+            if is_owned {
+                self.rendered.insert(name.to_owned());
+            } else if self.target.as_deref() == Some(name) {
+                self.target = None;
+            }
+        }
+        self
     }
 
     /// How its nodes are drained, where `default` holds for what it does not say.

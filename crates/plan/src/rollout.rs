@@ -115,7 +115,7 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
             ..Rollout::default()
         };
     };
-    let stand_now = |node: &Node| stand(target, node);
+    let stand_now = |node: &Node| stand(pool, target, node);
     let failing: Vec<(&str, String)> = ordered
         .iter()
         .filter_map(|node| match stand_now(node) {
@@ -123,7 +123,7 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
             _ => None,
         })
         .collect();
-    let told = |node: &Node| node.desired_config.as_deref() == Some(target);
+    let told = |node: &Node| is_told(pool, target, node);
     let holds =
         |node: &Node| is_ours(node) || (told(node) && (is_moving(node) || node.is_degraded()));
     let mut places = Places::of(pool.allowance, &ordered, holds);
@@ -169,9 +169,23 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     }
 }
 
+/// Whether `node` was told by us to run `target`.
+fn is_told(pool: &Pool, target: &str, node: &Node) -> bool {
+    node.desired_config.as_deref() == Some(target)
+        && (!node.is_foreign() || pool.rendered.contains(target))
+}
+
+/// The configuration for which a voucher is missing because an earlier version of ours, which wrote none, told `node`
+/// to run it: one that we rendered, and that changes nothing more than was begun.
+fn adopted<'n>(pool: &Pool, target: &str, node: &'n Node) -> Option<&'n str> {
+    let desired = node.desired_config.as_deref().filter(|_| node.is_foreign());
+    let is_begun = desired == Some(target) || node.desired_config == node.current_config;
+    desired.filter(|it| pool.rendered.contains(*it) && (is_begun || node.has_leave()))
+}
+
 /// The stand of a node that does not depend on others; `None` if it waits for its turn.
-fn stand(target: &str, node: &Node) -> Option<Stand> {
-    let told = node.desired_config.as_deref() == Some(target);
+fn stand(pool: &Pool, target: &str, node: &Node) -> Option<Stand> {
+    let told = is_told(pool, target, node);
     let why = || node.reason.clone().unwrap_or_default();
     match (told, is_moving(node)) {
         (true, _) if node.is_degraded() => Some(Stand::Failing(why())),
@@ -215,9 +229,11 @@ fn stop(target: &str, failing: &[(&str, String)]) -> String {
     )
 }
 
-/// Tells `node` what to run. What its agent said of something else is no more true.
+/// Tells `node` what to run, and vouches for it in the same write. What its agent said of something else is no more true.
 fn tell(node: &Node, config: &str) -> Change {
-    let change = Change::default().with(annotation::DESIRED_CONFIG, config);
+    let change = Change::default()
+        .with(annotation::DESIRED_CONFIG, config)
+        .with(annotation::VOUCHER, config);
     if node.is_degraded() {
         change.with(annotation::REASON, "")
     } else {
@@ -231,12 +247,17 @@ fn writes<'a>(pool: &Pool, target: &str, turns: &[Turn<'a>]) -> Vec<(&'a Node, C
         let node = turn.node;
         let mut change = match &turn.stand {
             Stand::Next => tell(node, target),
-            // It was told something that nobody decided: it stays at what it has.
+            // It was told something that nobody decided: it stays at what it has, if that is ours.
             Stand::Waits(Why::Full { .. }) if is_moving(node) => match &node.current_config {
-                Some(current) => tell(node, current),
+                Some(current) if !node.is_foreign() || pool.rendered.contains(current) => {
+                    tell(node, current)
+                }
+                _ => Change::default(),
+            },
+            _ => match adopted(pool, target, node) {
+                Some(config) => Change::default().with(annotation::VOUCHER, config),
                 None => Change::default(),
             },
-            _ => Change::default(),
         };
         if node.drift != pool.drift {
             change = match &pool.drift {

@@ -22,7 +22,8 @@ fn pool(limit: &Value) -> Pool {
     let spec = json!({
         "nodeSelector": {}, "maxUnavailable": limit, "configuration": { "name": "new" },
     });
-    Pool::read("worker", &BTreeMap::new(), &spec)
+    let pool = Pool::read("worker", &BTreeMap::new(), &spec);
+    pool.with_configs([("old", true), ("new", true)].into_iter())
 }
 
 /// A node that runs `old`, in a zone, made so many seconds ago.
@@ -34,6 +35,7 @@ fn node(name: &str, zone: &str, age: i64) -> Node {
         ready: true,
         current_config: Some("old".to_owned()),
         desired_config: Some("old".to_owned()),
+        voucher: Some("old".to_owned()),
         state: Some("Done".to_owned()),
         ..Node::default()
     }
@@ -42,6 +44,7 @@ fn node(name: &str, zone: &str, age: i64) -> Node {
 fn told(name: &str, zone: &str, age: i64) -> Node {
     Node {
         desired_config: Some("new".to_owned()),
+        voucher: Some("new".to_owned()),
         ..node(name, zone, age)
     }
 }
@@ -131,6 +134,7 @@ fn a_failing_node_stops_the_spread_and_the_pool_says_why() {
     // What is degraded on its own configuration would refuse another, and makes nobody wait.
     let drifted = Node {
         desired_config: Some("old".to_owned()),
+        voucher: Some("old".to_owned()),
         ..failing
     };
     assert_eq!(next(&pool, &[drifted, node("b", "", 5)]), ["b"]);
@@ -171,9 +175,98 @@ fn what_a_person_wrote_is_put_back_and_jumps_no_queue() {
         panic!("{:?}", rollout.writes);
     };
     assert_eq!(node.name, "z");
+    for name in [annotation::DESIRED_CONFIG, annotation::VOUCHER] {
+        assert_eq!(change.annotations[name].as_deref(), Some("old"));
+    }
+}
+
+/// What is written on each node, in the order of nodes: `name=value` in one line.
+fn written(pool: &Pool, nodes: &[Node]) -> Vec<String> {
+    let all: Vec<_> = nodes.iter().collect();
+    let rollout = rollout::plan(pool, &all);
+    let writes = rollout.writes.iter().map(|(node, change)| {
+        let changes = change.annotations.iter();
+        let changes = changes.map(|(name, value)| {
+            let short = name.rsplit('/').next().unwrap_or_default();
+            format!("{short}={}", value.as_deref().unwrap_or("(none)"))
+        });
+        format!("{}: {}", node.name, changes.collect::<Vec<_>>().join(" "))
+    });
+    writes.collect()
+}
+
+/// Covers O01.
+#[test]
+fn whoever_is_told_gets_the_voucher_in_the_same_write() {
     assert_eq!(
-        change.annotations[annotation::DESIRED_CONFIG].as_deref(),
-        Some("old")
+        written(&pool(&json!(1)), &[node("a", "", 9), node("b", "", 5)]),
+        ["a: desired-config=new desiredConfig=new"]
+    );
+}
+
+/// Covers O01.
+#[test]
+fn nodes_of_an_earlier_version_get_their_voucher_at_once_and_nothing_else() {
+    let without = |node: Node| Node {
+        voucher: None,
+        ..node
+    };
+    let nodes = [
+        without(Node {
+            current_config: Some("new".to_owned()),
+            ..told("a-updated", "", 9)
+        }),
+        without(told("b-moving", "", 8)),
+        without(node("c-waiting", "", 7)),
+        without(Node {
+            state: Some("Degraded".to_owned()),
+            reason: Some("a file differs".to_owned()),
+            ..node("d-held", "", 6)
+        }),
+    ];
+    let all = [
+        "a-updated: desired-config=new",
+        "b-moving: desired-config=new",
+        "c-waiting: desired-config=old",
+        "d-held: desired-config=old",
+    ];
+    // One is on its way already, as the earlier version decided it, and nobody else begins.
+    assert_eq!(written(&pool(&json!(1)), &nodes), all);
+    let mut paused = pool(&json!(4));
+    paused.allowance.paused = true;
+    assert_eq!(written(&paused, &nodes), all);
+    // In the middle of a drain it goes on, also where the pool has another target by now.
+    let drained = without(Node {
+        desired_config: Some("old".to_owned()),
+        current_config: Some("older".to_owned()),
+        drain_granted: Some("2026-01-01T00:00:00Z".to_owned()),
+        ..node("e", "", 5)
+    });
+    assert_eq!(written(&paused, &[drained]), ["e: desired-config=old"]);
+}
+
+/// Covers O01, O03.
+#[test]
+fn what_somebody_else_rendered_is_neither_adopted_nor_rolled_out() {
+    let foreign = |name: &str, age: i64, current: &str| Node {
+        desired_config: Some("theirs".to_owned()),
+        current_config: Some(current.to_owned()),
+        voucher: None,
+        ..node(name, "", age)
+    };
+    // One is at rest with theirs, the other in the middle of a rollout of theirs.
+    let nodes = [foreign("a", 9, "theirs"), foreign("b", 5, "before")];
+    let theirs = Pool {
+        target: Some("theirs".to_owned()),
+        ..pool(&json!(2))
+    };
+    let theirs = theirs.with_configs([("theirs", false)].into_iter());
+    assert_eq!(theirs.target, None);
+    assert_eq!(written(&theirs, &nodes), [""; 0]);
+    // With a configuration of ours they go one by one, as everybody else.
+    assert_eq!(
+        written(&pool(&json!(1)), &nodes),
+        ["a: desired-config=new desiredConfig=new"]
     );
 }
 

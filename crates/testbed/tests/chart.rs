@@ -24,6 +24,7 @@ image:
   pullSecrets: [{name: pull-me}]
 logLevel: info,evenkeel_operator=debug
 logFormat: text
+takeOver: [machine-config, windows]
 operator:
   replicas: 1
   port: 8080
@@ -108,6 +109,7 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         "--node-selector=pool in (canary, edge),!never",
         "--drain-timeout=90s",
         "--listen=0.0.0.0:8080",
+        "--take-over=machine-config,windows",
         "--payload=/srv/payload",
         "--instance-timeout=1h30m",
         "--leave-timeout=5m",
@@ -156,6 +158,9 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
     assert_eq!(pool["spec"], spec);
 
     let without = Chart::render("ops", &["--set=agent.enabled=false"])?;
+    // Nothing is taken over from anybody without its owner's word.
+    let operator = without.object("Deployment", "evenkeel-operator")?;
+    assert!(!operator.to_string().contains("--take-over"), "{operator}");
     // The operator makes it, when there is a proxy: whoever ships it would undo what the cluster fills in.
     for made in [&chart, &without] {
         assert!(made.object("ConfigMap", "trusted-ca").is_err());
@@ -184,6 +189,7 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
             "mountPropagation",
         ),
         ("--set=windows.strategy=Never", "strategy"),
+        ("--set=takeOver={all}", "takeOver"),
         ("--set=windows.payload=payload", "payload"),
         ("--set=windows.parallelInstances=0", "parallelInstances"),
         ("--set=windows.instanceTimeout=soon", "instanceTimeout"),

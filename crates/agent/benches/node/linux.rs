@@ -7,7 +7,7 @@ use evenkeel_testbed::table::Table;
 use evenkeel_testbed::{Doing, Error, Result};
 use serde_json::{Value, json};
 
-use crate::scene::{BOOT, DESIRED, Scene};
+use crate::scene::{BOOT, Scene};
 
 /// As many as fit into what etcd takes.
 const FILES: usize = 1_000;
@@ -50,7 +50,7 @@ async fn bench() -> Result<Table> {
             )
             .await?;
         let start = Instant::now();
-        scene.annotate(DESIRED, &name).await?;
+        scene.desire(&name).await?;
         scene.until_done(&name, BOOT).await?;
         times.push(start.elapsed().as_secs_f64());
     }

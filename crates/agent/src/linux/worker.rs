@@ -14,6 +14,7 @@ use evenkeel_host::verify::Finding;
 use evenkeel_plan::linux_node::Report;
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
+use evenkeel_plan::voucher::DesiredConfig;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::cluster::{Cluster, OwnNode};
@@ -73,6 +74,8 @@ pub(crate) struct Worker {
     drift: Drift,
     on_drift: OnDrift,
     forced: bool,
+    /// The foreign configuration that nothing is done for, and that was said.
+    foreign: Option<String>,
     /// Somebody logged in over SSH.
     accessed: bool,
     /// When the machine was told to boot.
@@ -112,6 +115,7 @@ impl Worker {
             drift: Drift::default(),
             on_drift: OnDrift::Degrade,
             forced: false,
+            foreign: None,
             accessed: false,
             going_down: None,
             failure: None,
@@ -194,6 +198,14 @@ impl Worker {
             return Ok(Turn::Rest);
         };
         let said = |name: &str| node.annotations.get(name).map(String::as_str);
+        let desired =
+            DesiredConfig::of(said(annotation::DESIRED_CONFIG), said(annotation::VOUCHER));
+        if let (DesiredConfig::Foreign(name), Some(why)) = (desired, desired.refusal()) {
+            return self.keep_off(name, &why).await;
+        }
+        if let Some(name) = self.foreign.take() {
+            tracing::info!("desiredConfig {name} is foreign no more: this node is ours to keep");
+        }
         if self.accessed && said(annotation::SSH) != Some(ACCESSED) {
             self.write(&BTreeMap::from([(annotation::SSH, ACCESSED)]))
                 .await?;
@@ -209,7 +221,7 @@ impl Worker {
         }
         let current = self.standing.as_ref().and_then(|it| it.config.clone());
         let awaits_boot = self.standing.as_ref().is_some_and(|it| it.awaits_boot);
-        let desired = said(annotation::DESIRED_CONFIG).filter(|name| !name.is_empty());
+        let desired = desired.vouched();
         let target = desired.or(current.as_deref());
         let moves = self.failure.is_none()
             && !awaits_boot

@@ -7,7 +7,7 @@ use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::{Result, need};
 use serde_json::json;
 
-use super::scene::{ASKED, DESIRED, ON_DRIFT, SOON, STATE, Scene, says, spec};
+use super::scene::{ASKED, ON_DRIFT, SOON, STATE, Scene, says, spec};
 
 /// Changes of it disrupt nothing here, where no runtime runs that reads it.
 const POLICY: &str = "/etc/containers/policy.json";
@@ -169,7 +169,7 @@ async fn an_update_does_not_begin_on_a_machine_that_has_drifted() -> Result<()> 
         ("/etc/kubernetes/kubelet-ca.crt", "ca\n"),
     ];
     let new = scene.config("new", spec(&files, &[])).await?;
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     let told = scene.until_told("ConfigDrift", PULL_SECRET, SOON).await?;
     assert!(!told.contains("drifted"), "a secret was shown: {told}");
     // An update without disruption would be done within two seconds.

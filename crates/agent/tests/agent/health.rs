@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Error, Result};
 
-use super::scene::{DESIRED, SOON, Scene, spec};
+use super::scene::{SOON, Scene, spec};
 
 const POLICY: &str = "/etc/containers/policy.json";
 const PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
@@ -49,7 +49,7 @@ async fn an_agent_that_is_stuck_says_so_until_it_goes_on() -> Result<()> {
 
     scene.node.write("/run/hold", "")?;
     let new = scene.config("new", spec(&[(POLICY, "two\n")], &[])).await?;
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     until_healthz(&scene, "503", "[-] worker: last heartbeat").await?;
 
     scene.node.run(&["rm", "/run/hold"])?;

@@ -5,6 +5,7 @@
 mod fleet;
 mod scene;
 
+mod coexistence;
 mod drift;
 mod health;
 mod logins;

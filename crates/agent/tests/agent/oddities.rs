@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::drift::is_within_a_second;
 use super::scene::{
-    ANSWERED, ASKED, BOOT, CURRENT, DESIRED, ON_DRIFT, REASON, SOON, STATE, Scene, says, spec,
+    ANSWERED, ASKED, BOOT, CURRENT, ON_DRIFT, REASON, SOON, STATE, Scene, says, spec,
 };
 
 const MANAGED: &str = "/etc/managed";
@@ -31,7 +31,7 @@ async fn a_configuration_deleted_on_the_way_stops_nothing_that_is_written_and_ho
     let wanted = spec(&[(MANAGED, "new\n")], &["ssh-ed25519 A"]);
     let new = scene.config("new", wanted.clone()).await?;
     let (request, release) = (format!("drain-{new}"), format!("uncordon-{new}"));
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     scene
         .until("a drain", SOON, |seen| says(seen, ASKED, &request))
         .await?;
@@ -74,7 +74,7 @@ async fn a_configuration_for_another_system_is_refused_by_the_paths_that_give_it
         (PULL_SECRET, "for another system\n"),
     ];
     let foreign = scene.config("windows", spec(&files, &[])).await?;
-    scene.annotate(DESIRED, &foreign).await?;
+    scene.desire(&foreign).await?;
     let reason = scene.until_degraded("kubelet.exe", SOON).await?;
     assert!(reason.contains("one of Windows"), "{reason}");
     let seen = scene.annotations().await?;
@@ -110,7 +110,7 @@ async fn rubbish_in_annotations_is_put_right_or_means_nothing() -> Result<()> {
     let new = scene.config("new", wanted).await?;
     let request = format!("drain-{new}");
     let asks = |seen: &_| says(seen, ASKED, &request);
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     scene.until("a drain", SOON, asks).await?;
     for (name, text) in [
         (ANSWERED, "rubbish"),
@@ -127,7 +127,7 @@ async fn rubbish_in_annotations_is_put_right_or_means_nothing() -> Result<()> {
         .await?;
     assert!(scene.node.read(MANAGED).is_err(), "written without leave");
 
-    scene.annotate(DESIRED, " ").await?;
+    scene.desire(" ").await?;
     scene
         .until_degraded("can be no object's name", SOON)
         .await?;
@@ -136,7 +136,7 @@ async fn rubbish_in_annotations_is_put_right_or_means_nothing() -> Result<()> {
             says(seen, ASKED, &format!("uncordon-{new}"))
         })
         .await?;
-    scene.annotate(DESIRED, &base).await?;
+    scene.desire(&base).await?;
     scene.until_done(&base, SOON).await?;
     Ok(())
 }
@@ -187,7 +187,7 @@ async fn a_clock_that_is_set_back_delays_nothing() -> Result<()> {
 
     let new = spec(&[(PULL_SECRET, "one\n"), (MANAGED, "new\n")], &[]);
     let new = scene.config("new", new).await?;
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     let request = format!("drain-{new}");
     scene
         .until("a drain", SOON, |seen| says(seen, ASKED, &request))
@@ -200,7 +200,7 @@ async fn a_clock_that_is_set_back_delays_nothing() -> Result<()> {
     scene
         .node
         .run(&["systemd-tmpfiles", "--create", "clock.conf"])?;
-    scene.annotate(DESIRED, &base).await?;
+    scene.desire(&base).await?;
     scene.until_done(&base, SOON).await?;
     scene.go_to(&new).await?;
 

@@ -3,7 +3,7 @@
 use evenkeel_testbed::Result;
 use serde_json::{Value, json};
 
-use super::scene::{ANSWERED, ASKED, BOOT, CURRENT, DESIRED, SOON, STATE, Scene, says, spec};
+use super::scene::{ANSWERED, ASKED, BOOT, CURRENT, SOON, STATE, Scene, says, spec};
 
 const FILE: &str = "/etc/managed";
 const OLD: &str = "quay.io/os@sha256:1";
@@ -34,7 +34,7 @@ async fn at_rest(name: &str, managers: &[&str]) -> Result<Option<Scene>> {
 
 /// Goes to `config` until pods may leave, and lets them.
 async fn drain(scene: &Scene, config: &str) -> Result<()> {
-    scene.annotate(DESIRED, config).await?;
+    scene.desire(config).await?;
     let request = format!("drain-{config}");
     scene
         .until("a drain to be asked for", SOON, |seen| {
@@ -68,7 +68,7 @@ async fn an_image_and_arguments_are_staged_after_the_drain_and_verified_after_th
             .any(|call| call.contains("rebase") || call.contains("kargs -"))
     };
     assert!(!staged(&calls), "staged for nothing: {calls:#?}");
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     let request = format!("drain-{new}");
     let (seen, _) = scene
         .until("a drain to be asked for", SOON, |seen| {
@@ -107,7 +107,7 @@ async fn bootc_switches_the_image_and_names_what_it_cannot_do() -> Result<()> {
     };
     let base = scene.called("base");
     let beyond = scene.config("beyond", boots("two\n", NEW, &["b"])).await?;
-    scene.annotate(DESIRED, &beyond).await?;
+    scene.desire(&beyond).await?;
     let reason = scene.until_degraded("kargs.d", SOON).await?;
     assert!(reason.contains("kernel arguments: is a=1"), "{reason}");
     assert!(says(&scene.annotations().await?, CURRENT, &base));
@@ -179,7 +179,7 @@ async fn without_anything_that_stages_a_node_is_degraded_until_there_is() -> Res
     };
     let base = scene.at_rest(spec(&[], &["ssh-ed25519 A"])).await?;
     let new = scene.config("new", boots("two\n", NEW, &["b"])).await?;
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     let reason = scene
         .until_degraded("neither rpm-ostree nor bootc", SOON)
         .await?;

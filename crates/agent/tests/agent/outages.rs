@@ -15,9 +15,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use super::scene::{
-    ANSWERED, ASKED, BOOT, DESIRED, SOON, STATE, Scene, cluster, login, says, spec,
-};
+use super::scene::{ANSWERED, ASKED, BOOT, SOON, STATE, Scene, cluster, login, says, spec};
 
 const POLICY: &str = "/etc/containers/policy.json";
 const MANAGED: &str = "/etc/managed";
@@ -122,7 +120,7 @@ async fn an_update_goes_on_when_the_api_server_is_back_wherever_it_was() -> Resu
     let boot = scene.node.boot_id()?;
     let wanted = spec(&[(MANAGED, "new\n")], &["ssh-ed25519 A"]);
     let new = scene.config("new", wanted).await?;
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     let request = format!("drain-{new}");
     scene
         .until("a drain to be asked for", SOON, |seen| {
@@ -212,7 +210,7 @@ async fn what_nobody_could_be_told_before_a_boot_is_told_after_it() -> Result<()
     let hooks = silence("unheard").await?;
     let wanted = spec(&[(MANAGED, "new\n")], &["ssh-ed25519 A"]);
     let new = scene.config("new", wanted).await?;
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     let request = format!("drain-{new}");
     let is_asked = |seen: &_| says(seen, ASKED, &request);
     scene

@@ -15,7 +15,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::scene::{ASKED, DESIRED, ON_DRIFT, STATE, cluster};
+use super::scene::{ASKED, DESIRED, ON_DRIFT, STATE, VOUCHER, cluster};
 
 async fn patch(client: &Client, node: &str, patch: Value) -> kube::Result<Node> {
     let api: Api<Node> = Api::all(client.clone());
@@ -105,6 +105,7 @@ async fn an_agent_cannot_change_another_node_or_what_is_not_an_agents() -> Resul
 
     for (denied, words) in [
         (annotation(DESIRED), "annotations that are an agent's"),
+        (annotation(VOUCHER), "annotations that are an agent's"),
         (annotation(ON_DRIFT), "annotations that are an agent's"),
         (annotation("theirs-too"), "annotations that are an agent's"),
         (

@@ -17,7 +17,7 @@ use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::{Doing, Error, Result};
 use serde_json::{Value, json};
 
-use super::scene::{ANSWERED, ASKED, BOOT, DESIRED, SOON, Scene, says, spec};
+use super::scene::{ANSWERED, ASKED, BOOT, SOON, Scene, says, spec};
 
 const OWN_STATE: &str = "/etc/machine-config-daemon/state";
 /// So many that a cut finds the machine in the middle of them.
@@ -248,7 +248,7 @@ async fn a_node_whose_power_is_cut_anywhere_in_an_update_ends_at_the_new_configu
             .await?;
         let boot = scene.node.boot_id()?;
         let request = format!("drain-{name}");
-        scene.annotate(DESIRED, &name).await?;
+        scene.desire(&name).await?;
         scene
             .until("a drain to be asked for", SOON, |seen| {
                 says(seen, ASKED, &request)

@@ -4,7 +4,7 @@
 use evenkeel_testbed::Result;
 use serde_json::json;
 
-use super::scene::{ASKED, CURRENT, DESIRED, SOON, Scene, says, spec};
+use super::scene::{ASKED, CURRENT, SOON, Scene, says, spec};
 
 const PULL_SECRET: &str = "/var/lib/kubelet/config.json";
 
@@ -18,7 +18,7 @@ async fn a_section_that_cannot_change_is_named_and_nothing_is_written() -> Resul
     disks["config"]["storage"]["disks"] = json!([{ "device": "/dev/sda", "wipeTable": true }]);
     disks["fips"] = json!(true);
     let disks = scene.config("disks", disks).await?;
-    scene.annotate(DESIRED, &disks).await?;
+    scene.desire(&disks).await?;
     let reason = scene.until_degraded("storage.disks /dev/sda", SOON).await?;
     assert!(reason.contains("spec.fips"), "{reason}");
     scene
@@ -27,7 +27,7 @@ async fn a_section_that_cannot_change_is_named_and_nothing_is_written() -> Resul
 
     let image = json!({ "osImageURL": "quay.io/os@sha256:1", "config": { "ignition": { "version": "3.4.0" } } });
     let image = scene.config("image", image).await?;
-    scene.annotate(DESIRED, &image).await?;
+    scene.desire(&image).await?;
     scene.until_degraded("os image", SOON).await?;
 
     let seen = scene.annotations().await?;
@@ -35,7 +35,7 @@ async fn a_section_that_cannot_change_is_named_and_nothing_is_written() -> Resul
     assert_eq!(seen.get(ASKED), None, "a drain for nothing");
     assert_eq!(scene.node.read(PULL_SECRET)?, b"one\n");
 
-    scene.annotate(DESIRED, &base).await?;
+    scene.desire(&base).await?;
     scene.until_done(&base, SOON).await?;
     Ok(())
 }
@@ -47,7 +47,7 @@ async fn a_configuration_that_is_missing_or_broken_is_taken_as_soon_as_it_is_rig
     };
     let base = scene.at_rest(spec(&[(PULL_SECRET, "one\n")], &[])).await?;
     let later = scene.called("later");
-    scene.annotate(DESIRED, &later).await?;
+    scene.desire(&later).await?;
     let reason = scene.until_degraded("does not exist", SOON).await?;
     assert!(reason.contains(&later), "{reason}");
 
@@ -63,11 +63,11 @@ async fn a_configuration_that_is_missing_or_broken_is_taken_as_soon_as_it_is_rig
     scene.until_done(&later, SOON).await?;
     assert_eq!(scene.node.read(PULL_SECRET)?, b"two\n");
 
-    scene.annotate(DESIRED, "../nodes/x?y").await?;
+    scene.desire("../nodes/x?y").await?;
     scene
         .until_degraded("can be no object's name", SOON)
         .await?;
-    scene.annotate(DESIRED, &later).await?;
+    scene.desire(&later).await?;
     scene.until_done(&later, SOON).await?;
     Ok(())
 }

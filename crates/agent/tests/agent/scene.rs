@@ -20,6 +20,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 pub(crate) const DESIRED: &str = "machineconfiguration.openshift.io/desiredConfig";
+pub(crate) const VOUCHER: &str = "evenkeel.dev/desired-config";
 pub(crate) const CURRENT: &str = "machineconfiguration.openshift.io/currentConfig";
 pub(crate) const STATE: &str = "machineconfiguration.openshift.io/state";
 pub(crate) const REASON: &str = "machineconfiguration.openshift.io/reason";
@@ -207,8 +208,18 @@ ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/ku
         self.config(config, spec).await.map(|_| ())
     }
 
+    /// Tells the node what to run, as the operator does: with the voucher, in one patch.
+    pub(crate) async fn desire(&self, config: &str) -> Result<()> {
+        self.annotate_all(json!({ DESIRED: config, VOUCHER: config }))
+            .await
+    }
+
     pub(crate) async fn annotate(&self, name: &str, value: &str) -> Result<()> {
-        let patch = json!({ "metadata": { "annotations": { name: value } } });
+        self.annotate_all(json!({ name: value })).await
+    }
+
+    pub(crate) async fn annotate_all(&self, annotations: Value) -> Result<()> {
+        let patch = json!({ "metadata": { "annotations": annotations } });
         Api::<Node>::all(self.client.clone())
             .patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))
             .await
@@ -301,7 +312,7 @@ ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/ku
     /// Brings the node to a first configuration, which disrupts nothing, and says its name.
     pub(crate) async fn at_rest(&self, spec: Value) -> Result<String> {
         let name = self.config("base", spec).await?;
-        self.annotate(DESIRED, &name).await?;
+        self.desire(&name).await?;
         self.until("the first configuration", SOON, |seen| {
             says(seen, STATE, "Done") || seen.contains_key(ASKED)
         })
@@ -322,7 +333,7 @@ ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/ku
     /// Goes to `config` through a drain and a boot.
     pub(crate) async fn go_to(&mut self, config: &str) -> Result<()> {
         let boot = self.node.boot_id()?;
-        self.annotate(DESIRED, config).await?;
+        self.desire(config).await?;
         let request = format!("drain-{config}");
         self.until("a drain to be asked for", SOON, |seen| {
             says(seen, ASKED, &request)
@@ -405,7 +416,7 @@ ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/ku
         .await
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let asked = [
             "journalctl",
             "-u",

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use evenkeel_testbed::Result;
 use evenkeel_testbed::promise::kept_async;
 
-use super::scene::{ANSWERED, ASKED, BOOT, CURRENT, DESIRED, SOON, STATE, Scene, says, spec};
+use super::scene::{ANSWERED, ASKED, BOOT, CURRENT, SOON, STATE, Scene, says, spec};
 
 const KEYS: &str = "/home/core/.ssh/authorized_keys";
 
@@ -27,7 +27,7 @@ async fn ssh_keys_are_in_place_within_two_seconds_without_a_drain_or_a_boot() ->
         let new = scene.config(&format!("new{times}"), new).await?;
         let before = scene.requests()?.len();
         let start = Instant::now();
-        scene.annotate(DESIRED, &new).await?;
+        scene.desire(&new).await?;
         let seen = scene.until_done(&new, SOON).await?;
         let took = start.elapsed();
         assert_eq!(seen.get(ASKED), None);
@@ -60,7 +60,7 @@ async fn a_file_is_written_after_the_drain_and_counts_after_the_boot() -> Result
             spec(&[("/etc/managed", "new\n")], &["ssh-ed25519 A"]),
         )
         .await?;
-    scene.annotate(DESIRED, &new).await?;
+    scene.desire(&new).await?;
     let request = format!("drain-{new}");
     let (seen, _) = scene
         .until("a drain to be asked for", SOON, |seen| {
@@ -123,14 +123,14 @@ async fn a_configuration_that_changes_while_pods_leave_ends_at_the_newest() -> R
         )
         .await?;
     let quiet = scene.config("quiet", spec(&[], &["ssh-ed25519 B"])).await?;
-    scene.annotate(DESIRED, &loud).await?;
+    scene.desire(&loud).await?;
     let request = format!("drain-{loud}");
     scene
         .until("a drain to be asked for", SOON, |seen| {
             says(seen, ASKED, &request)
         })
         .await?;
-    scene.annotate(DESIRED, &quiet).await?;
+    scene.desire(&quiet).await?;
     let seen = scene.until_done(&quiet, SOON).await?;
     // Whoever has begun to leave is let in again.
     assert!(
@@ -139,7 +139,7 @@ async fn a_configuration_that_changes_while_pods_leave_ends_at_the_newest() -> R
     );
     assert!(scene.node.read("/etc/managed").is_err());
     assert_eq!(scene.node.read(KEYS)?, b"ssh-ed25519 B\n");
-    scene.annotate(DESIRED, &base).await?;
+    scene.desire(&base).await?;
     scene.until_done(&base, SOON).await?;
     assert_eq!(scene.node.boot_id()?, boot);
     Ok(())

@@ -6,9 +6,7 @@ use evenkeel_testbed::{Error, Result};
 use serde_json::{Value, json};
 
 use super::fleet::{Fleet, is_cordoned};
-use super::scene::{
-    ANSWERED, ASKED, BOOT, CURRENT, DESIRED, SOON, STATE, is_impossible, says, spec,
-};
+use super::scene::{ANSWERED, ASKED, BOOT, CURRENT, SOON, STATE, is_impossible, says, spec};
 
 const FILE: &str = "/etc/managed.conf";
 const UNIT: &str = "managed.service";
@@ -41,7 +39,7 @@ async fn a_file_and_a_unit_roll_out_with_the_pods_moved_first_and_let_in_again()
     let boot = fleet.scene.node.boot_id()?;
     let before = fleet.scene.requests()?.len();
 
-    fleet.scene.annotate(DESIRED, &new).await?;
+    fleet.scene.desire(&new).await?;
     let request = format!("drain-{new}");
     let mut fewest = i32::MAX;
     let left = until_async("the drain to be answered", BOOT, async || {
@@ -117,7 +115,7 @@ async fn a_configuration_that_changes_again_on_the_way_ends_at_the_newest_and_ne
         let newest = format!("newest-{round}");
         let newest = fleet.scene.config(&newest, loud(&text)).await?;
         let boot = fleet.scene.node.boot_id()?;
-        fleet.scene.annotate(DESIRED, &first).await?;
+        fleet.scene.desire(&first).await?;
         let (mark, request) = match moment {
             Moment::PodsLeave => (ASKED, format!("drain-{first}")),
             Moment::PodsHaveLeft | Moment::Booted => (ANSWERED, format!("drain-{first}")),
@@ -129,7 +127,7 @@ async fn a_configuration_that_changes_again_on_the_way_ends_at_the_newest_and_ne
         if matches!(moment, Moment::Booted) {
             fleet.boots(&boot).await?;
         }
-        fleet.scene.annotate(DESIRED, &newest).await?;
+        fleet.scene.desire(&newest).await?;
         // After the boot it may say so in the very moment of the change, and be right.
         let may_be_done = matches!(moment, Moment::Booted);
         until_async(&format!("{newest} after {moment:?}"), BOOT, async || {

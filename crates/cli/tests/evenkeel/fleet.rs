@@ -20,6 +20,7 @@ pub(crate) const STATE: &str = "machineconfiguration.openshift.io/state";
 pub(crate) const REASON: &str = "machineconfiguration.openshift.io/reason";
 pub(crate) const CURRENT: &str = "machineconfiguration.openshift.io/currentConfig";
 pub(crate) const DESIRED: &str = "machineconfiguration.openshift.io/desiredConfig";
+pub(crate) const VOUCHER: &str = "evenkeel.dev/desired-config";
 
 pub(crate) struct Fleet {
     pub(crate) control_plane: &'static ControlPlane,
@@ -170,9 +171,14 @@ impl Fleet {
         self.annotate(name, &[("evenkeel.dev/current-services", "h")])
     }
 
+    /// Annotates a node as operator and agent do: whoever tells it what to run vouches for it, in one patch.
     pub(crate) fn annotate(&self, node: &str, annotations: &[(&str, &str)]) -> Result<()> {
+        let desired = annotations.iter().filter(|(key, _)| *key == DESIRED);
+        let vouchers = desired.map(|(_, value)| (VOUCHER, *value));
         let pairs: Vec<String> = annotations
             .iter()
+            .copied()
+            .chain(vouchers)
             .map(|(key, value)| format!("{key}={value}"))
             .collect();
         let mut words = vec!["annotate", "--overwrite", "node", node];

@@ -6,6 +6,8 @@ mod apply;
 #[cfg(test)]
 mod bundle;
 #[cfg(test)]
+mod coexistence;
+#[cfg(test)]
 mod console;
 #[cfg(test)]
 mod egress;

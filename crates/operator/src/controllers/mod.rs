@@ -12,17 +12,20 @@ pub(crate) mod services;
 pub(crate) mod trusted_ca;
 pub(crate) mod windows_nodes;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_daemon::{Daemon, Events, Metrics, Stop};
+use evenkeel_plan::coexistence::Half;
 use evenkeel_plan::drain::Settings;
 use evenkeel_plan::readiness::Limits;
 use evenkeel_plan::upgrade::gate::{self, Kubernetes};
 use kube::Client;
 
-use crate::beside::Beside;
+use crate::coexistence::{Neighbours, Voice};
+use crate::coexistence_metrics::CoexistenceMetrics;
 use crate::configs::Configs;
 use crate::configuring::Configuring;
 use crate::drain_metrics::DrainMetrics;
@@ -69,6 +72,8 @@ pub(crate) struct Options {
     pub(crate) operator_condition: Option<String>,
     /// The oldest Kubernetes on which Windows nodes are upgraded, if not the usual one.
     pub(crate) minimum_kubernetes: Option<Kubernetes>,
+    /// What is taken over from OpenShift's own operators, once they are gone.
+    pub(crate) take_over: BTreeSet<Half>,
     /// What is said about instances.
     pub(crate) instances: instances::InstanceOptions,
     /// What is said about the proxy of Windows nodes.
@@ -91,7 +96,7 @@ pub(crate) struct Shared {
     pub(crate) nodes: Nodes,
     pub(crate) pools: Pools,
     pub(crate) configs: Configs,
-    pub(crate) beside: Beside,
+    pub(crate) beside: Neighbours,
     pub(crate) windows: Windows,
 }
 
@@ -117,6 +122,7 @@ pub(crate) struct Numbers {
     pub(crate) windows: WindowsMetrics,
     pub(crate) instances: InstanceMetrics,
     pub(crate) proxy: ProxyMetrics,
+    pub(crate) coexistence: CoexistenceMetrics,
 }
 
 impl Numbers {
@@ -129,6 +135,7 @@ impl Numbers {
             windows: WindowsMetrics::shown_in(metrics),
             instances: InstanceMetrics::shown_in(metrics),
             proxy: ProxyMetrics::shown_in(metrics),
+            coexistence: CoexistenceMetrics::shown_in(metrics),
         }
     }
 }
@@ -143,11 +150,17 @@ pub(crate) async fn run(daemon: &Daemon, numbers: &Numbers, options: &Options) {
         nodes: Nodes::new(client.clone()),
         pools: Pools::new(client.clone()),
         configs: Configs::new(client.clone()),
-        beside: Beside::new(),
+        beside: Neighbours::new(options.take_over.clone()),
         windows: Windows::new(client.clone(), &options.windows_pool),
         client: client.clone(),
     };
     let (stop, health) = (daemon.stop(), daemon.health());
+    let voice = Voice {
+        client,
+        events: daemon.events(),
+        metrics: &numbers.coexistence,
+        namespace: &options.namespace,
+    };
     tokio::join!(
         shared
             .nodes
@@ -156,7 +169,7 @@ pub(crate) async fn run(daemon: &Daemon, numbers: &Numbers, options: &Options) {
             .pools
             .keep(options.pools.as_deref(), health.check("pools"), stop),
         shared.configs.keep(health.check("configs"), stop),
-        shared.beside.keep(client, stop),
+        shared.beside.keep(voice, stop),
         drain::run(
             &shared,
             &numbers.drains,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_api::machine_config_pool::{Condition, Configuration, PoolStatus, condition};
+use evenkeel_api::machine_config_pool::{Configuration, PoolStatus, condition};
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::node::{Change, Node};
 use evenkeel_plan::pool::{Assignment, Pool};
@@ -43,6 +43,7 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
     let mut nodes = shared.nodes.store().changes();
     let mut pools = shared.pools.store().changes();
     let mut renderings = shared.pools.renderings();
+    let mut configs = shared.configs.store().changes();
     let mut beside = shared.beside.changes();
     let mut pause: Option<Duration> = None;
     loop {
@@ -51,13 +52,13 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
             Ok(()) = nodes.changed() => {}
             Ok(()) = pools.changed() => {}
             Ok(()) = renderings.changed() => {}
+            Ok(()) = configs.changed() => {}
             Ok(()) = beside.changed() => {}
             () = again(pause) => {}
         }
-        pause = if !shared.is_listed() {
+        let is_known = shared.is_listed() && shared.configs.store().is_listed();
+        pause = if !is_known || shared.beside.is_idle() {
             None
-        } else if shared.beside.is_idle() {
-            controller.stay_idle().await
         } else {
             controller.round().await
         };
@@ -126,7 +127,15 @@ impl Controller<'_> {
 
     /// Decides for all pools, from one look at all nodes.
     fn decide(&self, pools: &[SeenPool]) -> Vec<Decision> {
-        let wanted: Vec<Pool> = pools.iter().map(|it| it.pool.clone()).collect();
+        let wanted: Vec<Pool> = self.shared.configs.store().look(|all| {
+            let with_configs = |seen: &SeenPool| {
+                let configs = all
+                    .values()
+                    .map(|it| (it.name.as_str(), it.is_of(&seen.uid)));
+                seen.pool.clone().with_configs(configs)
+            };
+            pools.iter().map(with_configs).collect()
+        });
         self.shared.nodes.store().look(|all| {
             let assignment = Assignment::of(&wanted, all.values().map(|seen| &seen.node));
             let decisions = wanted.iter().zip(&assignment.members).map(|(pool, nodes)| {
@@ -219,25 +228,6 @@ impl Controller<'_> {
                 Some(STATUS_PAUSE)
             }
         }
-    }
-
-    /// Says in every pool that nothing is done for it.
-    async fn stay_idle(&mut self) -> Option<Duration> {
-        let mut again = None;
-        for seen in self.pools() {
-            let mut status = seen.status.clone();
-            status.conditions.retain(|it| it.kind != condition::IDLE);
-            status.conditions.push(Condition {
-                kind: condition::IDLE.to_owned(),
-                status: "True".to_owned(),
-                reason: "OtherOperatorAlive".to_owned(),
-                message: "OpenShift's machine-config operator renews its leader Lease: Evenkeel does nothing for this pool and its nodes"
-                    .to_owned(),
-                ..Condition::default()
-            });
-            again = again.or(self.say(&seen, status).await);
-        }
-        again
     }
 
     /// What people should hear, once.

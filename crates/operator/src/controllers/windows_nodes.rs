@@ -271,9 +271,10 @@ impl Controller<'_> {
     /// Says that nothing is done.
     async fn stay_idle(&mut self) -> Option<Duration> {
         let seen = self.shared.windows.seen()?;
+        let coexistence = self.shared.beside.windows()?;
         let mut status = seen.status.clone();
         status.conditions.retain(|it| it.kind != condition::IDLE);
-        status.conditions.push(windows_pool::idle());
+        status.conditions.push(windows_pool::idle(coexistence));
         self.say(&seen, status).await
     }
 

@@ -16,6 +16,7 @@ use evenkeel_host::{observe, verify};
 use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::linux_node::Report;
 use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
+use evenkeel_plan::voucher::DesiredConfig;
 use evenkeel_testbed::node_double::NodeDouble;
 use evenkeel_testbed::{Doing, Error, Result};
 use futures::StreamExt;
@@ -197,7 +198,13 @@ impl Agent {
     async fn turn(&self, mut annotations: Annotations) -> Result<bool> {
         let said = |name: &str| annotations.get(name).map(String::as_str);
         let (current, awaits_boot, drift) = self.settle()?;
-        let desired = said(annotation::DESIRED_CONFIG).filter(|it| !it.is_empty());
+        let desired =
+            DesiredConfig::of(said(annotation::DESIRED_CONFIG), said(annotation::VOUCHER));
+        // What nobody of ours vouches for is somebody else's.
+        if let DesiredConfig::Foreign(_) = desired {
+            return Ok(false);
+        }
+        let desired = desired.vouched();
         let target = desired.filter(|it| !awaits_boot && current.as_deref() != Some(*it));
         let full = Reason::new("DiskFull", "the disk is full");
         let is_broken = lock(&self.common.broken).contains(self.nodes[self.at].name());

@@ -62,6 +62,7 @@ fn node(number: usize, version: usize) -> String {
             "annotations": {
                 "machineconfiguration.openshift.io/currentConfig": "rendered-web-0123456789abcdef0123456789abcdef",
                 "machineconfiguration.openshift.io/desiredConfig": "rendered-web-0123456789abcdef0123456789abcdef",
+                "evenkeel.dev/desired-config": "rendered-web-0123456789abcdef0123456789abcdef",
                 "machineconfiguration.openshift.io/state": "Done",
                 "machineconfiguration.openshift.io/reason": "",
                 "example.com/inventory": "",
@@ -173,6 +174,11 @@ impl Replay {
                     .fetch_max(said["status"].to_string().len(), Ordering::SeqCst);
                 status(409)
             }
+            // OpenShift's own operators are not here.
+            ("GET", "/api/v1/namespaces") => (200, empty("NamespaceList").to_string()),
+            ("GET", path) if path.contains("/namespaces/openshift-") => {
+                (200, empty("List").to_string())
+            }
             ("GET", path) if path.ends_with("/leases") => {
                 let suffixes: &[&str] = if path.contains("/kube-node-lease/") {
                     &[""]
@@ -191,6 +197,12 @@ impl Replay {
                 (200, list)
             }
             ("GET", path) if path.ends_with("/leases/evenkeel-operator") => {
+                let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+                lease
+                    .as_ref()
+                    .map_or_else(|| status(404), |it| (200, it.to_string()))
+            }
+            ("PATCH", path) if path.ends_with("/leases/evenkeel-operator") => {
                 let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
                 lease
                     .as_ref()

@@ -4,6 +4,7 @@ use evenkeel_api::machine_config_pool::Condition;
 use evenkeel_api::windows_pool::{WindowsNodeCounts, WindowsPoolStatus, condition};
 
 use super::{Grant, Round, Stand, Turn, WindowsPool};
+use crate::coexistence::{Coexistence, Half};
 use crate::rollout::told;
 use crate::upgrade::gate::NOT_LISTED;
 
@@ -94,13 +95,13 @@ pub fn status(
     }
 }
 
-/// The condition of a pool for which another operator cares.
-pub fn idle() -> Condition {
+/// The condition of a pool whose nodes are left to another operator.
+pub fn idle(coexistence: Coexistence) -> Condition {
     told(
         condition::IDLE,
         true,
-        "OtherOperatorAlive",
-        "OpenShift's operator for Windows nodes is alive: Evenkeel does nothing for Windows nodes",
+        coexistence.reason(),
+        coexistence.message(Half::Windows),
     )
 }
 

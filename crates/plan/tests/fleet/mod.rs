@@ -84,6 +84,7 @@ impl Fleet {
             pool: Pool {
                 name: "worker".to_owned(),
                 target: Some("rendered-1".to_owned()),
+                rendered: (0..4).map(|number| format!("rendered-{number}")).collect(),
                 allowance: Allowance {
                     max_unavailable: limit,
                     ..Allowance::default()
@@ -125,6 +126,7 @@ impl Fleet {
             ready: true,
             state: has_config.then(|| "Done".to_owned()),
             current_config: config.clone(),
+            voucher: config.clone(),
             desired_config: config,
             ..Node::default()
         });
@@ -176,8 +178,13 @@ impl Fleet {
                 }
             }
             Deed::Tamper { at } => {
-                let at = at % self.nodes.len();
-                self.nodes[at].desired_config = Some("by-hand".to_owned());
+                let node = at % self.nodes.len();
+                let node = &mut self.nodes[node];
+                node.desired_config = Some("by-hand".to_owned());
+                // Some know of the voucher.
+                if at % 2 == 0 {
+                    node.voucher.clone_from(&node.desired_config);
+                }
             }
             Deed::Drift { at } => {
                 let at = at % self.nodes.len();
@@ -280,7 +287,8 @@ fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
         node.ready = true;
         node.current_config = Some(written);
     }
-    let Some(desired) = node.desired_config.clone() else {
+    // What nobody vouches for is not obeyed, and nothing is said about it.
+    let Some(desired) = node.desired().vouched().map(str::to_owned) else {
         return;
     };
     let drain = format!("drain-{desired}");

@@ -16,7 +16,7 @@ use crate::linux::machine::{Config, Machine};
 use crate::linux::search::Search;
 use crate::slow_steps::Steps;
 use crate::tiding::Tiding;
-use crate::turn::{Trouble, blocking, reason};
+use crate::turn::{Trouble, Turn, blocking, reason};
 use crate::untold;
 
 impl Worker {
@@ -77,6 +77,24 @@ impl Worker {
         }
         self.standing = Some(standing);
         Ok(())
+    }
+
+    /// Leaves machine and Node to whoever tells them to run the configuration `name`: nothing is written, healed,
+    /// drained or booted, nothing is watched, and what an earlier run left in the middle stays as it is.
+    pub(super) async fn keep_off(&mut self, name: &str, why: &str) -> Result<Turn, Trouble> {
+        if self.foreign.as_deref() != Some(name) {
+            tracing::warn!("{why}");
+            self.foreign = Some(name.to_owned());
+        }
+        self.standing = None;
+        self.search = None;
+        self.failure = None;
+        self.drift = Drift::default();
+        self.numbers.have_drifted(&[]);
+        if let Some(lookout) = self.lookout.take() {
+            blocking(move || lookout.stop()).await?;
+        }
+        Ok(Turn::Rest)
     }
 
     /// Looks again at what could not be put back: somebody may have mended it.

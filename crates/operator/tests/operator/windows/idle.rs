@@ -13,13 +13,14 @@ use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
 use super::bed::{Bed, worker_ignition};
-use crate::idle::control_plane;
+use crate::idle::{Leader, control_plane, told};
 use crate::instances::certificates::{AGENT_LOGIN, Asked, answer, ask};
 use crate::scene::{SOON, annotated};
 
-/// Covers X09.
+/// Covers X09, O03.
 #[tokio::test]
-async fn beside_the_operator_for_windows_nodes_nothing_is_done_until_it_is_gone() -> Result<()> {
+async fn beside_the_operator_for_windows_nodes_nothing_is_done_until_the_owner_says_so()
+-> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());
     }
@@ -36,7 +37,7 @@ async fn beside_the_operator_for_windows_nodes_nothing_is_done_until_it_is_gone(
     made.doing(|| "cannot make their lock")?;
     bed.give_worker(&worker_ignition("first")).await?;
     let node = bed.node("w", "1.0.0-0000001", "before").await?;
-    let _operator = bed.operator()?;
+    let mut operator = bed.operator()?;
     let message = bed
         .until_condition(condition::IDLE, true, "OtherOperatorAlive")
         .await?;
@@ -54,19 +55,41 @@ async fn beside_the_operator_for_windows_nodes_nothing_is_done_until_it_is_gone(
         json!({ annotation::WINDOWS_DESIRED_VERSION: "9.9.9-fffffff", annotation::DESIRED_DRAIN: "drain-x" }),
     )
     .await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let seen = bed.scene.node(node.name()).await?;
-    let version = annotated(&seen, annotation::WINDOWS_DESIRED_VERSION);
-    assert_eq!(version, Some("9.9.9-fffffff"));
-    assert_eq!(annotated(&seen, annotation::DRAIN_GRANTED), None);
-    assert!(bed.map_names().await?.is_empty(), "nothing is made");
-    let said = answer(&bed.scene, &asked).await?;
-    assert!(
-        said.is_empty(),
-        "a certificate is theirs to approve: {said:?}"
-    );
+    let nothing_is_done = async || {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let seen = bed.scene.node(node.name()).await?;
+        let version = annotated(&seen, annotation::WINDOWS_DESIRED_VERSION);
+        assert_eq!(version, Some("9.9.9-fffffff"));
+        assert_eq!(annotated(&seen, annotation::DRAIN_GRANTED), None);
+        assert!(bed.map_names().await?.is_empty(), "something is made");
+        let said = answer(&bed.scene, &asked).await?;
+        assert!(
+            said.is_empty(),
+            "a certificate is theirs to approve: {said:?}"
+        );
+        Ok::<_, Error>(())
+    };
+    nothing_is_done().await?;
+    // Its pod is gone, and its lock with it; newer releases have a Lease, which lapses. Neither is an invitation.
     let gone = locks.delete(name, &DeleteParams::default()).await;
     gone.doing(|| "cannot delete their lock")?;
+    let message = bed
+        .until_condition(condition::IDLE, true, "OtherOperatorLapsed")
+        .await?;
+    assert!(message.contains("--take-over=windows"), "{message}");
+    told(&bed.scene, "OtherOperatorLapsed").await?;
+    nothing_is_done().await?;
+    let leader = Leader::start(&bed.scene.client, namespace, name).await?;
+    bed.until_condition(condition::IDLE, true, "OtherOperatorAlive")
+        .await?;
+    operator.kill()?;
+    bed.scene.nobody_leads().await?;
+    let _operator = bed.operator_in(&[], &["--take-over", "windows,machine-config"])?;
+    bed.until_condition(condition::IDLE, true, "TakeOverWaits")
+        .await?;
+    nothing_is_done().await?;
+    drop(leader);
+    told(&bed.scene, "TookOver").await?;
     bed.own_map(SOON).await?;
     bed.scene
         .event(node.name(), "DesiredVersionPutBack")

@@ -1,0 +1,95 @@
+//! What the command line says beside OpenShift's own operators: whose a node is, and who does the work.
+
+use evenkeel_api::names::annotation;
+use evenkeel_plan::coexistence::{Coexistence, Half, Notice, Notices};
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::{Result, need};
+use serde_json::json;
+
+use super::fleet::{Fleet, VOUCHER};
+
+fn notices(machine_config: Coexistence) -> Notices {
+    let windows = (Half::Windows, Coexistence::Absent);
+    let all = [(Half::MachineConfig, machine_config), windows].into_iter();
+    all.map(|(half, it)| (half.word().to_owned(), Notice::of(half, it)))
+        .collect()
+}
+
+/// Covers O01, O02, O03.
+#[test]
+fn status_and_explain_say_whose_a_node_is_and_who_does_the_work() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    fleet.pool("worker", "rendered-worker-1", |_| {})?;
+    fleet.node("ours", "worker", "rendered-worker-1")?;
+    fleet.node("theirs", "worker", "rendered-worker-1")?;
+    fleet.kubectl(&["annotate", "node", "theirs", &format!("{VOUCHER}-")])?;
+    let why = "desiredConfig rendered-worker-1 is foreign: no annotation evenkeel.dev/desired-config vouches for it, so Evenkeel changes nothing on this node";
+
+    let said = fleet.says("viewer", &["explain", "theirs"])?;
+    assert!(said.out.contains(why), "{said:?}");
+    let said = fleet.says("viewer", &["explain", "theirs", "-o", "json"])?;
+    assert_eq!(said.json()["foreign"], true);
+    let said = fleet.says("viewer", &["explain", "ours"])?;
+    assert!(!said.out.contains("foreign"), "{said:?}");
+
+    // There is no operator: whose the node is, is known all the same.
+    let said = fleet.says("viewer", &["status"])?;
+    let line = format!("theirs  worker  Foreign  {why}\n");
+    assert!(said.out.contains(&line), "{said:?}");
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(!said.out.contains("OpenShift"), "{said:?}");
+
+    let _ = fleet.kubectl(&["create", "namespace", "evenkeel"]);
+    let lease = |coexistence| {
+        let text = json!(notices(coexistence)).to_string();
+        fleet.apply(&json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": "evenkeel-operator", "namespace": "evenkeel",
+                "annotations": { annotation::COEXISTENCE: text },
+            },
+        }))
+    };
+    for (coexistence, words, state) in [
+        (
+            Coexistence::Alive,
+            "! OpenShift's machine-config operator is alive: Evenkeel leaves pools and Linux nodes to it\n",
+            "idle",
+        ),
+        (
+            Coexistence::Lapsed,
+            "start evenkeel-operator with --take-over=machine-config\n",
+            "idle",
+        ),
+        (
+            Coexistence::Waiting,
+            "! --take-over=machine-config waits until OpenShift's machine-config operator is stopped",
+            "idle",
+        ),
+        (
+            Coexistence::TakenOver,
+            "Evenkeel manages pools and Linux nodes, as --take-over=machine-config says\n",
+            "rolling out",
+        ),
+    ] {
+        lease(coexistence)?;
+        let said = fleet.says("viewer", &["status"])?;
+        assert!(said.out.contains(words), "{words} is not in\n{}", said.out);
+        assert!(said.out.contains(&format!("worker  {state}")), "{said:?}");
+        let json = fleet.says("viewer", &["status", "-o", "json"])?.json();
+        let told = &json["coexistence"]["machine-config"];
+        assert_eq!(told["state"], coexistence.word());
+        assert_eq!(told["idle"], coexistence.is_idle());
+        assert_eq!(json["pools"][0]["state"], state);
+    }
+    lease(Coexistence::Absent)?;
+    let said = fleet.says("viewer", &["status"])?;
+    assert!(!said.out.contains("OpenShift"), "{said:?}");
+    // Another namespace is another operator's.
+    let said = fleet.says("viewer", &["status", "--namespace", "elsewhere"])?;
+    assert!(!said.out.contains("OpenShift"), "{said:?}");
+    Ok(())
+}
