@@ -10,5 +10,6 @@ mod meddler;
 mod outside;
 mod proxy;
 mod release;
+mod removal;
 mod trouble;
 mod upgrade;
