@@ -84,7 +84,7 @@ pub struct UpdatingNode {
     pub node: String,
     /// The version that it was granted.
     pub to: String,
-    /// How far it is: Granted, Draining, Supplying, Applying, Replacing or Failing.
+    /// How far it is: Granted, Draining, Supplying, Applying, Replacing, Removing or Failing.
     #[serde(default)]
     pub phase: String,
     /// The MachineSet, as `namespace/name`, that makes a new Machine in the place of this node's. It stays here, when
@@ -95,6 +95,10 @@ pub struct UpdatingNode {
         skip_serializing_if = "Option::is_none"
     )]
     pub machine_set: Option<String>,
+    /// Whether its permit is for its removal, because its instance is listed no more. Then it goes to no version, and
+    /// stays here until its Node is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub removal: bool,
 }
 
 impl WindowsPoolStatus {

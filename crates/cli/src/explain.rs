@@ -12,6 +12,7 @@ use crate::arguments::{ExplainArguments, Format};
 use crate::cluster::{self, narrow};
 use crate::egress::Egress;
 use crate::evidence::{self, Evidence};
+use crate::instances;
 use crate::output::{self, Paint};
 use crate::status::{lines, table};
 
@@ -23,6 +24,8 @@ struct Explanation {
     has_leave: bool,
     view: NodeView,
     egress: Option<Egress>,
+    /// How far its removal is, or what that waits for.
+    removal: Option<String>,
 }
 
 pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
@@ -55,6 +58,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
         let node = narrow(object);
         Ok(Explanation {
             egress: Egress::of(&cluster, &arguments.namespace, &node).await?,
+            removal: instances::removal(&cluster, &arguments.namespace, &node).await?,
             node,
             is_tainted,
             owners,
@@ -156,6 +160,9 @@ impl Explanation {
                 configuration(desired)
             );
         }
+        if let Some(removal) = &self.removal {
+            let _ = writeln!(text, "  removal: {removal}");
+        }
         for line in self.egress.iter().flat_map(Egress::lines) {
             let _ = writeln!(text, "  {line}");
         }
@@ -203,6 +210,7 @@ impl Explanation {
             "currentConfig": self.node.current_config,
             "desiredConfig": self.node.desired_config,
             "foreign": self.node.is_foreign(),
+            "removal": self.removal,
             "egress": self.egress.as_ref().map(Egress::document),
             "extensions": self.view.extensions,
             "problem": self.view.problem,

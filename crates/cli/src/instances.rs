@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Result, anyhow};
 use evenkeel_api::names::object;
 use evenkeel_plan::instances::{Record, State};
+use evenkeel_plan::node::Node;
+use evenkeel_plan::windows_pool::removal::{Removal, Step, is_asked};
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -40,10 +42,40 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<Ending> {
 }
 
 async fn instances(cluster: &Cluster, namespace: &str) -> Result<Instances> {
+    let found = read(cluster, namespace).await;
+    found.map_err(|error| cluster.explain("see how far instances are", error))
+}
+
+/// How far the removal of a Windows node is, or what it waits for; nothing if it is not removed. Whoever may not read
+/// what is remembered of instances sees what its Node says.
+pub(crate) async fn removal(
+    cluster: &Cluster,
+    namespace: &str,
+    node: &Node,
+) -> Result<Option<String>> {
+    if node.windows.is_none() {
+        return Ok(None);
+    }
+    let by_its_node = || {
+        let removal = is_asked(node).then(|| Removal::Granted(Step::of(node)))?;
+        let waits_for = removal.waits_for(node);
+        Some(waits_for.unwrap_or_else(|| "its pods have left, and it goes".to_owned()))
+    };
+    let instances = match read(cluster, namespace).await {
+        Ok(instances) => instances,
+        Err(kube::Error::Api(status)) if status.code == 403 => return Ok(by_its_node()),
+        Err(error) => return Err(cluster.explain("see how far instances are", error)),
+    };
+    let mut records = instances.into_values().filter_map(Result::ok);
+    let own = records.find(|it| it.node.as_ref() == Some(&node.name));
+    let leaving = own.filter(|it| it.state == State::Leaving);
+    Ok(leaving.map(|it| it.message).or_else(by_its_node))
+}
+
+async fn read(cluster: &Cluster, namespace: &str) -> kube::Result<Instances> {
     let kind = core_kind("ConfigMap", "configmaps");
     let maps: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &kind);
-    let found = maps.get_opt(object::INSTANCES_STATUS).await;
-    let found = found.map_err(|error| cluster.explain("see how far instances are", error))?;
+    let found = maps.get_opt(object::INSTANCES_STATUS).await?;
     let data = found.and_then(|it| it.data.get("data").cloned());
     let data = data.unwrap_or_default();
     let read = data.as_object().into_iter().flatten().map(|(name, text)| {

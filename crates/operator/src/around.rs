@@ -20,6 +20,7 @@ const BELIEVED: Duration = Duration::from_mins(5);
 pub(crate) fn around(fleet: &Fleet, closed: Option<Trouble>) -> Around {
     let mut around = Around {
         closed,
+        removals: fleet.removals.nodes(),
         now: Timestamp::now(),
         ..Around::default()
     };

@@ -151,7 +151,7 @@ fn upgrading() -> Duration {
             node: node.name.clone(),
             to: new.version.clone(),
             phase: "Granted".to_owned(),
-            machine_set: None,
+            ..UpdatingNode::default()
         })
         .collect();
     let backing = nodes.iter().map(|it| (it.name.clone(), Backing::Listed));

@@ -143,6 +143,16 @@ impl Drain<'_> {
         Some(format!("{UPGRADED}{version}"))
     }
 
+    /// How the operator asks pods to leave a node that is removed.
+    pub const FOR_REMOVAL: &'static str = "drain-removal";
+    /// How they are let in again where it is not removed after all.
+    pub const REMOVAL_CANCELLED: &'static str = "uncordon-removal";
+
+    /// Whether the operator itself asks pods to leave by `text`, and takes that back itself: no agent does.
+    pub fn is_by_operator(text: &str) -> bool {
+        Self::is_for_upgrade(text) || text == Self::FOR_REMOVAL
+    }
+
     /// Whether pods have left for `target`, or for an upgrade on the way to it: asked for, and answered with
     /// the same words.
     fn is_granted(&self, target: &str) -> bool {

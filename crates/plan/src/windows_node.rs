@@ -119,9 +119,9 @@ pub fn report(
     let mut change = Change::default();
     let said = |name| annotations.get(name).map(String::as_str);
     let asked = said(annotation::DESIRED_DRAIN);
-    // What the operator asks for an upgrade it takes back itself.
-    let is_upgraded = asked.is_some_and(Drain::is_for_upgrade);
-    let is_held = asked.is_some_and(Drain::is_request) && !is_upgraded;
+    // What the operator asks for itself it takes back itself.
+    let is_asked_for = asked.is_some_and(Drain::is_by_operator);
+    let is_held = asked.is_some_and(Drain::is_request) && !is_asked_for;
     let mut wanted: Vec<(&'static str, Option<String>)> = Vec::new();
     let files =
         (!missing_files.is_empty()).then(|| serde_json::Value::from(missing_files).to_string());
@@ -130,13 +130,13 @@ pub fn report(
         wanted.push((annotation::STATE, Some(state.as_str().to_owned())));
         let why = state::why(phase, None);
         let reason = said(annotation::REASON).unwrap_or_default();
-        let waits_for_pods = is_upgraded || matches!(phase, Phase::AwaitDrain { .. });
+        let waits_for_pods = is_asked_for || matches!(phase, Phase::AwaitDrain { .. });
         if !state::may_stay(reason, &why, waits_for_pods) {
             wanted.push((annotation::REASON, Some(why)));
         }
     }
     match (phase, told) {
-        (Phase::AwaitDrain { target, .. }, _) if !is_upgraded => {
+        (Phase::AwaitDrain { target, .. }, _) if !is_asked_for => {
             wanted.push((annotation::DESIRED_DRAIN, Some(Drain::request(target))));
         }
         (Phase::Degraded(_), Some(told)) if gives_up && is_held => {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_asks_for_an_upgrade_is_not_taken_back_by_the_agent() {
+    fn what_the_operator_asks_for_itself_is_not_taken_back_by_the_agent() {
         let told = Told {
             version: "1.2.3-abc1234".to_owned(),
             hash: "h".to_owned(),
@@ -350,12 +350,14 @@ mod tests {
             },
             Phase::Degraded(Reason::new("ServicesNotUp", "x")),
         ];
-        let asked = Drain::for_upgrade("2.0.0-abc1234");
-        for phase in phases {
-            let held = annotations(&[(annotation::DESIRED_DRAIN, &asked)]);
-            let change = report(&held, &phase, Some(&told), &[], true);
-            let drain = change.annotations.get(annotation::DESIRED_DRAIN);
-            assert_eq!(drain, None, "{phase:?}");
+        let upgrade = Drain::for_upgrade("2.0.0-abc1234");
+        for asked in [upgrade.as_str(), Drain::FOR_REMOVAL] {
+            for phase in &phases {
+                let held = annotations(&[(annotation::DESIRED_DRAIN, asked)]);
+                let change = report(&held, phase, Some(&told), &[], true);
+                let drain = change.annotations.get(annotation::DESIRED_DRAIN);
+                assert_eq!(drain, None, "{asked} {phase:?}");
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! [`crate::upgrade`].
 
 mod grant;
+pub mod removal;
 mod report;
 mod spec;
 mod updating;
@@ -25,6 +26,7 @@ use crate::upgrade::recreate::{self, Books};
 use crate::upgrade::{Around, gate};
 
 use self::grant::wanted;
+use self::removal::Removal;
 use self::updating::updating;
 pub use grant::{Grant, as_written, first_grant, put_back};
 pub use report::{Counts, TROUBLES, Trouble, idle, status};
@@ -66,11 +68,13 @@ pub fn is_ours(node: &Node, claims: &Claims) -> bool {
 /// Whether a node of ours counts for the budget of its pool: those that never served are down, and
 /// take nothing from anyone, unless they have or ask for a leave.
 pub fn counts(node: &Node, claims: &Claims) -> bool {
-    let has_served = node
-        .windows
-        .as_ref()
-        .is_some_and(|it| it.version.is_some() || it.current_services.is_some());
-    is_ours(node, claims) && (has_served || has_or_asks_leave(node))
+    is_ours(node, claims) && (has_served(node) || has_or_asks_leave(node))
+}
+
+/// Whether pods were ever let on a node, as far as its agent says.
+pub fn has_served(node: &Node) -> bool {
+    let windows = node.windows.as_deref();
+    windows.is_some_and(|it| it.version.is_some() || it.current_services.is_some())
 }
 
 /// Whether a node may be down by our doing, or asks to be: then it counts, also if it never served.
@@ -105,6 +109,8 @@ pub mod phase {
     pub const APPLYING: &str = "Applying";
     /// Its Machine goes, and its MachineSet makes a new one.
     pub const REPLACING: &str = "Replacing";
+    /// Its instance is listed no more, its pods have left, and it is made a bare machine.
+    pub const REMOVING: &str = "Removing";
     /// It cannot go on.
     pub const FAILING: &str = "Failing";
 }
@@ -130,6 +136,8 @@ pub enum Stand {
     Refused(Trouble),
     /// Nobody knows what it is to run.
     NoTarget,
+    /// It is removed.
+    Removal(Removal),
 }
 
 impl fmt::Display for Stand {
@@ -144,6 +152,7 @@ impl fmt::Display for Stand {
             Self::Stopped => f.write_str("waits: other nodes fail"),
             Self::Refused(why) => write!(f, "is not upgraded: {}", why.note),
             Self::NoTarget => f.write_str("waits: nobody knows what it is to run"),
+            Self::Removal(removal) => removal.fmt(f),
         }
     }
 }
@@ -199,23 +208,32 @@ pub fn plan<'a>(
     around: &Around,
 ) -> Round<'a> {
     let mut ordered = nodes.to_vec();
+    let granted_to: BTreeMap<&str, &UpdatingNode> =
+        granted.iter().map(|it| (it.node.as_str(), it)).collect();
+    let entry = |node: &Node| granted_to.get(node.name.as_str()).copied();
+    let is_removed = |node: &Node| around.is_removed(node, entry(node));
     // Who is down by our doing, or was asked to be, has a place already.
-    let has_place = |node: &Node| leave::is_ours(node) || in_place::is_held(node);
+    let has_place =
+        |node: &Node| leave::is_ours(node) || in_place::is_held(node) || removal::is_asked(node);
     ordered.sort_by_key(|node| {
         (
             !has_place(node),
             node.ready,
+            !is_removed(node),
             is_as_told(node),
             node.created,
             node.name.as_str(),
         )
     });
-    let granted_to: BTreeMap<&str, &UpdatingNode> =
-        granted.iter().map(|it| (it.node.as_str(), it)).collect();
-    let entry = |node: &Node| granted_to.get(node.name.as_str()).copied();
     let mut decided: Vec<Option<Stand>> = ordered
         .iter()
-        .map(|node| stand(pool, target, entry(node), node, around))
+        .map(|node| {
+            if is_removed(node) {
+                removal::stand(entry(node), node)
+            } else {
+                stand(pool, target, entry(node), node, around)
+            }
+        })
         .collect();
     let failing: Vec<String> = ordered
         .iter()
@@ -240,7 +258,12 @@ pub fn plan<'a>(
     let moving: BTreeSet<&str> = ordered
         .iter()
         .zip(&decided)
-        .filter(|(_, stand)| matches!(stand, Some(Stand::Moving | Stand::Failing(_))))
+        .filter(|(_, stand)| {
+            matches!(
+                stand,
+                Some(Stand::Moving | Stand::Failing(_) | Stand::Removal(_))
+            )
+        })
         .map(|(node, _)| node.name.as_str())
         .collect();
     let holds = |node: &Node| {
@@ -254,12 +277,15 @@ pub fn plan<'a>(
             continue;
         }
         let is_other_version = runs(node) != Some(version);
+        let is_removed = is_removed(node);
         let leave = match around.renewed(pool.strategy, &node.name) {
-            Some((_, set)) if is_other_version => books.ask(set, node, &mut places),
+            Some((_, set)) if is_other_version && !is_removed => books.ask(set, node, &mut places),
             _ if has_place(node) => places.use_again(node),
             _ => places.ask(node),
         };
         *decided = Some(match leave {
+            // It spreads nothing, so nodes that fail stop nobody from it.
+            leave if is_removed => Stand::Removal(Removal::answered(leave)),
             _ if !failing.is_empty() => Stand::Stopped,
             Leave::Granted => Stand::Next,
             Leave::Waits(why) => Stand::Waits(why),
@@ -274,11 +300,11 @@ pub fn plan<'a>(
         })
         .collect();
     let writes = turns.iter().map(|turn| {
-        let change = written(target, entry(turn.node), turn);
+        let change = written(target, entry(turn.node), turn, around.removals.is_some());
         (turn.node, change)
     });
     let upgrades = turns.iter().filter_map(|turn| {
-        let target = target?;
+        let target = target.filter(|_| !matches!(turn.stand, Stand::Removal(_)))?;
         let is_granted = entry(turn.node).is_some_and(|it| it.to == target.version);
         let windows = turn.node.windows.as_ref()?;
         let is_there = windows.version.as_ref() == Some(&target.version);
@@ -421,8 +447,14 @@ fn refused(version: Option<&str>, target: &Grant, node: &Node, around: &Around) 
     trouble(gate::SKIPS_MAJOR, why)
 }
 
-/// What is to be written on a node now.
-fn written(target: Option<&Grant>, entry: Option<&UpdatingNode>, turn: &Turn<'_>) -> Change {
+/// What is to be written on a node now. Unless it `is_known` who is removed, nobody's pods are asked to leave for that,
+/// nor let in again.
+fn written(
+    target: Option<&Grant>,
+    entry: Option<&UpdatingNode>,
+    turn: &Turn<'_>,
+    is_known: bool,
+) -> Change {
     let node = turn.node;
     let mut change = match wanted(target, entry, turn) {
         Some(wanted) => wanted.told(node),
@@ -432,7 +464,14 @@ fn written(target: Option<&Grant>, entry: Option<&UpdatingNode>, turn: &Turn<'_>
     if !change.is_empty() && node.is_degraded() {
         change = change.with(annotation::REASON, "");
     }
-    let Some(target) = target else {
+    let is_removed = matches!(turn.stand, Stand::Removal(_));
+    let removal = match is_known {
+        true if is_removed => removal::ask(entry, node),
+        true => removal::cancel(node),
+        false => Change::default(),
+    };
+    change.annotations.extend(removal.annotations);
+    let Some(target) = target.filter(|_| !is_removed) else {
         return change;
     };
     let windows = node.windows.as_deref();

@@ -13,6 +13,37 @@ fn map(kind: &str, name: &str, data: &Value) -> Value {
     })
 }
 
+/// What the removal of a node waits for, to whoever may read it; to others what its Node says.
+fn removal_is_explained(fleet: &Fleet) -> Result<()> {
+    fleet.node("win-out", "win", "none")?;
+    let label = ["label", "--overwrite", "node", "win-out"];
+    fleet.kubectl(&[&label[..], &["kubernetes.io/os=windows"]].concat())?;
+    let waits = "waiting: node win-1 is unavailable and maxUnavailable is 1";
+    let leaving = json!({
+        "state": "Leaving", "since": "2026-01-02T03:04:05Z", "node": "win-out", "message": waits,
+    });
+    let data = json!({ "10.0.0.3": leaving.to_string() });
+    fleet.apply(&map("ConfigMap", "windows-instances-status", &data))?;
+    let said = fleet.says("supporter", &["status", "instances"])?;
+    assert!(said.out.contains(waits), "{said:?}");
+    let explain = ["explain", "win-out", "--wait", "0s"];
+    let said = fleet.says("supporter", &explain)?;
+    assert!(said.out.contains(&format!("removal: {waits}")), "{said:?}");
+    let said = fleet.says("supporter", &[&explain[..], &["-o", "json"]].concat())?;
+    assert_eq!(said.json()["removal"], waits);
+    let said = fleet.says("viewer", &explain)?;
+    assert!(!said.out.contains("removal:"), "{said:?}");
+    let asked = "machineconfiguration.openshift.io/desiredDrain";
+    let granted = ("evenkeel.dev/drain-granted", "2026-01-02T03:04:05Z");
+    fleet.annotate("win-out", &[(asked, "drain-removal"), granted])?;
+    let said = fleet.says("viewer", &explain)?;
+    let words = "removal: waiting: its pods have to leave first";
+    assert!(said.out.contains(words), "{said:?}");
+    let gone = ["delete", "node", "win-out"];
+    fleet.kubectl(&gone).map(|_| ())
+}
+
+/// Covers S14.
 #[test]
 fn instances_are_shown_and_a_new_host_key_is_trusted_by_whoever_may() -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
@@ -49,6 +80,8 @@ fn instances_are_shown_and_a_new_host_key_is_trusted_by_whoever_may() -> Result<
     let instances = &said.json()["instances"];
     assert_eq!(instances[0]["instance"], "10.0.0.1");
     assert_eq!(instances[1]["category"], "HostKeyChanged");
+
+    removal_is_explained(&fleet)?;
 
     let trust = ["instances", "trust", "WIN-2.example"];
     let unknown = fleet.says("keeper", &trust)?;

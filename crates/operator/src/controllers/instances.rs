@@ -4,18 +4,17 @@
 //! Every machine that is worked on has a task of its own, which delays nobody. At rest nothing is open,
 //! and nobody is asked.
 
+mod nodes;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_api::names::{cordon, object};
+use evenkeel_api::names::object;
 use evenkeel_daemon::Severity;
-use evenkeel_plan::instances::{
-    Problem, Record, Sight, State, Todo, Wanted, WindowsNode, Work, decide,
-};
-use evenkeel_plan::upgrade::in_place;
+use evenkeel_plan::instances::{Problem, Record, Sight, State, Todo, Wanted, Work, decide};
 use evenkeel_plan::windows_pool::Claims;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -27,7 +26,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::Shared;
 use crate::instances::{Ending, Fleet, Job, List, NOT_YET};
-use crate::nodes::Seen;
 
 /// How long after a change others are waited for, that may come with it.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -202,6 +200,7 @@ impl Controller<'_> {
         let mut offer = self.shared.windows.changes();
         let mut pool = self.shared.windows.store().changes();
         let mut beside = self.shared.beside.changes();
+        let mut waiting = self.fleet.removals.waiting();
         let mut pause = None;
         loop {
             let sleep = async {
@@ -218,6 +217,7 @@ impl Controller<'_> {
                 () = offer.changed() => {}
                 Ok(()) = pool.changed() => {}
                 Ok(()) = beside.changed() => {}
+                Ok(()) = waiting.changed() => {}
                 Ok(()) = keys.changed() => self.try_again_now(&["InvalidSshKey", "LoginRefused"]),
                 Ok(()) = host_keys.changed() => self.try_again_now(&["HostKeyChanged"]),
                 Some(ended) = done.recv() => self.take_note(ended),
@@ -267,6 +267,7 @@ impl Controller<'_> {
             leave_within: self.options.leave_within,
             now,
         });
+        self.fleet.removals.know(decision.leaving);
         for (name, todo) in decision.todo {
             self.apply(&name, todo, wanted.get(&name), now);
         }
@@ -333,12 +334,37 @@ impl Controller<'_> {
                 });
                 self.begin(name, work, wanted, Ending::Done);
             }
+            Todo::Wait { why, is_ready } => self.wait(name, &why, is_ready, now),
+            Todo::BeginUndrained { since } => {
+                let within = self.options.leave_within.as_secs();
+                let note = format!(
+                    "{name}: its Node is not ready since {since}, for longer than {within}s: its pods cannot leave, and it is removed without a drain"
+                );
+                self.fleet
+                    .tell(name, Severity::Warning, "RemovedWithoutDrain", note);
+                self.apply(name, Todo::Begin(Work::Deconfigure), wanted, now);
+            }
             Todo::Abandon => self.begin(name, Work::Deconfigure, wanted, Ending::Abandoned),
             Todo::Forget => {
                 let record = records.get(name).unwrap_or_default();
                 tracing::info!(instance = name, "is forgotten: it was {}", record.state);
                 self.begin_forgetting(name);
             }
+        }
+    }
+
+    /// The removal of a machine that serves waits; that it does is said once.
+    fn wait(&self, name: &str, why: &str, is_ready: bool, now: Timestamp) {
+        let records = &self.fleet.records;
+        let before = records.get(name).and_then(|it| it.leaving_since);
+        records.change(name, |record| {
+            self.describe(name, record, None);
+            record.wait(why, is_ready, now);
+        });
+        if before.is_none() {
+            let note = format!("{name}: is not listed any more, and removed after a drain; {why}");
+            self.fleet
+                .tell(name, Severity::Normal, "RemovalWaits", note);
         }
     }
 
@@ -452,50 +478,4 @@ impl Controller<'_> {
             nodes: records.into_values().filter_map(|it| it.node).collect(),
         });
     }
-
-    /// All Windows nodes; those that were granted `version` may have their turn.
-    fn nodes(&self, version: Option<&str>) -> Vec<WindowsNode> {
-        let pool = self.shared.windows.seen();
-        // Where no pool says who was granted what, it is read off the nodes.
-        let is_granted = |name: &str| {
-            pool.as_ref().is_none_or(|it| {
-                let granted = it.status.granted(name);
-                granted.is_some_and(|it| Some(it.to.as_str()) == version)
-            })
-        };
-        let one = |seen: &Seen| {
-            let mut node = windows_node(seen)?;
-            if let Some(version) = version
-                && is_granted(&node.name)
-            {
-                node.upgrade = in_place::hands_on(&seen.node, version);
-            }
-            Some(node)
-        };
-        let nodes = |all: &BTreeMap<String, Seen>| all.values().filter_map(one).collect();
-        self.shared.nodes.store().look(nodes)
-    }
-}
-
-fn windows_node(seen: &Seen) -> Option<WindowsNode> {
-    let windows = seen.node.windows.as_ref()?;
-    let instance = seen.instance.as_deref().and_then(|it| it.rsplit_once('@'));
-    let addresses = seen.addresses.iter().map(ToString::to_string);
-    Some(WindowsNode {
-        name: seen.node.name.clone(),
-        instance: instance.map(|(_, instance)| instance.to_owned()),
-        addresses: addresses.collect(),
-        desired: (
-            windows.desired_version.clone(),
-            windows.desired_services.clone(),
-        ),
-        current: (windows.version.clone(), windows.current_services.clone()),
-        lacks_files: windows
-            .missing_files
-            .as_ref()
-            .is_some_and(|it| !it.is_empty()),
-        is_held: seen.node.unschedulable && seen.node.cordoned_by.as_deref() == Some(cordon::AGENT),
-        is_ready: seen.node.ready,
-        upgrade: None,
-    })
 }

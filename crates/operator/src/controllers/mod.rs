@@ -30,7 +30,9 @@ use crate::configs::Configs;
 use crate::configuring::Configuring;
 use crate::drain_metrics::DrainMetrics;
 use crate::installation::Installation;
-use crate::instances::{Fleet, HostKeys, InstanceMetrics, Known, MachineSets, Machines, Records};
+use crate::instances::{
+    Fleet, HostKeys, InstanceMetrics, Known, MachineSets, Machines, Records, Removals,
+};
 use crate::nodes::Nodes;
 use crate::operator_condition;
 use crate::pool_metrics::PoolMetrics;
@@ -218,6 +220,7 @@ async fn care_for_windows(shared: &Shared, daemon: &Daemon, numbers: &Numbers, o
         events: shared.events.clone(),
         ssh,
         records: Records::new(client.clone(), namespace),
+        removals: Removals::default(),
         host_keys: HostKeys::new(client.clone(), namespace),
         windows: shared.windows.clone(),
         configuring: configuring.clone(),

@@ -12,7 +12,7 @@ use evenkeel_plan::upgrade::Around;
 use evenkeel_plan::upgrade::gate::{self, Kubernetes};
 use evenkeel_plan::upgrade::in_place::{self, Step};
 use evenkeel_plan::upgrade::recreate::{self, News};
-use evenkeel_plan::windows_pool::{self, Counts, Grant, Trouble, is_ours};
+use evenkeel_plan::windows_pool::{self, Counts, Grant, Stand, Trouble, is_ours, removal};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
 
@@ -58,6 +58,7 @@ pub(crate) async fn run(
     let mut records = fleet.records.changes();
     let mut machines = fleet.machines.changes();
     let mut sets = fleet.machine_sets.changes();
+    let mut removals = fleet.removals.changes();
     let mut pause: Option<Duration> = None;
     loop {
         tokio::select! {
@@ -69,6 +70,7 @@ pub(crate) async fn run(
             Ok(()) = records.changed() => {}
             Ok(()) = machines.changed() => {}
             Ok(()) = sets.changed() => {}
+            Ok(()) = removals.changed() => {}
             () = again(pause) => {}
         }
         pause = if !shared.knows_windows() {
@@ -111,6 +113,8 @@ struct Decision {
     news: Vec<News>,
     /// Nodes on their way to another version: how far, and why not further.
     upgrades: Vec<(Seen, Step, Option<String>)>,
+    /// What the removal of nodes waits for.
+    waiting: BTreeMap<String, String>,
 }
 
 impl Controller<'_> {
@@ -129,6 +133,7 @@ impl Controller<'_> {
         let upgrades = decision.upgrades.iter();
         self.metrics
             .upgrades(upgrades.map(|(_, step, fails)| (*step, fails.is_some())));
+        self.fleet.removals.wait(decision.waiting.clone());
         self.announce(&decision, trouble.as_ref());
         self.announce_failures(&decision.upgrades);
         let upgrades = !decision.upgrades.is_empty();
@@ -174,6 +179,12 @@ impl Controller<'_> {
                 let seen = all.get(&it.node.name)?.clone();
                 Some((seen, it.step, it.fails.clone()))
             });
+            let waiting = round.turns.iter().filter_map(|turn| match &turn.stand {
+                Stand::Removal(removal) => {
+                    Some((turn.node.name.clone(), removal.waits_for(turn.node)?))
+                }
+                _ => None,
+            });
             let writes = round.writes.iter();
             Decision {
                 writes: writes
@@ -193,6 +204,7 @@ impl Controller<'_> {
                     (machine.clone(), format!("deleted, so that MachineSet {set} makes a new one with {version} in the place of node {}", node.name))
                 }).collect(),
                 upgrades: upgrades.collect(),
+                waiting: waiting.collect(),
             }
         })
     }
@@ -213,12 +225,17 @@ impl Controller<'_> {
             match written {
                 Ok(()) => {
                     tracing::info!(node, "told: {:?}", change.annotations);
-                    if let Some((reason, note)) = in_place::news(&seen.node, &change, target) {
+                    let removal = removal::news(&change).map(|it| ("Remove", it));
+                    let upgrade = || {
+                        let news = in_place::news(&seen.node, &change, target)?;
+                        Some(("Upgrade", news))
+                    };
+                    if let Some((action, (reason, note))) = removal.or_else(upgrade) {
                         self.shared.events.publish(Event {
                             object: seen.reference(),
                             severity: Severity::Normal,
                             reason: reason.to_owned(),
-                            action: "Upgrade".to_owned(),
+                            action: action.to_owned(),
                             note,
                         });
                     }

@@ -10,6 +10,7 @@ mod machines;
 mod metrics;
 mod names;
 mod records;
+mod removals;
 mod supply;
 mod work;
 
@@ -28,6 +29,7 @@ pub(crate) use self::machines::Machines;
 pub(crate) use self::metrics::InstanceMetrics;
 pub(crate) use self::names::Names;
 pub(crate) use self::records::Records;
+pub(crate) use self::removals::Removals;
 use self::supply::Supply;
 pub(crate) use self::work::{Ending, Job};
 use crate::configuring::Configuring;
@@ -44,6 +46,7 @@ pub(crate) struct Fleet {
     pub(crate) events: Events,
     pub(crate) ssh: Ssh,
     pub(crate) records: Records,
+    pub(crate) removals: Removals,
     pub(crate) host_keys: HostKeys,
     pub(crate) windows: Windows,
     pub(crate) configuring: Configuring,

@@ -219,6 +219,10 @@ impl Job {
         }
         let about = self.prepare(&reached).await?;
         let node = about.node.clone().or(record.node);
+        if !self.passes_the_point_of_no_return().await? {
+            reached.session.close().await;
+            return Ok(());
+        }
         self.step("stopping its agent");
         self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
             .await?;
@@ -247,6 +251,19 @@ impl Job {
         self.fleet
             .tell(&self.name, Severity::Normal, "InstanceRemoved", note);
         Ok(())
+    }
+
+    /// Unless it was listed again meanwhile, it is taken out to the end from here, also by whoever comes after us.
+    async fn passes_the_point_of_no_return(&self) -> Result<bool, Problem> {
+        if !self.fleet.removals.has(&self.name) {
+            tracing::info!(instance = self.name, "is listed again, and stays");
+            return Ok(false);
+        }
+        let records = &self.fleet.records;
+        records.change(&self.name, |it| it.is_going = true);
+        let saved = records.save().await;
+        saved.map_err(|error| api("cannot write down how far it is", &error))?;
+        Ok(true)
     }
 
     async fn remove_files(

@@ -11,5 +11,6 @@ mod meddler;
 mod outside;
 mod proxy;
 mod release;
+mod removal;
 mod trouble;
 mod upgrade;

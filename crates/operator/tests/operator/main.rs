@@ -4,6 +4,7 @@ mod agents;
 mod bad_input;
 mod cluster_proxy;
 mod drain;
+mod farewell;
 mod idle;
 mod instances;
 mod interruptions;

@@ -10,6 +10,7 @@ mod olm;
 mod payload;
 mod proxy;
 mod recreate;
+mod removal;
 mod services;
 mod trust;
 mod worker;

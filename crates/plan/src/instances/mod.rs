@@ -21,6 +21,9 @@ pub const START: Duration = Duration::from_mins(20);
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
+/// What a removal waits for before anybody has said more.
+const WAITING: &str = "waiting: its permit, out of the disruption budget of the WindowsPool";
+
 /// Failures after which nobody can say that the machine still is what it was.
 const LOST: [&str; 5] = [
     "InstanceUnreachable",
@@ -82,6 +85,10 @@ pub struct WindowsNode {
     pub is_ready: bool,
     /// Whether its turn has come to get another version on its machine, and how far that is.
     pub upgrade: Option<Upgrade>,
+    /// Whether its pods have left for its removal, with a permit of the pool.
+    pub is_cleared: bool,
+    /// What its removal waits for before that, if anybody has said.
+    pub waits_for: Option<String>,
 }
 
 /// How far the upgrade of a node is that has no pods any more.
@@ -132,6 +139,18 @@ pub enum Todo {
     Begin(Work),
     /// Nothing but to remember this.
     Note(State, Option<Problem>),
+    /// It is to be taken out, and serves: that waits.
+    Wait {
+        /// For what.
+        why: String,
+        /// Whether its Node is ready.
+        is_ready: bool,
+    },
+    /// It is taken out with pods on it: its Node is not ready for so long that nobody waits for them any more.
+    BeginUndrained {
+        /// Since when.
+        since: Timestamp,
+    },
     /// It cannot be reached any more: its Node goes, and it is forgotten.
     Abandon,
     /// There is nothing left of it to remember.
@@ -170,6 +189,8 @@ pub struct Decision {
     pub todo: BTreeMap<String, Todo>,
     /// When time alone changes something.
     pub again: Option<Timestamp>,
+    /// Machines of the list that are to be taken out, with their Nodes; none if nobody knows now who is wanted.
+    pub leaving: Option<BTreeMap<String, Option<String>>>,
 }
 
 /// The Node that a machine is.
@@ -206,7 +227,7 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
     let mut order: Vec<_> = wanted.iter().collect();
     order.sort_by_key(|(name, _)| failures(name));
     for (name, machine) in order {
-        if sight.busy.contains_key(name) {
+        if sight.busy.contains_key(name) || is_going(sight, name) {
             continue;
         }
         let todo = match twins.get(name.as_str()) {
@@ -222,6 +243,14 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
         let mut free = self::free(sight, Work::Deconfigure);
         let mut order: Vec<_> = leaving(sight, wanted).into_iter().collect();
         order.sort_by_key(|name| failures(name));
+        let listed = order.iter().filter(|name| !is_machine(name));
+        let nodes = listed.map(|name| {
+            let record = sight.records.get(name);
+            let remembered = record.and_then(|it| it.node.clone());
+            let node = remembered.or_else(|| node_leaving(sight, name).map(|it| it.name.clone()));
+            (name.clone(), node)
+        });
+        decision.leaving = Some(nodes.collect());
         for name in order {
             let todo = one_leaving(sight, &name, &mut free, &mut decision.again);
             decision.todo.extend(todo.map(|todo| (name, todo)));
@@ -313,13 +342,30 @@ fn one_wanted(
     Some(Todo::Begin(work))
 }
 
-/// Machines that are remembered, or nodes, and not wanted any more.
+/// Whether a machine is being taken apart: that comes to its end first, also if it is wanted again.
+fn is_going(sight: &Sight<'_>, name: &str) -> bool {
+    sight.records.get(name).is_some_and(|it| it.is_going)
+}
+
+/// The Node that a machine is which is taken out: what we remember counts, and not what a Node says of itself.
+fn node_leaving<'n>(sight: &Sight<'n>, name: &str) -> Option<&'n WindowsNode> {
+    let record = sight.records.get(name);
+    match record.and_then(|it| it.node.as_deref()) {
+        Some(known) => sight.nodes.iter().find(|it| it.name == known),
+        None => node_of(name, &[], sight.nodes),
+    }
+}
+
+/// Machines that are remembered, or nodes, and not wanted any more; and those that are being taken apart.
 fn leaving(sight: &Sight<'_>, wanted: &BTreeMap<String, Wanted>) -> BTreeSet<String> {
     let remembered = sight.records.keys().cloned();
     let nodes = sight.nodes.iter().filter_map(|it| it.instance.clone());
     remembered
         .chain(nodes)
-        .filter(|name| !wanted.contains_key(name) && !sight.unclear.contains(name))
+        .filter(|name| {
+            let is_listed = wanted.contains_key(name) || sight.unclear.contains(name);
+            !is_listed || is_going(sight, name)
+        })
         .collect()
 }
 
@@ -332,7 +378,7 @@ fn one_leaving(
     if sight.busy.contains_key(name) {
         return None;
     }
-    let node = node_of(name, &[], sight.nodes);
+    let node = node_leaving(sight, name);
     let record = sight.records.get(name);
     // What a Machine was made of goes with the Machine, and its Node too: nobody knocks there again.
     if is_machine(name) {
@@ -343,7 +389,7 @@ fn one_leaving(
     if !record.is_touched && node.is_none() {
         return Some(Todo::Forget);
     }
-    let leaves = record.leaving_since.map(|since| since + sight.leave_within);
+    let leaves = record.lost_since.map(|since| since + sight.leave_within);
     let is_lost = |it: &String| LOST.contains(&it.as_str());
     if let Some(until) = leaves
         && record.category.as_ref().is_some_and(is_lost)
@@ -360,11 +406,30 @@ fn one_leaving(
         soonest(again, until);
         return None;
     }
+    // Who serves is taken out only when its pods have left, unless nobody hears of it for too long.
+    let mut undrained = None;
+    if let Some(node) = node.filter(|it| it.has_served() && !it.is_cleared && !record.is_going) {
+        let since = record.lost_since.filter(|_| !node.is_ready);
+        undrained = since.filter(|since| sight.now >= *since + sight.leave_within);
+        if undrained.is_none() {
+            if !node.is_ready {
+                soonest(again, since.unwrap_or(sight.now) + sight.leave_within);
+            }
+            let why = node.waits_for.clone();
+            return Some(Todo::Wait {
+                why: why.unwrap_or_else(|| WAITING.to_owned()),
+                is_ready: node.is_ready,
+            });
+        }
+    }
     if *free == 0 {
         return (record.state != State::Leaving).then_some(Todo::Note(State::Leaving, None));
     }
     *free -= 1;
-    Some(Todo::Begin(Work::Deconfigure))
+    Some(match undrained {
+        Some(since) => Todo::BeginUndrained { since },
+        None => Todo::Begin(Work::Deconfigure),
+    })
 }
 
 fn soonest(again: &mut Option<Timestamp>, at: Timestamp) {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Problem, pause};
+use super::{LOST, Problem, pause};
 
 /// How far a machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -77,6 +77,12 @@ pub struct Record {
     /// Since when it is on its way out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaving_since: Option<Timestamp>,
+    /// Since when nobody hears of it on its way out: its Node is not ready, or nobody answers at its address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_since: Option<Timestamp>,
+    /// Whether its agent was stopped to take it out: from there no way leads back but through the end.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_going: bool,
 }
 
 impl Record {
@@ -97,6 +103,19 @@ impl Record {
         }
         if state != State::Leaving && state != State::Failing {
             self.leaving_since = None;
+            self.lost_since = None;
+        }
+    }
+
+    /// Takes note that its removal waits, and for what. Whether its Node is ready tells whether anybody hears of it.
+    pub fn wait(&mut self, why: &str, is_ready: bool, now: Timestamp) {
+        self.enter(State::Leaving, why, now);
+        self.category = None;
+        self.leaving_since.get_or_insert(now);
+        if is_ready {
+            self.lost_since = None;
+        } else {
+            self.lost_since.get_or_insert(now);
         }
     }
 
@@ -110,6 +129,9 @@ impl Record {
         };
         self.enter(state, &problem.message, now);
         self.category = Some(problem.category.to_owned());
+        if self.leaving_since.is_some() && LOST.contains(&problem.category) {
+            self.lost_since.get_or_insert(now);
+        }
         if self.failed_with != self.category {
             self.failed_with.clone_from(&self.category);
             self.failures = self.failures.min(1);

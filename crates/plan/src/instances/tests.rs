@@ -221,13 +221,129 @@ fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
     // Nothing was ever put on it.
     world.records.get_mut("a").unwrap().is_touched = false;
     assert_eq!(world.todo("a", 0), Some(Todo::Forget));
-    // Only its Node remembers it.
+    // Only its Node remembers it; what never served goes at once.
     world.records.clear();
-    world.nodes = vec![node("win-1", Some("a"), "10.0.0.1", true)];
+    world.nodes = vec![node("win-1", Some("a"), "10.0.0.1", false)];
     assert_eq!(world.todo("a", 0), out);
     // A Node of somebody else is none of ours.
     world.nodes[0].instance = None;
-    assert_eq!(world.decide(0), Decision::default());
+    assert_eq!(world.decide(0), nothing());
+}
+
+/// Nothing is to be done, and nobody leaves.
+fn nothing() -> Decision {
+    Decision {
+        leaving: Some(BTreeMap::new()),
+        ..Decision::default()
+    }
+}
+
+/// Covers S14.
+#[test]
+fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_any_more() {
+    let (name, mut record) = touched("a", State::Ready);
+    record.node = Some("win-1".to_owned());
+    let mut world = World {
+        wanted: Some(BTreeMap::new()),
+        records: BTreeMap::from([(name, record)]),
+        nodes: vec![node("win-1", Some("a"), "10.0.0.1", true)],
+        ..World::default()
+    };
+    let out = Some(Todo::Begin(Work::Deconfigure));
+    let leaving = BTreeMap::from([("a".to_owned(), Some("win-1".to_owned()))]);
+    assert_eq!(world.decide(0).leaving, Some(leaving));
+    let wait = |why: &str, is_ready| {
+        let why = why.to_owned();
+        Some(Todo::Wait { why, is_ready })
+    };
+    assert_eq!(world.todo("a", 0), wait(WAITING, true));
+    world.nodes[0].waits_for = Some("waiting: x".to_owned());
+    assert_eq!(world.todo("a", 0), wait("waiting: x", true));
+    // However long that takes, it is not given up for what failed before.
+    let record = world.records.get_mut("a").unwrap();
+    record.wait("waiting: x", true, at(0));
+    assert_eq!(world.todo("a", 99_999), wait("waiting: x", true));
+    world.nodes[0].is_cleared = true;
+    assert_eq!(world.todo("a", 99_999), out);
+    // From then on it is looked for as long as ever.
+    let gone = Problem {
+        category: "InstanceUnreachable",
+        message: "no answer".to_owned(),
+    };
+    let record = world.records.get_mut("a").unwrap();
+    record.fail(&gone, at(99_999));
+    assert_eq!(world.todo("a", 99_999 + 10), out);
+    assert_eq!(world.todo("a", 99_999 + 15 * 60), Some(Todo::Abandon));
+
+    // Nobody hears of it: its pods cannot leave, and nobody waits for them longer than for anybody who leaves.
+    let record = world.records.get_mut("a").unwrap();
+    *record = Record {
+        node: record.node.clone(),
+        is_touched: true,
+        ..Record::default()
+    };
+    record.wait("waiting: x", true, at(0));
+    world.nodes[0].is_cleared = false;
+    world.nodes[0].is_ready = false;
+    assert_eq!(world.todo("a", 1000), wait("waiting: x", false));
+    assert_eq!(world.decide(1000).again, Some(at(1000 + 15 * 60)));
+    let record = world.records.get_mut("a").unwrap();
+    record.wait("waiting: x", false, at(1000));
+    assert_eq!(world.todo("a", 1899), wait("waiting: x", false));
+    let since = at(1000);
+    let undrained = Some(Todo::BeginUndrained { since });
+    assert_eq!(world.todo("a", 1900), undrained);
+    // It was away for a moment only.
+    let record = world.records.get_mut("a").unwrap();
+    record.wait("waiting: x", true, at(1500));
+    assert_eq!(record.lost_since, None);
+    assert_eq!(world.todo("a", 1900), wait("waiting: x", false));
+    // What another Node says of itself changes nothing, nor does its own name for its machine.
+    world.nodes[0].is_ready = true;
+    world.nodes[0].instance = None;
+    world
+        .nodes
+        .push(node("win-2", Some("a"), "10.0.0.2", false));
+    assert_eq!(world.todo("a", 2000), wait("waiting: x", true));
+    // Its Node is gone.
+    world.nodes.clear();
+    assert_eq!(world.todo("a", 2000), out);
+}
+
+/// Covers S14.
+#[test]
+fn an_entry_that_is_put_back_keeps_its_machine_unless_its_agent_was_stopped_already() {
+    let (name, mut record) = touched("a", State::Leaving);
+    record.node = Some("win-1".to_owned());
+    record.wait("waiting: x", true, at(0));
+    let mut one = node("win-1", Some("a"), "10.0.0.1", true);
+    one.is_cleared = true;
+    let mut world = World {
+        wanted: Some(wanted(&[("a", "10.0.0.1")])),
+        records: BTreeMap::from([(name, record)]),
+        nodes: vec![one],
+        ..World::default()
+    };
+    assert_eq!(world.decide(10).leaving, Some(BTreeMap::new()));
+    assert_eq!(world.todo("a", 10), Some(Todo::Note(State::Ready, None)));
+    // Also while the entry cannot be read.
+    world.wanted = Some(BTreeMap::new());
+    world.unclear = BTreeSet::from(["a".to_owned()]);
+    assert_eq!(world.decide(10), nothing());
+    // It comes to its end first, and then it is a new machine; its Node keeps its permit until then.
+    world.records.get_mut("a").unwrap().is_going = true;
+    for is_cleared in [true, false] {
+        world.nodes[0].is_cleared = is_cleared;
+        let decision = world.decide(10);
+        assert_eq!(decision.todo["a"], Todo::Begin(Work::Deconfigure));
+        assert!(decision.leaving.unwrap().contains_key("a"));
+    }
+    world.unclear.clear();
+    world.wanted = Some(wanted(&[("a", "10.0.0.1")]));
+    assert_eq!(world.todo("a", 10), Some(Todo::Begin(Work::Deconfigure)));
+    world.records.clear();
+    world.nodes.clear();
+    assert_eq!(world.todo("a", 10), Some(Todo::Begin(Work::Configure)));
 }
 
 #[test]
@@ -252,7 +368,7 @@ fn no_more_are_taken_out_at_once_than_may_be() {
         world.busy.insert(name.to_owned(), Work::Deconfigure);
     }
     world.records.extend([touched("c", State::Leaving)]);
-    assert_eq!(world.decide(0), Decision::default());
+    assert_eq!(world.decide(0).todo, BTreeMap::new());
     world.busy.remove("a");
     world.records.remove("a");
     assert_eq!(world.todo("c", 0), Some(out));
@@ -288,7 +404,7 @@ fn a_list_that_cannot_be_read_takes_nobody_out() {
     assert_eq!(world.decide(0), Decision::default());
     world.wanted = Some(BTreeMap::new());
     world.unclear = BTreeSet::from(["a".to_owned()]);
-    assert_eq!(world.decide(0), Decision::default());
+    assert_eq!(world.decide(0), nothing());
 }
 
 #[test]
@@ -330,7 +446,7 @@ fn what_a_machine_was_goes_with_it_and_nobody_knocks_there_again() {
     assert_eq!(world.todo(&name, 0), Some(Todo::Forget));
     // Its Node stays until somebody else has drained it.
     world.records.clear();
-    assert_eq!(world.decide(0), Decision::default());
+    assert_eq!(world.decide(0), nothing());
     // Work that was begun ends first.
     world.records.extend([touched(&name, State::Failing)]);
     world.busy.insert(name.clone(), Work::Configure);

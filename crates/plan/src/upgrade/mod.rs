@@ -6,13 +6,14 @@ pub mod gate;
 pub mod in_place;
 pub mod recreate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_api::windows_pool::Strategy;
+use evenkeel_api::windows_pool::{Strategy, UpdatingNode};
 use jiff::Timestamp;
 
 use self::recreate::Machines;
-use crate::windows_pool::Trouble;
+use crate::node::Node;
+use crate::windows_pool::{Trouble, has_served};
 
 /// What a node is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,8 @@ pub struct Around {
     pub troubles: BTreeMap<String, String>,
     /// Why no node may be upgraded at all.
     pub closed: Option<Trouble>,
+    /// Nodes whose instances are listed no more; none if nobody has looked yet.
+    pub removals: Option<BTreeSet<String>>,
     /// Now.
     pub now: Timestamp,
 }
@@ -50,6 +53,16 @@ impl Around {
             Way::Recreate { machine, set } => Some((machine, set)),
             Way::InPlace => None,
         }
+    }
+
+    /// Whether a node is removed that serves, or has served. While nobody knows who is, the pool's status says who was: one
+    /// that begins neither goes on nor back.
+    pub fn is_removed(&self, node: &Node, entry: Option<&UpdatingNode>) -> bool {
+        let is_meant = match &self.removals {
+            Some(removals) => removals.contains(&node.name),
+            None => entry.is_some_and(|it| it.removal),
+        };
+        is_meant && has_served(node)
     }
 
     /// Whether the Machine of a node is on its way out, by whomever.

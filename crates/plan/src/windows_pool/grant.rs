@@ -5,7 +5,7 @@ use evenkeel_api::names::annotation;
 use evenkeel_api::version::Version;
 use evenkeel_api::windows_pool::UpdatingNode;
 
-use super::{Stand, Turn, phase};
+use super::{Stand, Turn, phase, removal};
 use crate::node::{Change, Node, WindowsFacts};
 use crate::phase::Drain;
 use crate::upgrade::in_place::{Step, Supplied};
@@ -45,12 +45,10 @@ pub fn first_grant(node: &Node, target: &Grant) -> Option<Grant> {
 }
 
 /// What was granted, read off the nodes, where no pool says so: whoever is told the target and does not run
-/// it yet.
+/// it yet, and whose pods were asked to leave because it is removed.
 pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> {
-    let Some(target) = target else {
-        return Vec::new();
-    };
     let phase_of = |node: &Node| {
+        let target = target?;
         let windows = node.windows.as_deref()?;
         if windows.version.as_ref() != Some(&target.version) {
             let request = Drain::for_upgrade(&target.version);
@@ -61,11 +59,19 @@ pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> 
         (is_told(node, Some(target)) && is_behind).then_some(phase::APPLYING)
     };
     let granted = nodes.iter().filter_map(|node| {
+        let is_removed = removal::is_asked(node);
+        let phase = if is_removed {
+            removal::Step::of(node).phase()
+        } else {
+            phase_of(node)?
+        };
+        let to = target.filter(|_| !is_removed);
         Some(UpdatingNode {
-            phase: phase_of(node)?.to_owned(),
+            phase: phase.to_owned(),
             node: node.name.clone(),
-            to: target.version.clone(),
+            to: to.map(|it| it.version.clone()).unwrap_or_default(),
             machine_set: None,
+            removal: is_removed,
         })
     });
     granted.collect()
@@ -126,7 +132,11 @@ pub(super) fn wanted(
         let was_told = windows.desired_version.is_some() || windows.desired_services.is_some();
         return target.filter(|_| was_told).cloned();
     }
-    let Some(entry) = entry else {
+    if matches!(turn.stand, Stand::Removal(_)) {
+        // It goes nowhere any more: not on, and from what it was told in its turn not back.
+        return own().filter(|_| !is_told(turn.node, target));
+    }
+    let Some(entry) = entry.filter(|it| !it.removal) else {
         return own();
     };
     // An upgrade tells it the new version when its files are there, and not before.

@@ -3,6 +3,7 @@
 use evenkeel_api::machine_config_pool::Condition;
 use evenkeel_api::windows_pool::{WindowsNodeCounts, WindowsPoolStatus, condition};
 
+use super::removal::Removal;
 use super::{Grant, Round, Stand, Turn, WindowsPool};
 use crate::coexistence::{Coexistence, Half};
 use crate::rollout::told;
@@ -65,7 +66,13 @@ fn is_away(turn: &Turn<'_>) -> bool {
 }
 
 fn is_on_its_way(stand: &Stand) -> bool {
-    matches!(stand, Stand::New | Stand::Moving | Stand::Next)
+    matches!(
+        stand,
+        Stand::New
+            | Stand::Moving
+            | Stand::Next
+            | Stand::Removal(Removal::Next | Removal::Granted(_))
+    )
 }
 
 /// The status of the pool; `trouble` says why nobody can go on, if nobody can. Times are not set here.
@@ -144,12 +151,18 @@ fn updating(pool: &WindowsPool, round: &Round<'_>, counts: Counts) -> Condition 
     let moves = counts.updating > 0;
     let moving = round.turns.iter().filter(|it| is_on_its_way(&it.stand));
     let moving = listed(moving, counts.updating, |it| it.node.name.clone());
-    let waits = |turn: &&Turn<'_>| matches!(turn.stand, Stand::Waits(_) | Stand::Stopped);
+    let waits = |turn: &&Turn<'_>| {
+        matches!(
+            turn.stand,
+            Stand::Waits(_) | Stand::Stopped | Stand::Removal(Removal::Waits(_))
+        )
+    };
     let first = round.turns.iter().find(waits);
+    let is_stopped = round.turns.iter().any(|it| it.stand == Stand::Stopped);
     let refused = round.refusal();
     match first {
         _ if round.turns.is_empty() => told(kind, false, "NoNodes", "there is no node of ours"),
-        Some(_) if round.stopped.is_some() => {
+        Some(_) if is_stopped => {
             let why = round.stopped.as_deref().unwrap_or_default();
             let note = format!("no other node begins while nodes fail: {why}");
             told(kind, moves, "Stopped", note)

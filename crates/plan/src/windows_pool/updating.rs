@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_api::windows_pool::UpdatingNode;
 
 use super::grant::is_told;
-use super::{Grant, Stand, Turn, WindowsPool, phase, runs};
+use super::{Grant, Stand, Turn, WindowsPool, phase, removal, runs};
 use crate::node::{Node, Request};
 use crate::upgrade::Around;
 use crate::upgrade::in_place::Step;
@@ -29,6 +29,7 @@ pub(super) fn updating(
         let is_going = around.is_going(&node.name);
         let is_gone = around.machines.of_node(&node.name).is_none();
         match (known, stand, target) {
+            (_, Stand::Removal(removal), _) => all.extend(removal::entry(removal, node)),
             (Some(_), Stand::Updated | Stand::New, _) => {}
             // Also in the place of what it was granted earlier, and has not come to.
             (known, Stand::Next, Some(target))
@@ -41,8 +42,11 @@ pub(super) fn updating(
                     machine_set: renewed
                         .filter(|_| runs(node) != Some(&target.version))
                         .map(|(_, set)| set.to_owned()),
+                    removal: false,
                 });
             }
+            // It is listed again; while its pods are kept away it holds its place by that.
+            (Some(known), ..) if known.removal => {}
             // Whatever the pool's strategy is by now: a Machine that goes is made anew, and no other.
             (Some(known), ..)
                 if known.machine_set.is_some() && (is_going || is_gone || renewed.is_some()) =>

@@ -45,7 +45,7 @@ pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<NodeVi
     views.extend(gone.map(|granted| NodeView {
         node: &granted.node,
         from: None,
-        to: Some(&granted.to),
+        to: Some(granted.to.as_str()).filter(|it| !it.is_empty()),
         state: &granted.phase,
         waits_for: match &granted.machine_set {
             Some(set) => format!("a new Machine of MachineSet {set} to serve in its place"),
@@ -71,6 +71,7 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> NodeView<'a> {
         None => (DONE, String::new()),
     };
     let to = match granted {
+        Some(granted) if granted.removal => None,
         Some(granted) => Some(granted.to.as_str()).filter(|it| from != Some(it)),
         None if is_there => None,
         None => Some(status.version.as_str()),
@@ -90,6 +91,7 @@ fn on_its_way(status: &WindowsPoolStatus, granted: &UpdatingNode, node: &Node) -
         phase::GRANTED => "its pods to be asked to leave".to_owned(),
         phase::DRAINING => reason.unwrap_or_else(|| "its pods to leave".to_owned()),
         phase::SUPPLYING => "its new files".to_owned(),
+        phase::REMOVING => "its instance to be a bare machine again".to_owned(),
         phase::REPLACING => {
             let set = granted.machine_set.as_deref().unwrap_or_default();
             format!("its Machine to go; MachineSet {set} makes a new one")
@@ -148,7 +150,7 @@ mod tests {
                 node: "b".to_owned(),
                 to: "2.0".to_owned(),
                 phase: phase::DRAINING.to_owned(),
-                machine_set: None,
+                ..UpdatingNode::default()
             }],
             ..WindowsPoolStatus::default()
         };
@@ -175,6 +177,19 @@ mod tests {
         status.conditions = vec![told(kind, false, "KubernetesTooOld", "too old")];
         assert!(shown(&status)[2].ends_with("Waiting: too old"));
 
+        // One that is removed goes to no version.
+        status.updating = vec![UpdatingNode {
+            node: "b".to_owned(),
+            phase: phase::REMOVING.to_owned(),
+            removal: true,
+            ..UpdatingNode::default()
+        }];
+        status.conditions = Vec::new();
+        assert_eq!(
+            shown(&status)[1],
+            r#"b ("1.0", "") Removing: its instance to be a bare machine again"#
+        );
+
         // With Recreate the node goes, and its place is kept.
         status.updating = ["b", "gone"]
             .map(|node| UpdatingNode {
@@ -182,6 +197,7 @@ mod tests {
                 to: "2.0".to_owned(),
                 phase: phase::REPLACING.to_owned(),
                 machine_set: Some("ns/win".to_owned()),
+                removal: false,
             })
             .into();
         assert_eq!(

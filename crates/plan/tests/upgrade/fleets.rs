@@ -21,6 +21,10 @@ enum Happening {
     Leaves,
     NextVersion,
     Pause(bool),
+    List(bool),
+    TakeOut,
+    Restart,
+    Uncordon,
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
@@ -37,15 +41,19 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::Leaves),
         1 => Just(Happening::NextVersion),
         1 => any::<bool>().prop_map(Happening::Pause),
+        2 => prop::bool::weighted(0.4).prop_map(Happening::List),
+        3 => Just(Happening::TakeOut),
+        1 => Just(Happening::Restart),
+        1 => Just(Happening::Uncordon),
     ]
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Covers U03, U08, X08, H11.
+    /// Covers U03, U08, X08, H11, S14.
     #[test]
-    fn limits_hold_in_any_order_of_events_and_in_the_end_all_run_the_newest(
+    fn limits_hold_in_any_order_of_events_and_in_the_end_all_run_the_newest_and_who_is_delisted_is_gone(
         size in 1..7usize,
         max in 1..4u32,
         happenings in prop::collection::vec((any::<prop::sample::Index>(), happening()), 0..150),
@@ -54,6 +62,9 @@ proptest! {
         let limit = world.limit();
         let mut number = 2;
         for (at, happening) in happenings {
+            if world.nodes.is_empty() {
+                break;
+            }
             let at = at.index(world.nodes.len());
             let down = world.down().len();
             match happening {
@@ -77,6 +88,11 @@ proptest! {
                     world.target = version(number);
                 }
                 Happening::Pause(paused) => world.pool.allowance.paused = paused,
+                Happening::List(is_listed) => world.list(at, is_listed),
+                Happening::TakeOut => world.take_out(at),
+                // Another operator leads, and has not read the list yet; nor does it know of what was changed meanwhile.
+                Happening::Restart => world.around.removals = None,
+                Happening::Uncordon => world.nodes[at].unschedulable = false,
             }
             prop_assert!(world.down().len() <= limit.max(down), "{:?}", world.down());
             // Nobody runs, or is told, what was not granted.
@@ -88,12 +104,15 @@ proptest! {
         }
         // Whoever died comes up again, and nobody disturbs any more.
         world.pool.allowance.paused = false;
+        world.know();
         for node in &mut world.nodes {
             node.ready = true;
         }
-        for _ in 0..(14 * size + 14) {
+        for _ in 0..(20 * size + 20) {
             world.calm_round();
         }
+        let left = world.nodes.iter().filter(|it| world.delisted.contains(&it.name));
+        prop_assert_eq!(left.count(), 0, "{:?} {:#?}", world.granted, world.nodes);
         prop_assert!(world.is_done(), "{:?} {:#?}", world.granted, world.nodes);
     }
 }

@@ -1,7 +1,7 @@
 //! A fleet of Windows nodes with everybody who writes on them: the operator's plan, the drain controller, hands on
 //! machines, agents, and people who should not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::annotation;
 use evenkeel_api::windows_pool::UpdatingNode;
@@ -12,6 +12,7 @@ use evenkeel_plan::node::{Change, Node, WindowsFacts};
 use evenkeel_plan::phase::Drain;
 use evenkeel_plan::upgrade::in_place::{Supplied, hands_on};
 use evenkeel_plan::upgrade::{Around, Backing};
+use evenkeel_plan::windows_pool::removal::{Removal, is_cleared};
 use evenkeel_plan::windows_pool::{Grant, Round, Stand, WindowsPool, plan};
 use jiff::Timestamp;
 
@@ -39,6 +40,10 @@ pub(crate) struct World {
     agents: BTreeMap<String, String>,
     /// The version whose services do not start.
     pub(crate) broken: Option<String>,
+    /// Nodes whose instances are listed no more.
+    pub(crate) delisted: BTreeSet<String>,
+    /// Those of them whose agents were stopped for that.
+    going: BTreeSet<String>,
 }
 
 fn apply(node: &mut Node, change: &Change) {
@@ -72,6 +77,7 @@ impl World {
         Self {
             around: Around {
                 backing: backing.collect(),
+                removals: Some(BTreeSet::new()),
                 now: Timestamp::UNIX_EPOCH,
                 ..Around::default()
             },
@@ -89,6 +95,8 @@ impl World {
             target: version(2),
             granted: Vec::new(),
             broken: None,
+            delisted: BTreeSet::new(),
+            going: BTreeSet::new(),
             nodes,
         }
     }
@@ -117,7 +125,8 @@ impl World {
     /// in between has not written the status.
     pub(crate) fn operate(&mut self, is_killed: bool) -> Vec<String> {
         let round = self.round();
-        let begun = round.turns.iter().filter(|it| it.stand == Stand::Next);
+        let begins = [Stand::Next, Stand::Removal(Removal::Next)];
+        let begun = round.turns.iter().filter(|it| begins.contains(&it.stand));
         let begun = begun.map(|it| it.node.name.clone()).collect();
         let writes: Vec<_> = round
             .writes
@@ -178,9 +187,44 @@ impl World {
         true
     }
 
+    /// Somebody takes the instance of a node out of the list, or puts it back. Whose agent was stopped goes anyway.
+    pub(crate) fn list(&mut self, at: usize, is_listed: bool) {
+        let name = &self.nodes[at].name;
+        if !is_listed {
+            self.delisted.insert(name.clone());
+        } else if !self.going.contains(name) {
+            self.delisted.remove(name);
+        }
+        self.know();
+    }
+
+    /// The operator knows who is listed.
+    pub(crate) fn know(&mut self) {
+        self.around.removals = Some(self.delisted.clone());
+    }
+
+    /// Hands on the machine of a node that is listed no more, if its pods have left: first its agent goes, then its Node.
+    pub(crate) fn take_out(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let entry = self.granted.iter().find(|it| it.node == node.name);
+        if self.going.contains(&node.name) {
+            self.nodes.remove(at);
+        } else if self.delisted.contains(&node.name) && is_cleared(entry, node) {
+            assert!(
+                node.has_leave() && node.unschedulable,
+                "it serves: {node:?}"
+            );
+            node.ready = false;
+            self.going.insert(node.name.clone());
+        }
+    }
+
     /// The agent of a node brings it to what it is told, if it is the agent of that version.
     pub(crate) fn agent(&mut self, at: usize) {
         let node = &mut self.nodes[at];
+        if self.going.contains(&node.name) {
+            return;
+        }
         let can = self.agents.get(&node.name).cloned().unwrap_or_default();
         let Some(windows) = &mut node.windows else {
             return;
@@ -213,7 +257,7 @@ impl World {
     pub(crate) fn ask_for_boot(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let asked = node.desired_drain.as_deref();
-        if !asked.is_some_and(Drain::is_for_upgrade) {
+        if !asked.is_some_and(Drain::is_by_operator) {
             node.desired_drain = Some(BOOT.to_owned());
         }
     }
@@ -234,7 +278,7 @@ impl World {
         let held = node
             .desired_drain
             .as_deref()
-            .is_some_and(Drain::is_for_upgrade);
+            .is_some_and(Drain::is_by_operator);
         let Some(windows) = &mut node.windows else {
             return;
         };
@@ -258,6 +302,9 @@ impl World {
     pub(crate) fn calm_round(&mut self) {
         self.operate(false);
         self.drain();
+        for at in (0..self.nodes.len()).rev() {
+            self.take_out(at);
+        }
         for at in 0..self.nodes.len() {
             if !self.supply(at) {
                 self.agent(at);

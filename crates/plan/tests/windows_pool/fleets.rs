@@ -12,7 +12,7 @@ prop_compose! {
         ready in prop::bool::weighted(0.8),
         degraded in prop::bool::weighted(0.1),
         leave in prop::option::weighted(0.2, Just("1970-01-01T00:00:00Z")),
-        drain in prop::option::weighted(0.2, prop::sample::select(vec!["drain-new", "uncordon-new"])),
+        drain in prop::option::weighted(0.3, prop::sample::select(vec!["drain-new", "uncordon-new", "drain-removal"])),
     ) -> Node {
         Node {
             os: text("windows"),
@@ -35,13 +35,15 @@ prop_compose! {
 }
 
 proptest! {
-    /// Covers X08, H11.
+    /// Covers X08, H11, S14.
     #[test]
     fn never_more_are_granted_than_the_limit_and_nobody_is_told_what_was_not_granted(
         nodes in prop::collection::vec(any_node(), 0..9),
         listed in prop::collection::vec(any::<prop::sample::Index>(), 0..3),
         max in 1..4u32,
         paused in any::<bool>(),
+        delisted in prop::option::weighted(0.8, prop::collection::vec(any::<prop::sample::Index>(), 0..5)),
+        removed in any::<bool>(),
     ) {
         let nodes: Vec<_> = nodes.into_iter().enumerate()
             .map(|(number, node)| Node { name: format!("n{number}"), ..node })
@@ -49,14 +51,27 @@ proptest! {
         let all: Vec<_> = nodes.iter().collect();
         let target = grant(V2, "new");
         let names: BTreeSet<_> = listed.iter().filter(|_| !nodes.is_empty()).map(|it| it.get(&nodes).name.clone()).collect();
-        let granted: Vec<_> = names.iter().map(|it| entry(it, V2, phase::APPLYING)).collect();
+        let entry = |name: &String| if removed {
+            UpdatingNode { removal: true, ..entry(name, "", phase::DRAINING) }
+        } else {
+            entry(name, V2, phase::APPLYING)
+        };
+        let granted: Vec<_> = names.iter().map(entry).collect();
+        let name = |it: &prop::sample::Index| it.get(&nodes).name.clone();
+        let around = Around {
+            removals: delisted.map(|it| it.iter().filter(|_| !nodes.is_empty()).map(name).collect()),
+            ..Around::default()
+        };
         let pool = WindowsPool {
             allowance: Allowance { max_unavailable: MaxUnavailable::Count(max), paused, ..Allowance::default() },
             ..WindowsPool::default()
         };
-        let round = plan(&pool, Some(&target), &granted, &all, &Around::default());
+        let round = plan(&pool, Some(&target), &granted, &all, &around);
         let is_listed = |name: &str, list: &[UpdatingNode]| list.iter().any(|it| it.node == name);
-        let down = |node: &&Node, list: &[UpdatingNode]| node.drain_granted.is_some() || is_listed(&node.name, list);
+        let down = |node: &&Node, list: &[UpdatingNode]| {
+            let is_asked = node.desired_drain.as_deref() == Some("drain-removal");
+            node.drain_granted.is_some() || is_asked || is_listed(&node.name, list)
+        };
         let before = all.iter().filter(|it| down(it, &granted)).count();
         let after = all.iter().filter(|it| down(it, &round.updating)).count();
         prop_assert!(after <= before.max(usize::try_from(max).unwrap()));
@@ -65,9 +80,19 @@ proptest! {
             prop_assert!(!round.updating.iter().any(is_new));
         }
         for (node, change) in &round.writes {
+            let asks = change.annotations.get(annotation::DESIRED_DRAIN).cloned().flatten();
+            if asks.as_deref() == Some("drain-removal") {
+                // Only who has a permit for that, and is listed no more.
+                let entry = granted.iter().find(|it| it.node == node.name);
+                prop_assert!(entry.is_some_and(|it| it.removal));
+                prop_assert!(around.removals.as_ref().is_some_and(|it| it.contains(&node.name)));
+            }
             let after = change.made_to(node).windows.unwrap();
             let facts = node.windows.as_deref().unwrap();
             let told = (after.desired_version, after.desired_services);
+            if told == (facts.desired_version.clone(), facts.desired_services.clone()) {
+                continue;
+            }
             let own = (facts.version.clone(), facts.current_services.clone());
             let is_ours = told == (text(V2), text("new"));
             let never_served = own == (None, None);
@@ -76,7 +101,7 @@ proptest! {
         // What it writes is what it wants: a second look writes nothing.
         let written: BTreeMap<_, _> = round.writes.iter().map(|(node, change)| (node.name.clone(), change.made_to(node))).collect();
         let after: Vec<_> = all.iter().map(|it| written.get(&it.name).unwrap_or(it)).collect();
-        let again = plan(&pool, Some(&target), &granted, &after, &Around::default());
+        let again = plan(&pool, Some(&target), &granted, &after, &around);
         prop_assert!(again.writes.is_empty(), "{:?}", again.writes);
     }
 

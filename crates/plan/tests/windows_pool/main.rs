@@ -1,6 +1,7 @@
 //! Windows nodes: whose they are, what they are to run, and who goes next.
 
 mod fleets;
+mod removals;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -205,6 +205,7 @@ fn a_node_that_was_replaced_holds_its_place_until_its_set_has_another_that_serve
         node: node.to_owned(),
         to: NEW.to_owned(),
         machine_set: Some(SET.to_owned()),
+        removal: false,
         ..UpdatingNode::default()
     };
     let granted = [entry("a"), entry("b")];
@@ -295,6 +296,7 @@ impl World {
                     node: node.name.clone(),
                     to: NEW.to_owned(),
                     machine_set: Some(set.to_owned()),
+                    removal: false,
                     ..UpdatingNode::default()
                 });
             }
