@@ -100,6 +100,23 @@ pub(super) struct Need {
 }
 
 impl Need {
+    /// One that was not asked for before now; `found` is what stood on the Node when we came.
+    fn new(rule: &Rc<ReadinessRule>, index: usize, found: &Record, now: Moment) -> Self {
+        let mut need = Self {
+            rule: Rc::clone(rule),
+            index,
+            memory: Memory::from(now),
+            verdict: Verdict::Unknown,
+            last: None,
+            unwell_since: None,
+            untold: false,
+            absent: false,
+        };
+        let before = need.key().and_then(|key| found.before.get(&key));
+        need.memory.before = before.cloned();
+        need
+    }
+
     pub(super) fn extension(&self) -> Option<&Extension> {
         self.rule.extensions.get(self.index)
     }
@@ -331,20 +348,7 @@ impl Gate {
                             index,
                             ..known
                         },
-                        None => {
-                            let key = format!("{}/{}", rule.name, extension.name);
-                            let before = self.found.before.get(&key).cloned();
-                            Need {
-                                rule: Rc::clone(rule),
-                                index,
-                                memory: Memory::new(now, before),
-                                verdict: Verdict::Unknown,
-                                last: None,
-                                unwell_since: None,
-                                untold: false,
-                                absent: false,
-                            }
-                        }
+                        None => Need::new(rule, index, &self.found, now),
                     });
             }
         }

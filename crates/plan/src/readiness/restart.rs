@@ -166,7 +166,7 @@ impl Gate {
         let deciding = || self.needs.iter().filter(holds);
         let is_waiting = deciding().any(|it| matches!(it.verdict, Verdict::Awaited(_)));
         let mut record = Record {
-            silent: !is_waiting && !self.sight.has_leave && deciding().any(|it| it.is_missed()),
+            silent: !is_waiting && !self.sight.has_leave && deciding().any(Need::is_missed),
             before: BTreeMap::new(),
         };
         if is_waiting || self.sight.has_leave {

@@ -115,11 +115,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(since: Moment, before: Option<Box<str>>) -> Self {
+    pub(super) fn from(since: Moment) -> Self {
         Self {
             since,
             said: None,
-            before,
+            before: None,
             leave: None,
             answered: false,
             was_there: false,
