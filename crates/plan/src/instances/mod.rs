@@ -85,10 +85,23 @@ pub struct WindowsNode {
     pub is_ready: bool,
     /// Whether its turn has come to get another version on its machine, and how far that is.
     pub upgrade: Option<Upgrade>,
-    /// Whether its pods have left for its removal, with a permit of the pool.
-    pub is_cleared: bool,
-    /// What its removal waits for before that, if anybody has said.
-    pub waits_for: Option<String>,
+    /// Whether it may be taken out, if it serves.
+    pub clearance: Clearance,
+}
+
+/// Whether a node that serves may be taken out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Clearance {
+    /// Its pods have left for that, with a permit of the pool.
+    Cleared,
+    /// Not yet; and what that waits for, if anybody has said.
+    Waits(Option<String>),
+}
+
+impl Default for Clearance {
+    fn default() -> Self {
+        Self::Waits(None)
+    }
 }
 
 /// How far the upgrade of a node is that has no pods any more.
@@ -408,16 +421,17 @@ fn one_leaving(
     }
     // Who serves is taken out only when its pods have left, unless nobody hears of it for too long.
     let mut undrained = None;
-    if let Some(node) = node.filter(|it| it.has_served() && !it.is_cleared && !record.is_going) {
+    if let Some(node) = node.filter(|it| it.has_served() && !record.is_going)
+        && let Clearance::Waits(why) = &node.clearance
+    {
         let since = record.lost_since.filter(|_| !node.is_ready);
         undrained = since.filter(|since| sight.now >= *since + sight.leave_within);
         if undrained.is_none() {
             if !node.is_ready {
                 soonest(again, since.unwrap_or(sight.now) + sight.leave_within);
             }
-            let why = node.waits_for.clone();
             return Some(Todo::Wait {
-                why: why.unwrap_or_else(|| WAITING.to_owned()),
+                why: why.clone().unwrap_or_else(|| WAITING.to_owned()),
                 is_ready: node.is_ready,
             });
         }

@@ -257,13 +257,14 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
         Some(Todo::Wait { why, is_ready })
     };
     assert_eq!(world.todo("a", 0), wait(WAITING, true));
-    world.nodes[0].waits_for = Some("waiting: x".to_owned());
+    let waits = Clearance::Waits(Some("waiting: x".to_owned()));
+    world.nodes[0].clearance = waits.clone();
     assert_eq!(world.todo("a", 0), wait("waiting: x", true));
     // However long that takes, it is not given up for what failed before.
     let record = world.records.get_mut("a").unwrap();
     record.wait("waiting: x", true, at(0));
     assert_eq!(world.todo("a", 99_999), wait("waiting: x", true));
-    world.nodes[0].is_cleared = true;
+    world.nodes[0].clearance = Clearance::Cleared;
     assert_eq!(world.todo("a", 99_999), out);
     // From then on it is looked for as long as ever.
     let gone = Problem {
@@ -283,7 +284,7 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
         ..Record::default()
     };
     record.wait("waiting: x", true, at(0));
-    world.nodes[0].is_cleared = false;
+    world.nodes[0].clearance = waits;
     world.nodes[0].is_ready = false;
     assert_eq!(world.todo("a", 1000), wait("waiting: x", false));
     assert_eq!(world.decide(1000).again, Some(at(1000 + 15 * 60)));
@@ -317,7 +318,7 @@ fn an_entry_that_is_put_back_keeps_its_machine_unless_its_agent_was_stopped_alre
     record.node = Some("win-1".to_owned());
     record.wait("waiting: x", true, at(0));
     let mut one = node("win-1", Some("a"), "10.0.0.1", true);
-    one.is_cleared = true;
+    one.clearance = Clearance::Cleared;
     let mut world = World {
         wanted: Some(wanted(&[("a", "10.0.0.1")])),
         records: BTreeMap::from([(name, record)]),
@@ -332,8 +333,8 @@ fn an_entry_that_is_put_back_keeps_its_machine_unless_its_agent_was_stopped_alre
     assert_eq!(world.decide(10), nothing());
     // It comes to its end first, and then it is a new machine; its Node keeps its permit until then.
     world.records.get_mut("a").unwrap().is_going = true;
-    for is_cleared in [true, false] {
-        world.nodes[0].is_cleared = is_cleared;
+    for clearance in [Clearance::Cleared, Clearance::default()] {
+        world.nodes[0].clearance = clearance;
         let decision = world.decide(10);
         assert_eq!(decision.todo["a"], Todo::Begin(Work::Deconfigure));
         assert!(decision.leaving.unwrap().contains_key("a"));

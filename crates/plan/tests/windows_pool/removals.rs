@@ -130,7 +130,7 @@ fn removals_upgrades_and_reboots_share_one_budget() {
         &[&a, &moves],
         &around(&["a"]),
     );
-    assert_eq!(status, [upgrade.clone()]);
+    assert_eq!(status, std::slice::from_ref(&upgrade));
     // That one is removed itself, and uses the permit that it has, also in a paused pool.
     let (status, _) = look(&paused(), &[upgrade], &[&a, &moves], &around(&["b"]));
     assert_eq!(status, [removal("b", phase::GRANTED)]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::names::cordon;
-use evenkeel_plan::instances::WindowsNode;
+use evenkeel_plan::instances::{Clearance, WindowsNode};
 use evenkeel_plan::upgrade::in_place;
 use evenkeel_plan::windows_pool::{self, removal};
 
@@ -39,8 +39,11 @@ impl Controller<'_> {
                 Some(pool) => pool.status.granted(&node.name),
                 None => as_written.iter().find(|it| it.node == node.name),
             };
-            node.is_cleared = removal::is_cleared(entry, &seen.node);
-            node.waits_for = self.fleet.removals.waits_for(&node.name);
+            node.clearance = if removal::is_cleared(entry, &seen.node) {
+                Clearance::Cleared
+            } else {
+                Clearance::Waits(self.fleet.removals.waits_for(&node.name))
+            };
             Some(node)
         };
         all.values().filter_map(one).collect()
@@ -67,7 +70,6 @@ fn windows_node(seen: &Seen) -> Option<WindowsNode> {
         is_held: seen.node.unschedulable && seen.node.cordoned_by.as_deref() == Some(cordon::AGENT),
         is_ready: seen.node.ready,
         upgrade: None,
-        is_cleared: false,
-        waits_for: None,
+        clearance: Clearance::default(),
     })
 }
