@@ -12,9 +12,9 @@ use tokio::sync::watch;
 pub(crate) struct Steps(watch::Sender<String>);
 
 impl Steps {
-    /// Before the first step.
-    pub(crate) fn new() -> Self {
-        Self(watch::Sender::new("the machine".to_owned()))
+    /// Before the first step, while `what` is waited for.
+    pub(crate) fn after(what: &str) -> Self {
+        Self(watch::Sender::new(what.to_owned()))
     }
 
     /// Takes note of the step that begins.

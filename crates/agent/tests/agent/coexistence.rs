@@ -78,7 +78,7 @@ async fn a_node_of_the_machine_config_operator_is_left_alone_until_ours_vouches_
     if is_impossible()? {
         return Ok(());
     }
-    let name = "foreign";
+    let name = "mco-node";
     let client = cluster()?.admin_kubeconfig().client().await?;
     // As that operator leaves a node that it has updated.
     let first = format!("rendered-{name}-first");

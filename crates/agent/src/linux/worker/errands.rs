@@ -179,7 +179,7 @@ impl Worker {
         // Wherever this ends, that is found out anew.
         self.standing = None;
         let (forced, heart) = (self.forced, Arc::clone(&self.heart));
-        let steps = Steps::new();
+        let steps = Steps::after("the plan to be written down");
         let shown = steps.clone();
         let apply = self.on_machine(move |machine| {
             machine.apply(&plan, &config, forced, &mut |progress| {

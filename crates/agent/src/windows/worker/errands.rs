@@ -8,6 +8,7 @@ use evenkeel_plan::phase::Reason;
 use evenkeel_plan::windows_node::Told;
 
 use super::{Planned, Worker};
+use crate::slow_steps::Steps;
 use crate::turn::{Trouble, blocking, reason};
 use crate::untold;
 use crate::windows::cluster::OwnNode;
@@ -41,7 +42,13 @@ impl Worker {
     pub(super) async fn settle(&mut self) -> Result<(), Trouble> {
         if self.standing.is_none() {
             self.stop_watching().await;
-            let standing = self.on_machine(Machine::settle).await?;
+            // It may have much to copy, to a slow disk.
+            let steps = Steps::after("payload files to be kept in the store");
+            let standing = steps
+                .told_during(self.on_machine(Machine::settle), async |text| {
+                    self.say_reason(text).await;
+                })
+                .await?;
             if !standing.awaits_boot {
                 let events = self.events.clone();
                 self.on_machine(move |machine| {

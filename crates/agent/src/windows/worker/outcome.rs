@@ -77,7 +77,10 @@ impl Worker {
                     let Planned {
                         wish, kept, way, ..
                     } = planned;
-                    let (heart, steps) = (Arc::clone(&self.heart), Steps::new());
+                    let (heart, steps) = (
+                        Arc::clone(&self.heart),
+                        Steps::after("the plan to be written down"),
+                    );
                     let shown = steps.clone();
                     let apply = self.on_machine(move |machine| {
                         machine.apply(&way, &wish, &kept, &mut |progress| {
@@ -131,7 +134,7 @@ impl Worker {
     }
 
     /// Says on the Node what is waited for. What cannot be said now is said with the next phase.
-    async fn say_reason(&self, text: String) {
+    pub(super) async fn say_reason(&self, text: String) {
         tracing::warn!("{text}");
         let change = Change::default().with(annotation::REASON, text);
         if let Err(error) = self.cluster.change(&change).await {

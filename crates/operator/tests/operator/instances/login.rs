@@ -6,9 +6,10 @@ use evenkeel_testbed::network::GATEWAY;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result};
 use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, LONG, is_skipped};
@@ -63,6 +64,7 @@ async fn a_machine_that_was_off_until_its_login_ended_gets_a_new_one_without_a_p
     let mut record = status;
     record["loginEnds"] = json!((Timestamp::now() - Duration::from_hours(1)).to_string());
     remember(&bed, &address, &record).await?;
+    forget_requests(&bed).await?;
     service("start")?;
 
     let _operator = bed.operator(&[])?;
@@ -85,6 +87,21 @@ async fn a_machine_that_was_off_until_its_login_ended_gets_a_new_one_without_a_p
         })
     })
     .await
+}
+
+/// Requests of a month ago are gone: the controller manager removes them an hour after they were answered.
+async fn forget_requests(bed: &Bed) -> Result<()> {
+    let requests: Api<CertificateSigningRequest> = Api::all(bed.scene.client.clone());
+    let account = format!("system:serviceaccount:{}:evenkeel-agent", bed.scene.name);
+    let all = requests.list(&ListParams::default()).await;
+    let all = all.doing(|| "cannot list requests")?.items.into_iter();
+    for request in all.filter(|it| it.spec.username.as_deref() == Some(&account)) {
+        requests
+            .delete(&request.name_any(), &DeleteParams::default())
+            .await
+            .doing(|| "cannot delete a request")?;
+    }
+    Ok(())
 }
 
 /// Writes down what is remembered of an instance.
