@@ -21,6 +21,7 @@ use evenkeel_api::windows_pool::UpdatingNode;
 
 use crate::disruption::leave::{self, Leave, Places, Why};
 use crate::node::{Change, Node};
+use crate::phase::Drain;
 use crate::upgrade::in_place::{self, Step};
 use crate::upgrade::recreate::{self, Books};
 use crate::upgrade::{Around, gate};
@@ -280,6 +281,8 @@ pub fn plan<'a>(
         let is_removed = is_removed(node);
         let leave = match around.renewed(pool.strategy, &node.name) {
             Some((_, set)) if is_other_version && !is_removed => books.ask(set, node, &mut places),
+            // Its pods left for an upgrade to a version that another one followed.
+            _ if node.has_leave() && asks_for_upgrade(node) => places.go_on(),
             _ if has_place(node) => places.use_again(node),
             _ => places.ask(node),
         };
@@ -336,6 +339,12 @@ pub fn plan<'a>(
         limit: places.limit(),
         turns,
     }
+}
+
+/// Whether the operator asks the pods of a node to leave for an upgrade.
+fn asks_for_upgrade(node: &Node) -> bool {
+    let asked = node.desired_drain.as_deref();
+    asked.is_some_and(Drain::is_for_upgrade)
 }
 
 /// Whether a node runs what it was told: one that does not was left in the middle.

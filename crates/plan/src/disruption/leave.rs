@@ -272,6 +272,15 @@ impl<'a> Places<'a> {
         }
     }
 
+    /// Asks for a node that is down, and comes back only by going on: others may wait for just that, however many have a
+    /// place.
+    pub fn go_on(&self) -> Leave {
+        match &self.closed {
+            Some(why) => Leave::Waits(why.clone()),
+            None => Leave::Granted,
+        }
+    }
+
     fn full(&self, node: &Node) -> Leave {
         let others = self.down.iter().filter(|name| **name != node.name);
         let down = others.take(NAMES).map(ToString::to_string).collect();

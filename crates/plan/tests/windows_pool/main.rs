@@ -109,6 +109,10 @@ fn a_node_that_is_drained_for_another_reason_is_not_granted_beside_one_that_move
         names.collect::<Vec<_>>()
     };
     assert_eq!(updating(&[&moving, &drained], &granted), ["a"]);
+    // One whose pods left for an upgrade comes back only by going on, and the other may wait for just that.
+    let mut upgraded = drained.clone();
+    upgraded.desired_drain = text("drain-upgrade-1.1.0-abc1234");
+    assert_eq!(updating(&[&moving, &upgraded], &granted), ["a", "b"]);
     // Alone it goes, because it is down already.
     let still = node("a", V1, "old");
     assert_eq!(updating(&[&still, &drained], &[]), ["b"]);
