@@ -21,10 +21,12 @@ use anyhow::Result;
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<()> {
+    evenkeel_daemon::panics::end_the_program();
     linux::main()
 }
 
 #[cfg(windows)]
 fn main() -> Result<()> {
+    evenkeel_daemon::panics::end_the_program();
     windows::main()
 }

@@ -39,7 +39,8 @@ pub struct Arguments {
     pub log_file: Option<PathBuf>,
     /// Where to serve /healthz, /readyz and /metrics over HTTP, or `off`
     ///
-    /// An address with a port, for example 0.0.0.0:9180 for probes of the kubelet.
+    /// An address with a port, for example 0.0.0.0:9180 for probes of the kubelet. With --metrics-listen, /metrics is
+    /// not here.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -48,6 +49,33 @@ pub struct Arguments {
         global = true
     )]
     pub listen: Listen,
+    /// Where to serve /metrics over HTTPS, instead of at --listen
+    ///
+    /// An address with a port, for example 0.0.0.0:9443.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Daemon", global = true)]
+    pub metrics_listen: Option<SocketAddr>,
+    /// Serve /metrics only to who has the right to get it
+    ///
+    /// Who asks gives a token of the cluster (Authorization: Bearer TOKEN). The API server says whose it is, and whether
+    /// they may get the path /metrics, as the role evenkeel-metrics-reader allows.
+    #[arg(
+        long,
+        requires = "metrics_listen",
+        help_heading = "Daemon",
+        global = true
+    )]
+    pub metrics_auth: bool,
+    /// The folder with tls.crt and tls.key for --metrics-listen, such as a mounted Secret
+    ///
+    /// It is read again when it changes. Without it a certificate is made at every start, which nobody has signed.
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        requires = "metrics_listen",
+        help_heading = "Daemon",
+        global = true
+    )]
+    pub metrics_certificate: Option<PathBuf>,
     /// How to reach the cluster, and as whom
     ///
     /// Without it: the service account of the pod; outside of a pod the file of the variable
@@ -134,6 +162,9 @@ impl Default for Arguments {
             log_format: LogFormat::default(),
             log_file: None,
             listen: Listen::default(),
+            metrics_listen: None,
+            metrics_auth: false,
+            metrics_certificate: None,
             kubeconfig: None,
         }
     }
@@ -167,6 +198,14 @@ mod tests {
         assert_eq!(daemon.listen, Listen::Off);
         let error = Program::try_parse_from(["program", "--listen", "9180"]).unwrap_err();
         assert!(error.to_string().contains("127.0.0.1:9180"), "{error}");
+    }
+
+    #[test]
+    fn a_token_is_never_asked_for_over_plain_http() {
+        let error = Program::try_parse_from(["program", "--metrics-auth"]).unwrap_err();
+        assert!(error.to_string().contains("--metrics-listen"), "{error}");
+        let secure = ["program", "--metrics-auth", "--metrics-listen=[::1]:9443"];
+        assert!(Program::parse_from(secure).daemon.metrics_auth);
     }
 
     #[test]

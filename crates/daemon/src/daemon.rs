@@ -35,6 +35,7 @@ pub struct Daemon {
     events: Events,
     stop: Stop,
     address: Option<SocketAddr>,
+    metrics_address: Option<SocketAddr>,
     limit: Duration,
 }
 
@@ -53,8 +54,18 @@ impl Daemon {
         let address = match arguments.listen {
             Listen::Off => None,
             Listen::At(address) => {
-                Some(server::start(address, health.clone(), metrics.clone()).await?)
+                let metrics = arguments.metrics_listen.is_none().then(|| metrics.clone());
+                Some(server::health::start(address, health.clone(), metrics).await?)
             }
+        };
+        let metrics_address = match arguments.metrics_listen {
+            None => None,
+            Some(address) => Some(server::metrics::start(server::metrics::Options {
+                address,
+                certificate: arguments.metrics_certificate.as_deref(),
+                reviewer: arguments.metrics_auth.then(|| client.clone()),
+                metrics: metrics.clone(),
+            })?),
         };
         let stop = Stop::default();
         let mut signals = Signals::listen()?;
@@ -72,6 +83,7 @@ impl Daemon {
             program = program.name,
             version = program.version,
             listen = address.map(tracing::field::display),
+            metrics_listen = metrics_address.map(tracing::field::display),
             "started"
         );
         let watch = Watch {
@@ -90,6 +102,7 @@ impl Daemon {
             events,
             stop,
             address,
+            metrics_address,
             limit: STOP,
         })
     }
@@ -131,9 +144,14 @@ impl Daemon {
         &self.stop
     }
 
-    /// Where health and metrics are served.
+    /// Where health is served, and metrics unless they have an address of their own.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// Where metrics are served over HTTPS.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics_address
     }
 
     /// Stands for leadership by `lease`, from now on.

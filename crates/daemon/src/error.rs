@@ -45,6 +45,24 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Metrics cannot be served.
+    #[error("cannot listen on {address} for metrics: give a free address with --metrics-listen")]
+    ListenForMetrics {
+        /// The address of `--metrics-listen`.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The certificate of the metrics cannot be used.
+    #[error(
+        "cannot use the certificate for metrics ({place}): the folder of --metrics-certificate has tls.crt and tls.key, in PEM, that belong together"
+    )]
+    Certificate {
+        /// Where it is.
+        place: String,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The log cannot be written.
     #[error("cannot write the log file {}: give another one with --log-file", .path.display())]
     LogFile {
@@ -77,7 +95,8 @@ impl Error {
         match self {
             Self::Kubeconfig { .. } | Self::NoCluster(_) => "NoCluster",
             Self::Client { .. } | Self::UserAgent(_) => "NoClient",
-            Self::Listen { .. } => "CannotListen",
+            Self::Listen { .. } | Self::ListenForMetrics { .. } => "CannotListen",
+            Self::Certificate { .. } => "NoCertificate",
             Self::LogFile { .. } => "NoLog",
             Self::Signals(_) => "NoSignals",
             Self::StopTimeout(_) => "StopTimeout",

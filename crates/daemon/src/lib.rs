@@ -30,6 +30,7 @@ mod health;
 mod leadership;
 mod log;
 mod metrics;
+pub mod panics;
 mod reachability;
 mod server;
 mod stop;

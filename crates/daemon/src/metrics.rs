@@ -83,6 +83,11 @@ impl Metrics {
                 metrics.dropped_events.clone(),
             );
             registry.register(
+                "evenkeel_panics",
+                "Panics that were contained, by part of the program",
+                crate::panics::COUNTS.clone(),
+            );
+            registry.register(
                 "evenkeel_leader",
                 "Whether this program leads, by Lease",
                 metrics.leader.clone(),

@@ -67,6 +67,7 @@ impl State {
 }
 
 /// Where it is told.
+#[derive(Clone)]
 pub(crate) struct Voice<'a> {
     pub(crate) client: Client,
     pub(crate) events: &'a Events,

@@ -268,6 +268,7 @@ const PROGRAM: Program = Program {
 };
 
 fn main() -> ExitCode {
+    evenkeel_daemon::panics::end_the_program();
     let arguments = Operator::parse();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

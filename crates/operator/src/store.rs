@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use evenkeel_daemon::panics::contain;
 use evenkeel_daemon::{Check, Stop};
 use futures::{Stream, StreamExt};
+use kube::Resource;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, watch};
 
@@ -151,7 +153,7 @@ impl<T: Kept> Store<T> {
 
     /// Follows the changes of a watch, until the program is asked to stop. A kind that the cluster does not
     /// have is one without objects.
-    pub(crate) async fn keep<K: Into<T>>(
+    pub(crate) async fn keep<K: Into<T> + Resource>(
         &self,
         what: &str,
         changes: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
@@ -173,7 +175,7 @@ impl<T: Kept> Store<T> {
     }
 
     /// The same for a kind that a cluster may well lack, with the watch to begin when it has it.
-    pub(crate) async fn keep_if_known<K: Into<T>, S>(
+    pub(crate) async fn keep_if_known<K: Into<T> + Resource, S>(
         &self,
         what: &str,
         kind: &Kind,
@@ -206,8 +208,16 @@ impl<T: Kept> Store<T> {
         check.ready();
     }
 
+    /// Remembers an object. One whose reading panics stays as it was known before.
+    fn read<K: Into<T> + Resource>(&self, what: &str, object: K) {
+        let name = object.meta().name.clone().unwrap_or_default();
+        if let Some(object) = contain(what, &name, || object.into()) {
+            self.put(object);
+        }
+    }
+
     /// Follows the changes of a watch; `lacking` says whether to go on where the cluster does not have the kind.
-    async fn follow_changes<K: Into<T>>(
+    async fn follow_changes<K: Into<T> + Resource>(
         &self,
         what: &str,
         changes: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
@@ -221,18 +231,18 @@ impl<T: Kept> Store<T> {
             match change {
                 Ok(watcher::Event::Init) => listed.clear(),
                 Ok(watcher::Event::InitApply(object)) => {
-                    let object: T = object.into();
-                    listed.insert(object.identity().name.to_owned());
-                    self.put(object);
+                    listed.insert(object.meta().name.clone().unwrap_or_default());
+                    self.read(what, object);
                 }
                 Ok(watcher::Event::InitDone) => {
                     self.listed(&std::mem::take(&mut listed));
                     check.ready();
                 }
-                Ok(watcher::Event::Apply(object)) => self.put(object.into()),
+                Ok(watcher::Event::Apply(object)) => self.read(what, object),
                 Ok(watcher::Event::Delete(object)) => {
-                    let object: T = object.into();
-                    self.remove(object.identity().name, object.identity().uid);
+                    let meta = object.meta();
+                    let text = |it: &Option<String>| it.clone().unwrap_or_default();
+                    self.remove(&text(&meta.name), &text(&meta.uid));
                 }
                 Err(error) if is_unknown_kind(&error) => {
                     if lacking().is_break() {

@@ -48,6 +48,13 @@ agent:
   nodeSelector: {kubernetes.io/os: linux, agents: "true"}
   maxUnavailable: 3
   podAnnotations: {number: "5"}
+  metricsAddress: 10.0.0.1
+metrics:
+  port: 9999
+  certificateSecret: metrics-tls
+  networkPolicy:
+    enabled: true
+    from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
 windows:
   enabled: true
   payload: /srv/payload
@@ -109,6 +116,9 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         "--node-selector=pool in (canary, edge),!never",
         "--drain-timeout=90s",
         "--listen=0.0.0.0:8080",
+        "--metrics-listen=0.0.0.0:9999",
+        "--metrics-auth",
+        "--metrics-certificate=/metrics-certificate",
         "--take-over=machine-config,windows",
         "--payload=/srv/payload",
         "--instance-timeout=1h30m",
@@ -133,6 +143,26 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         agent["livenessProbe"]["httpGet"],
         json!({ "host": "127.0.0.1", "port": 9181, "path": "/healthz" })
     );
+    let serves = json!("--metrics-listen=10.0.0.1:9999");
+    let given = agent["args"].as_array();
+    assert!(given.is_some_and(|it| it.contains(&serves)), "{agent}");
+    let policy = chart.object("NetworkPolicy", "evenkeel-operator")?;
+    assert_eq!(
+        policy["spec"]["ingress"],
+        json!([
+            { "ports": [{ "port": 8080 }] },
+            {
+                "ports": [{ "port": 9999 }],
+                "from": [{ "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "monitoring" } } }],
+            },
+        ])
+    );
+    // Without it metrics are where health is, for everybody, and nobody is asked who they are.
+    let open = Chart::render("ops", &["--set=metrics.auth=false"])?;
+    let all = serde_json::to_string(open.objects()).doing(|| "no text")?;
+    for gone in ["--metrics-", "tokenreviews", "subjectaccessreviews"] {
+        assert!(!all.contains(gone), "{gone}");
+    }
     // The machine's / is no shared mount there.
     assert_eq!(agent["volumeMounts"][0]["mountPropagation"], "None");
     let usual = Chart::render("ops", &[])?;
@@ -151,7 +181,10 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
     let account = "'system:serviceaccount:ops:evenkeel-agent'";
     assert!(condition.is_some_and(|it| it.contains(account)), "{policy}");
 
-    let mount = json!([{ "name": "payload", "mountPath": "/srv/payload", "readOnly": true }]);
+    let mount = json!([
+        { "name": "payload", "mountPath": "/srv/payload", "readOnly": true },
+        { "name": "metrics-certificate", "mountPath": "/metrics-certificate", "readOnly": true },
+    ]);
     assert_eq!(operator["volumeMounts"], mount);
     let pool = chart.object("WindowsPool", "windows")?;
     let spec = json!({ "strategy": "Recreate", "maxUnavailable": "25%", "paused": true, "parallelInstances": 3 });
@@ -190,6 +223,8 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         ),
         ("--set=windows.strategy=Never", "strategy"),
         ("--set=takeOver={all}", "takeOver"),
+        ("--set=metrics.port=0", "port"),
+        ("--set=metrics.authentication=true", "authentication"),
         ("--set=windows.payload=payload", "payload"),
         ("--set=windows.parallelInstances=0", "parallelInstances"),
         ("--set=windows.instanceTimeout=soon", "instanceTimeout"),

@@ -1,7 +1,7 @@
-//! Takes away what is ours from a machine, and its Node last. Run again after a crash, it goes on.
+//! Takes away what is ours from a machine. Run again after a crash, it goes on. Its Node is the operator's to delete: a
+//! machine that could do it would shed what an administrator set there.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_api::names::windows::AGENT_SERVICE;
@@ -13,19 +13,15 @@ use kube::Client;
 
 use super::arguments::CleanupArguments;
 use super::bootstrap::own_node;
-use super::cluster::{self, Cluster};
+use super::cluster;
 use super::machine::Machine;
-use super::{answer, host_error, login};
+use super::{answer, host_error};
 use crate::turn::blocking;
 
 /// How long the Node is looked for if nobody remembers its name.
 const LOOK: Duration = Duration::from_secs(5);
 
-pub(crate) async fn cleanup(
-    daemon: &Daemon,
-    login: Option<&Path>,
-    arguments: CleanupArguments,
-) -> Result<()> {
+pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Result<()> {
     let listed = listed(&daemon.client(), &arguments.namespace).await?;
     let upgrade = arguments.upgrade;
     let clear = move |machine: &Machine| {
@@ -56,24 +52,12 @@ pub(crate) async fn cleanup(
         None => own_node(&daemon.client(), LOOK).await.ok(),
     };
     if let Some(node) = &node {
-        let client = own_client(daemon, login, node).await?;
-        let cluster = Cluster::new(client, &arguments.namespace, node);
-        cluster.delete_node().await.map_err(Error::work)?;
-        tracing::info!("Node {node} is deleted");
+        tracing::info!(
+            "Node {node} stays until the operator deletes it; without an operator: kubectl delete node {node}"
+        );
     }
     on_machine(Machine::forget).await?;
     answer(&serde_json::json!({ "removed": gone, "node": node }))
-}
-
-/// The agent's own login, which alone may delete the Node; one that is not there is asked for.
-async fn own_client(daemon: &Daemon, login: Option<&Path>, node: &str) -> Result<Client> {
-    if !on_machine(Machine::has_login).await? {
-        let Some(login) = login else {
-            return Ok(daemon.client());
-        };
-        login::obtain(&daemon.client(), login, node).await?;
-    }
-    login::client(daemon).await
 }
 
 async fn on_machine<T: Send + 'static>(

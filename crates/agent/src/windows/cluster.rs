@@ -9,7 +9,7 @@ use evenkeel_plan::node::Change;
 use evenkeel_plan::trust::Published;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ObjectReference};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -134,15 +134,6 @@ impl Cluster {
     pub(crate) async fn node(&self) -> kube::Result<Option<OwnNode>> {
         let api: Api<Node> = Api::all(self.client.clone());
         Ok(api.get_opt(&self.node).await?.map(OwnNode::of))
-    }
-
-    /// Deletes the own Node; that there is none is fine.
-    pub(crate) async fn delete_node(&self) -> kube::Result<()> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        match api.delete(&self.node, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other.map(|_| ()),
-        }
     }
 
     /// What Events are about.

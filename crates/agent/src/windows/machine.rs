@@ -341,11 +341,6 @@ impl Machine {
         Path::new(OWN_STATE).join(LOGIN)
     }
 
-    /// Whether the agent has a login of its own.
-    pub(crate) fn has_login(&self) -> Result<bool> {
-        Ok(self.state.note(&self.host, LOGIN)?.is_some())
-    }
-
     /// The agent's own login.
     pub(crate) fn login(&self) -> Result<Option<Vec<u8>>> {
         self.state.note(&self.host, LOGIN)

@@ -90,10 +90,9 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
                 .await
         }
         Command::Cleanup(arguments) => {
-            let login = line.daemon.kubeconfig.clone();
             let daemon = Daemon::start(PROGRAM, &one_shot).await?;
             daemon
-                .run(async |daemon| cleanup::cleanup(daemon, login.as_deref(), arguments).await)
+                .run(async |daemon| cleanup::cleanup(daemon, arguments).await)
                 .await
         }
         Command::Controller(arguments) => {

@@ -18,6 +18,7 @@ mod power;
 mod reachability;
 mod readiness;
 mod refusals;
+mod rights;
 mod updates;
 mod whole;
 mod windows;

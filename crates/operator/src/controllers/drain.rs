@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_daemon::panics::contain_work;
 use evenkeel_daemon::{Event, Events, Severity, Stop};
 use evenkeel_plan::disruption::leave::{self, Allowance, Leave};
 use evenkeel_plan::drain::{self, Announcement, Attempt, Next, Pod, Settings};
@@ -91,7 +92,7 @@ pub(crate) async fn run(
             Ok(()) = beside.changed() => {}
             Ok(()) = windows.changed() => {}
             () = others.changed() => {}
-            Some(done) = fleet.work.next() => fleet.finished(&done),
+            Some(done) = fleet.work.next() => fleet.finished(done),
         }
         fleet.go_on();
     }
@@ -108,6 +109,8 @@ struct Fleet {
     /// Nodes with work on them, and whether it may begin a drain: they keep their place among those
     /// that are down, also while the watch has not shown it yet.
     busy: BTreeMap<String, bool>,
+    /// Nodes the work on which has panicked: for a while it is as if they asked for nothing.
+    resting: BTreeSet<String>,
     /// What nodes were told that wait, or ask for something unknown: once is enough.
     told: BTreeMap<String, String>,
 }
@@ -119,15 +122,24 @@ impl Fleet {
             shared,
             work: FuturesUnordered::new(),
             busy: BTreeMap::new(),
+            resting: BTreeSet::new(),
             told: BTreeMap::new(),
         }
     }
 
     /// The work on a node has come to an end.
-    fn finished(&mut self, done: &Done) {
+    fn finished(&mut self, done: Done) {
         self.busy.remove(&done.name);
-        if done.is_gone {
-            self.cluster.nodes.store().remove(&done.name, &done.uid);
+        match done.how {
+            Ended::Over => {}
+            Ended::Gone => self.cluster.nodes.store().remove(&done.name, &done.uid),
+            // Others have its turn meanwhile.
+            Ended::Panicked => {
+                self.resting.insert(done.name.clone());
+                let rest = self.cluster.clone().rest(done);
+                self.work.push(rest.boxed_local());
+            }
+            Ended::Rested => drop(self.resting.remove(&done.name)),
         }
     }
 
@@ -145,7 +157,8 @@ impl Fleet {
                 !is_idle
             }
         };
-        let asks = |seen: &&Seen| drain::next(&seen.node) != Next::Nothing;
+        let rests = |seen: &Seen| self.resting.contains(&seen.node.name);
+        let asks = |seen: &&Seen| drain::next(&seen.node) != Next::Nothing && !rests(seen);
         self.cluster.nodes.store().look(|all| {
             let asking: Vec<_> = all.values().filter(is_ours).filter(asks).cloned().collect();
             if asking.is_empty() {
@@ -162,7 +175,16 @@ impl Fleet {
                 };
                 (node.name.clone(), node)
             });
-            let begun: BTreeMap<_, _> = begun.collect();
+            let silent = |seen: &&Seen| rests(seen) && !seen.node.has_leave();
+            let silent = all.values().filter(silent).map(|seen| {
+                let desired_drain = None;
+                let node = Node {
+                    desired_drain,
+                    ..seen.node.clone()
+                };
+                (node.name.clone(), node)
+            });
+            let begun: BTreeMap<_, _> = begun.chain(silent).collect();
             let nodes = all
                 .values()
                 .map(|seen| begun.get(&seen.node.name).unwrap_or(&seen.node));
@@ -237,7 +259,7 @@ impl Fleet {
         self.told = told;
         for (seen, may_begin) in begin {
             self.busy.insert(seen.node.name.clone(), may_begin);
-            let care = self.cluster.clone().care_for(seen, may_begin);
+            let care = self.cluster.clone().care_unless_it_panics(seen, may_begin);
             self.work.push(care.boxed_local());
         }
         self.cluster.crowd.set(self.busy.len());
@@ -246,6 +268,21 @@ impl Fleet {
 }
 
 impl Cluster {
+    /// The same, also if it panics.
+    async fn care_unless_it_panics(self, first: Seen, may_begin: bool) -> Done {
+        let (name, uid) = (first.node.name.clone(), first.uid.clone());
+        let done = contain_work("drain", &name, self.care_for(first, may_begin)).await;
+        let how = Ended::Panicked;
+        done.unwrap_or(Done { name, uid, how })
+    }
+
+    /// The pause of a node after a panic.
+    async fn rest(self, done: Done) -> Done {
+        self.pause(LONGEST_PAUSE_AFTER_FAILURE).await;
+        let how = Ended::Rested;
+        Done { how, ..done }
+    }
+
     /// Goes on with one node until nothing is left to do.
     async fn care_for(self, first: Seen, may_begin: bool) -> Done {
         let (name, uid) = (first.node.name, first.uid);
@@ -253,10 +290,13 @@ impl Cluster {
         let mut failure = FIRST_PAUSE;
         loop {
             match self.step(&name, may_begin, &mut drain).await {
-                Ok(Step::Over { is_gone }) => return Done { name, uid, is_gone },
+                Ok(Step::Over { is_gone }) => {
+                    let how = if is_gone { Ended::Gone } else { Ended::Over };
+                    return Done { name, uid, how };
+                }
                 _ if self.stop.is_asked() => {
-                    let is_gone = false;
-                    return Done { name, uid, is_gone };
+                    let how = Ended::Over;
+                    return Done { name, uid, how };
                 }
                 Ok(Step::Again) => failure = FIRST_PAUSE,
                 Ok(Step::Wait) => {
@@ -414,8 +454,17 @@ struct Done {
     name: String,
     /// Which Node of that name it was at first.
     uid: String,
-    /// Whether there is none any more.
-    is_gone: bool,
+    how: Ended,
+}
+
+enum Ended {
+    /// Nothing is left to do.
+    Over,
+    /// There is no such Node any more.
+    Gone,
+    Panicked,
+    /// It had its pause after a panic.
+    Rested,
 }
 
 /// How a step ended.

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use evenkeel_daemon::panics::supervise;
 use evenkeel_daemon::{Daemon, Events, Metrics, Stop};
 use evenkeel_plan::coexistence::Half;
 use evenkeel_plan::drain::Settings;
@@ -163,36 +164,49 @@ pub(crate) async fn run(daemon: &Daemon, numbers: &Numbers, options: &Options) {
         metrics: &numbers.coexistence,
         namespace: &options.namespace,
     };
+    let (nodes, pools) = (options.nodes.as_deref(), options.pools.as_deref());
+    let of_rules = options.rules.as_deref();
+    let drains = async || {
+        let own = Installation::new(&options.namespace, options.pod.as_deref());
+        drain::run(&shared, &numbers.drains, options.drain, own).await;
+    };
+    let readiness = async || {
+        let needs = readiness::Needs {
+            rules: &rules,
+            metrics: &numbers.readiness,
+            drains: &numbers.drains,
+            limits: options.limits,
+            namespace: &options.namespace,
+        };
+        readiness::run(&shared, needs).await;
+    };
     tokio::join!(
-        shared
-            .nodes
-            .keep(options.nodes.as_deref(), health.check("nodes"), stop),
-        shared
-            .pools
-            .keep(options.pools.as_deref(), health.check("pools"), stop),
-        shared.configs.keep(health.check("configs"), stop),
-        shared.beside.keep(voice, stop),
-        drain::run(
-            &shared,
-            &numbers.drains,
-            options.drain,
-            Installation::new(&options.namespace, options.pod.as_deref()),
-        ),
-        render::run(&shared, &numbers.pools, options.sees_all_nodes()),
-        rollout::run(&shared, &numbers.pools),
+        supervise("nodes", async || {
+            shared.nodes.keep(nodes, health.check("nodes"), stop).await;
+        }),
+        supervise("pools", async || {
+            shared.pools.keep(pools, health.check("pools"), stop).await;
+        }),
+        supervise("configs", async || {
+            shared.configs.keep(health.check("configs"), stop).await;
+        }),
+        supervise("coexistence", async || {
+            shared.beside.keep(voice.clone(), stop).await;
+        }),
+        supervise("drain", drains),
+        supervise("render", async || {
+            render::run(&shared, &numbers.pools, options.sees_all_nodes()).await;
+        }),
+        supervise("rollout", async || rollout::run(&shared, &numbers.pools)
+            .await),
         care_for_windows(&shared, daemon, numbers, options),
-        operator_condition::run(&shared, options),
-        rules.keep(options.rules.as_deref(), health.check("rules"), stop),
-        readiness::run(
-            &shared,
-            readiness::Needs {
-                rules: &rules,
-                metrics: &numbers.readiness,
-                drains: &numbers.drains,
-                limits: options.limits,
-                namespace: &options.namespace,
-            }
-        ),
+        supervise("operator-condition", async || {
+            operator_condition::run(&shared, options).await;
+        }),
+        supervise("rules", async || {
+            rules.keep(of_rules, health.check("rules"), stop).await;
+        }),
+        supervise("readiness", readiness),
     );
 }
 
@@ -230,23 +244,42 @@ async fn care_for_windows(shared: &Shared, daemon: &Daemon, numbers: &Numbers, o
         known: Known::default(),
         client,
     });
+    let minimum = options.minimum_kubernetes.unwrap_or(gate::MINIMUM);
     tokio::join!(
-        shared.windows.keep(health.check("windows-pool"), stop),
-        maps.keep(health.check("services"), stop),
-        proxy.keep(health.check("proxy"), stop),
-        bundle.keep(health.check("trusted-ca"), stop),
-        proxy::run(shared, &proxy, &maps, &options.proxy, &numbers.proxy),
-        trusted_ca::run(shared, &bundle, &proxy, &numbers.proxy),
-        offer::run(shared, payload, &options.namespace, &proxy),
-        services::run(shared, &maps, &numbers.windows),
-        windows_nodes::run(
-            shared,
-            &fleet,
-            &numbers.windows,
-            options.minimum_kubernetes.unwrap_or(gate::MINIMUM),
-        ),
-        instances::run(shared, &fleet, &options.instances),
-        certificates::run(shared, &configuring, namespace),
+        supervise("windows-pool", async || {
+            let check = health.check("windows-pool");
+            shared.windows.keep(check, stop).await;
+        }),
+        supervise("services", async || {
+            maps.keep(health.check("services"), stop).await;
+        }),
+        supervise("proxy", async || {
+            proxy.keep(health.check("proxy"), stop).await;
+        }),
+        supervise("trusted-ca", async || {
+            bundle.keep(health.check("trusted-ca"), stop).await;
+        }),
+        supervise("proxy", async || {
+            proxy::run(shared, &proxy, &maps, &options.proxy, &numbers.proxy).await;
+        }),
+        supervise("trusted-ca", async || {
+            trusted_ca::run(shared, &bundle, &proxy, &numbers.proxy).await;
+        }),
+        supervise("offer", async || {
+            offer::run(shared, payload, &options.namespace, &proxy).await;
+        }),
+        supervise("services", async || {
+            services::run(shared, &maps, &numbers.windows).await;
+        }),
+        supervise("windows-nodes", async || {
+            windows_nodes::run(shared, &fleet, &numbers.windows, minimum).await;
+        }),
+        supervise("instances", async || {
+            Box::pin(instances::run(shared, &fleet, &options.instances)).await;
+        }),
+        supervise("certificates", async || {
+            certificates::run(shared, &configuring, namespace).await;
+        }),
     );
 }
 

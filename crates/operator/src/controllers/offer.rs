@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_api::document::{self, Document};
 use evenkeel_api::names::{object, pool as pool_name};
 use evenkeel_api::worker::{NotAWorker, Worker};
+use evenkeel_daemon::panics::contain;
 use evenkeel_plan::windows_pool::Trouble;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
@@ -110,11 +111,16 @@ enum Given {
 async fn open(shared: &Shared, folder: &Path) -> Option<Payload> {
     loop {
         let folder: PathBuf = folder.to_owned();
-        let opened = tokio::task::spawn_blocking(move || Payload::open(&folder));
+        let opened = tokio::task::spawn_blocking(move || {
+            let place = folder.display().to_string();
+            contain("payload", &place, || Payload::open(&folder))
+        });
         let refused = match opened.await {
-            Ok(Ok(payload)) => return Some(payload),
-            Ok(Err(refused)) => refused.to_string(),
-            Err(ended) => format!("the payload could not be opened: {ended}"),
+            Ok(Some(Ok(payload))) => return Some(payload),
+            Ok(Some(Err(refused))) => refused.to_string(),
+            Ok(None) | Err(_) => {
+                "the payload could not be opened: this is a mistake of ours".to_owned()
+            }
         };
         tracing::warn!("{refused}");
         shared.windows.offers(Offer::Nothing(Trouble {

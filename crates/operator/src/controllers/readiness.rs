@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::program;
 use evenkeel_api::readiness::ReadinessRule;
+use evenkeel_daemon::panics::contain;
 use evenkeel_plan::readiness::{Action, Feed, LeaseSight, Limits, Moment, Readiness};
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
@@ -170,10 +171,11 @@ impl Controller<'_> {
             .nodes
             .store()
             .look(|all| all.get(name).map(Seen::sight));
-        match sight {
-            Some(sight) => self.readiness.see_node(sight, now),
-            None => self.readiness.forget_node(name, now),
-        }
+        let readiness = &mut self.readiness;
+        contain("readiness", name, || match sight {
+            Some(sight) => readiness.see_node(sight, now),
+            None => readiness.forget_node(name, now),
+        });
     }
 
     fn hear(&mut self, said: Heard) {

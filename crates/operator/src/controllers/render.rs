@@ -11,6 +11,7 @@ use evenkeel_api::document::{self, Document};
 use evenkeel_api::machine_config_pool::{Configuration, KIND, Source};
 use evenkeel_api::names::{group, label};
 use evenkeel_api::selector::Selector;
+use evenkeel_daemon::panics::{contain, contain_work};
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::render::{self, RenderProblem, Rendered};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -100,11 +101,15 @@ impl Renderer<'_> {
             if self.is_done(seen) {
                 continue;
             }
-            let Err(error) = self.pool(seen).await else {
+            let pool = &seen.pool.name;
+            let Some(ended) = contain_work("render", pool, self.pool(seen)).await else {
+                is_well = false;
+                continue;
+            };
+            let Err(error) = ended else {
                 continue;
             };
             is_well = false;
-            let pool = &seen.pool.name;
             match error {
                 // Somebody else was faster: it is decided anew.
                 kube::Error::Api(status) if status.code == 409 => {}
@@ -344,9 +349,10 @@ async fn rendered(
         return Err(RenderProblem::new("InvalidPool", note));
     }
     let name = pool.name.clone();
-    let rendered = tokio::task::spawn_blocking(move || render::render(&name, &texts)).await;
-    rendered.unwrap_or_else(|error| {
-        let note = format!("this is a mistake of ours: {error}");
+    let work = move || contain("render", &name, || render::render(&name, &texts));
+    let rendered = tokio::task::spawn_blocking(work).await;
+    rendered.ok().flatten().unwrap_or_else(|| {
+        let note = "this is a mistake of ours: the operator's log says more";
         Err(RenderProblem::new("Crashed", note))
     })
 }

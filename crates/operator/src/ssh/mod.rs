@@ -12,6 +12,7 @@ mod source;
 use std::io;
 use std::sync::Arc;
 
+use evenkeel_daemon::panics;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::error::Error;
@@ -46,6 +47,8 @@ impl Ssh {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("ssh")
+            // What a machine sends costs, at worst, the connection to it.
+            .on_thread_start(|| panics::contain_thread("ssh"))
             .enable_all()
             .build()?;
         let runtime = Arc::new(Threads(Some(runtime)));

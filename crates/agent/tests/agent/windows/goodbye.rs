@@ -1,4 +1,4 @@
-//! Cleanup takes away exactly what is ours, wherever it is interrupted, and the Node last.
+//! Cleanup takes away exactly what is ours, wherever it is interrupted, and leaves the Node to the operator.
 
 use std::collections::BTreeMap;
 
@@ -102,14 +102,11 @@ fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_
     assert_eq!(scene.state("kubelet"), "Running");
 
     interrupted_at_its_steps(&scene)?;
-    scene.cleanup(&[])?;
+    let said = scene.cleanup(&[])?;
     ours_are_gone(&scene)?;
-    until("the Node to be gone", SOON, || {
-        Ok(match scene.node()? {
-            Value::Null => Look::Found(()),
-            node => Look::NotYet(node["metadata"].to_string()),
-        })
-    })?;
+    // The Node is the operator's to delete: a machine that could, would shed what an administrator set there.
+    assert!(said.contains(&scene.name), "{said}");
+    assert_ne!(scene.node()?, Value::Null);
     // Once more is nothing more.
     scene.cleanup(&[])?;
     let after = scene.instance.snapshot()?;

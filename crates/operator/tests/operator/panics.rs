@@ -1,0 +1,77 @@
+//! What a panic costs: the object whose work it was in an error, a part of the operator a new start, and nobody else
+//! anything. Debug builds can be told where to panic.
+
+use evenkeel_api::names::annotation;
+use evenkeel_testbed::control_plane::ControlPlane;
+use evenkeel_testbed::wait::{Look, until_async};
+use evenkeel_testbed::{Result, need};
+
+use crate::scene::{SOON, Scene, annotated, free_port, metrics};
+
+/// Covers S11.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_costs_one_object_or_one_part_and_everybody_else_is_served() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("panics").await?;
+    let (good, bad) = (scene.describe("good"), scene.describe("bad"));
+    let (good, bad) = (scene.start(good).await?, scene.start(bad).await?);
+    let (good, bad) = (good.name().to_owned(), bad.name().to_owned());
+    // Who panics, whose error that is, and whether the one who has it waits.
+    for (number, (part, object)) in [
+        ("nodes", bad.as_str()),
+        ("drain", bad.as_str()),
+        ("readiness", ""),
+        ("render", ""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        scene.nobody_leads().await?;
+        let port = free_port()?;
+        let rehearsal = format!("{part}/{object}");
+        let mut operator = scene.operator_in(
+            &[("EVENKEEL_PANIC", &rehearsal)],
+            "operator",
+            &scene.login()?,
+            &["--listen", &format!("127.0.0.1:{port}")],
+        )?;
+        let request = format!("drain-{number}");
+        // One may be away at a time, and the bad one comes first: if its panic cost more than itself, the good one waited.
+        if !object.is_empty() {
+            scene.ask(&bad, &request).await?;
+        }
+        scene.ask(&good, &request).await?;
+        scene.answered(&good, &request).await?;
+        let counted = format!("evenkeel_panics_total{{part=\"{part}\"}} ");
+        until_async(&format!("{counted} to be counted"), SOON, async || {
+            let seen = metrics(port).await?;
+            Ok(if seen.contains(&counted) {
+                Look::Found(())
+            } else {
+                Look::NotYet(seen)
+            })
+        })
+        .await?;
+        let said = match object {
+            "" => format!("{part} panicked at crates/daemon/src/panics.rs"),
+            _ => format!("work on {object} panicked in {part} at crates/daemon/src/panics.rs"),
+        };
+        assert!(scene.log().contains(&said), "{said}: {}", scene.log());
+        if object.is_empty() {
+            let again = format!("{part} starts again in");
+            assert!(scene.log().contains(&again), "{}", scene.log());
+        } else {
+            let seen = scene.node(&bad).await?;
+            let answer = annotated(&seen, annotation::LAST_APPLIED_DRAIN);
+            assert_ne!(answer, Some(request.as_str()), "{rehearsal}");
+        }
+        operator.still_runs()?;
+        for node in [&good, &bad] {
+            scene.ask(node, &format!("uncordon-{number}")).await?;
+        }
+        scene.answered(&good, &format!("uncordon-{number}")).await?;
+    }
+    Ok(())
+}
