@@ -5,9 +5,10 @@ use std::borrow::Cow;
 
 use evenkeel_api::names::{annotation, program, taint};
 use evenkeel_daemon::{Check, Stop};
+use evenkeel_plan::bounds;
 use evenkeel_plan::drain::Candidate;
 use evenkeel_plan::node::{Change, Node};
-use evenkeel_plan::readiness::{ConditionSight, NodeSight};
+use evenkeel_plan::readiness::{ConditionSight, NodeSight, own_list};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,8 +20,8 @@ use serde_json::{Value, json};
 
 use crate::store::{Identity, Kept, Store};
 
-/// How many Nodes are asked for at a time.
-const PAGE: u32 = 250;
+/// How many objects are asked for at a time: also if all of them are as large as can be (1.5 MiB), there is room for them.
+pub(crate) const PAGE: u32 = 25;
 
 /// What is read of a Node.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -126,10 +127,28 @@ struct Readiness {
 impl From<NodeObject> for Seen {
     fn from(object: NodeObject) -> Self {
         let NodeObject {
-            metadata,
+            mut metadata,
             spec,
-            status,
+            mut status,
         } = object;
+        // Before any is left out: whoever writes the first one makes the map.
+        let has_annotations = metadata
+            .annotations
+            .as_ref()
+            .is_some_and(|it| !it.is_empty());
+        let extensions = metadata
+            .annotations
+            .as_mut()
+            .and_then(|it| it.remove(annotation::SYSTEM_EXTENSIONS))
+            .map(own_list::bounded);
+        if let Some(all) = &mut metadata.annotations {
+            bounds::annotations(all);
+        }
+        if let Some(all) = &mut metadata.labels {
+            bounds::labels(all);
+        }
+        status.conditions.truncate(bounds::MANY);
+        status.addresses.truncate(bounds::MANY);
         let is_ready = |it: &Condition| *it.kind == *"Ready" && *it.status == *"True";
         let annotation = |name: &str| metadata.annotations.as_ref()?.get(name).cloned();
         let mut readiness = Readiness {
@@ -137,11 +156,8 @@ impl From<NodeObject> for Seen {
             taints: spec.taints,
             owners: annotation(annotation::READINESS_OWNERS),
             record: annotation(annotation::READINESS_RECORD),
-            extensions: annotation(annotation::SYSTEM_EXTENSIONS),
-            has_annotations: metadata
-                .annotations
-                .as_ref()
-                .is_some_and(|it| !it.is_empty()),
+            extensions,
+            has_annotations,
             conditions: Vec::new(),
         };
         let instance = annotation(annotation::INSTANCE).map(Into::into);
@@ -340,7 +356,7 @@ impl Nodes {
 
 /// A watch on objects with `labels` only.
 pub(crate) fn watching(labels: Option<&str>) -> watcher::Config {
-    let config = watcher::Config::default();
+    let config = watcher::Config::default().page_size(PAGE);
     match labels {
         Some(labels) => config.labels(labels),
         None => config,

@@ -1,7 +1,7 @@
 //! What node readiness promises, on a real API server, scheduler and controller manager.
 
 mod bad_input;
-mod bed;
+pub(crate) mod bed;
 mod boot;
 mod busy;
 mod crowd;

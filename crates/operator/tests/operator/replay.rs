@@ -302,7 +302,7 @@ fn status(code: u16) -> (u16, String) {
     (code, status.to_string())
 }
 
-fn kib(process: u32, field: &str) -> u32 {
+pub(crate) fn kib(process: u32, field: &str) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|it| it.strip_prefix(field));
     let number = line.and_then(|it| it.split_whitespace().next()?.parse().ok());

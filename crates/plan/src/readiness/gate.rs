@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use evenkeel_api::names::annotation;
-use evenkeel_api::readiness::{
-    EVICT_AFTER, Extension, ReadinessRule, Source, extensions_from_json,
-};
+use evenkeel_api::readiness::{EVICT_AFTER, Extension, ReadinessRule, Source};
 
 use super::guard::Class;
+use super::own_list;
 use super::patch::Want;
 use super::restart::{Record, Restart};
 use super::sight::{Evidence, Feed, NodeSight};
@@ -312,8 +311,8 @@ impl Gate {
         let Some(text) = text.filter(|it| !it.trim().is_empty()) else {
             return;
         };
-        match extensions_from_json(&format!("{OWN_LIST} of node {node}"), text) {
-            Ok((extensions, _)) => {
+        match own_list::read(node, text) {
+            Ok(extensions) => {
                 self.own = Some(Rc::new(ReadinessRule {
                     name: OWN_LIST.to_owned(),
                     evict_after: EVICT_AFTER,
@@ -321,8 +320,14 @@ impl Gate {
                     ..ReadinessRule::default()
                 }));
             }
-            Err(problems) => self.problem = Some(problems.to_string()),
+            Err(problem) => self.problem = Some(problem),
         }
+    }
+
+    /// What its own list asks for.
+    pub(super) fn own_extensions(&self) -> impl Iterator<Item = &Extension> {
+        let own = self.needs.iter().filter(|it| it.rule.name == OWN_LIST);
+        own.filter_map(Need::extension)
     }
 
     /// Which of `rules` it must follow, from now on.

@@ -11,6 +11,7 @@ mod evict;
 mod gate;
 mod guard;
 mod hear;
+pub mod own_list;
 mod patch;
 mod probing;
 mod read;
@@ -164,11 +165,19 @@ impl Readiness {
     /// Finds out which evidence is needed and whose it is.
     fn find_names(&mut self) {
         let mut names: BTreeMap<Feed, BTreeSet<(String, String)>> = BTreeMap::new();
-        let own = self.gates.values().flat_map(|gate| gate.needs.iter());
-        let own = own.filter(|it| it.rule.name == OWN_LIST);
-        let own = own.filter_map(|it| it.extension());
-        let all = self.rules.values().flat_map(|rule| &rule.extensions);
-        for extension in all.chain(own) {
+        let of_rules = || self.rules.values().flat_map(|rule| &rule.extensions);
+        let mut asked: BTreeMap<Feed, usize> = BTreeMap::new();
+        for gate in self.gates.values() {
+            let feeds: BTreeSet<Feed> = gate.own_extensions().filter_map(feed).collect();
+            for feed in feeds {
+                *asked.entry(feed).or_default() += 1;
+            }
+        }
+        let by_rules = of_rules().filter_map(feed).collect();
+        let watched = own_list::chosen(&asked, &by_rules, |it| self.names.contains_key(it));
+        let own = self.gates.values().flat_map(Gate::own_extensions);
+        let own = own.filter(|it| feed(it).is_none_or(|it| watched.contains(&it)));
+        for extension in of_rules().chain(own) {
             let Some(feed) = feed(extension) else {
                 continue;
             };

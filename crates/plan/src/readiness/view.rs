@@ -12,7 +12,7 @@ use super::gate::{Gate, Need, OWN_LIST, Phase};
 use super::guard::{ZoneCounts, ZoneState};
 use super::time::Moment;
 use super::verdict::{Verdict, feed, place};
-use super::{Feed, Readiness};
+use super::{Feed, Readiness, own_list};
 
 /// How many nodes are named in the status of a rule.
 const WORST: usize = 5;
@@ -235,9 +235,18 @@ impl Readiness {
             .collect()
     }
 
-    /// Nodes whose own list cannot be read, with why.
-    pub fn problem(&self, node: &str) -> Option<&str> {
-        self.gates.get(node)?.problem.as_deref()
+    /// What is wrong with a node's own list.
+    pub fn problem(&self, node: &str) -> Option<String> {
+        let gate = self.gates.get(node)?;
+        gate.problem.clone().or_else(|| {
+            let feed = |it| feed(it).filter(|it| !self.names.contains_key(it));
+            let feed = gate.own_extensions().find_map(feed)?;
+            Some(format!(
+                "{OWN_LIST} of node {node} needs {}, and nodes' own lists have {} watches already, the most there are: write a NodeReadinessRule instead",
+                feed.describe(),
+                own_list::WATCHES_IN_ALL
+            ))
+        })
     }
 
     /// Leases of other nodes in the place of this one's: their names and holders.
@@ -269,7 +278,7 @@ impl Readiness {
             phase: gate.phase.word(),
             next: gate.what_next(now),
             extensions: rows,
-            problem: gate.problem.clone(),
+            problem: self.problem(name),
         })
     }
 }

@@ -19,6 +19,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::nodes::PAGE;
+
 /// How long a kind that the cluster does not have is left alone.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// How often the API server is looked at, and how soon it must answer.
@@ -131,7 +133,8 @@ impl Feeds {
             Feed::Leases { namespace } => {
                 let api: Api<LeaseObject> = Api::namespaced(client, namespace);
                 self.tasks.spawn(async move {
-                    follow(api, watcher::Config::default(), &own, &heard, lease).await;
+                    let config = watcher::Config::default().page_size(PAGE);
+                    follow(api, config, &own, &heard, lease).await;
                 })
             }
             Feed::Pods {
@@ -139,7 +142,7 @@ impl Feeds {
                 selector,
             } => {
                 let api: Api<PodObject> = Api::namespaced(client, namespace);
-                let config = watcher::Config::default().labels(selector);
+                let config = watcher::Config::default().labels(selector).page_size(PAGE);
                 self.tasks.spawn(async move {
                     follow(api, config, &own, &heard, pod).await;
                 })
@@ -399,7 +402,8 @@ async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
                         },
                     )
                 };
-                return follow(api, watcher::Config::default(), &feed, &heard, read).await;
+                let config = watcher::Config::default().page_size(PAGE);
+                return follow(api, config, &feed, &heard, read).await;
             }
             // What the cluster does not have tells nothing: neither that something is well nor that it is silent.
             Ok(None) => {

@@ -122,7 +122,7 @@ impl Reporter {
 
     /// What is wrong with what tells of a node.
     pub(super) fn warn(&mut self, seen: &Seen, readiness: &Readiness, events: &Events) {
-        let problem = readiness.problem(&seen.node.name).map(str::to_owned);
+        let problem = readiness.problem(&seen.node.name);
         self.tell(&seen.reference(), "InvalidConfig", problem, events);
         let failing = self.failing(|feed| readiness.lists(&seen.node.name, feed));
         let failing = failing.map(|(feed, why)| {
