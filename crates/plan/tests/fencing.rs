@@ -537,7 +537,8 @@ fn without_any_one_step_of_it_there_are_too_many() {
     rare.extend(grant(1));
     rare.extend([done, Deed::CaresFor(0, 1), done]);
     rare.extend([Deed::Asks(1), Deed::CaresFor(0, 1), done]);
-    rare.extend([Deed::CaresFor(0, 1), Deed::Decides(0), Deed::GivesUp(0)]);
+    rare.extend([Deed::CaresFor(0, 1), Deed::SeesNodes(0)]);
+    rare.extend([Deed::Decides(0), Deed::GivesUp(0)]);
     rare.push(Deed::Asks(1));
     rare.extend(sees);
     rare.extend([Deed::Decides(0), Deed::Asks(0), Deed::SeesNodes(0)]);

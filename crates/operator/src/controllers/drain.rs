@@ -111,7 +111,7 @@ impl Cluster {
     /// Makes a record ours, or tries again later.
     async fn claim(self, record: Record) -> Done {
         if let Err(error) = self.permits.claim(&record).await {
-            tracing::info!("cannot claim the permits of {record}, and try again: {error}");
+            tracing::warn!("cannot claim the permits of {record}, and try again: {error}");
             self.pause(RECORD_PAUSE).await;
         }
         Done::Claimed(record)

@@ -13,8 +13,8 @@ use evenkeel_testbed::request_proxy::{RequestProxy, Where};
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result, need};
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -55,28 +55,28 @@ struct Reader {
 }
 
 impl Reader {
-    /// Which step a request is, if any.
-    fn read(&mut self, method: &str, path: &str, body: &[u8]) -> Option<Step> {
+    /// Which steps a request is, if any: permits are granted and returned in one write.
+    fn read(&mut self, method: &str, path: &str, body: &[u8]) -> Option<Vec<Step>> {
         let body: Value = (method == "PATCH").then(|| serde_json::from_slice(body).ok())??;
         if path.ends_with("/status") {
             let permits = body.pointer("/status/permits/granted")?.as_array()?;
             let names = permits.iter().filter_map(|it| it["node"].as_str());
             let names: BTreeSet<String> = names.map(str::to_owned).collect();
             let before = std::mem::replace(&mut self.granted, names);
-            return Some(if !self.granted.is_subset(&before) {
-                Step::Record
-            } else if self.granted != before {
-                Step::Return
-            } else {
-                Step::Claim
-            });
+            let steps = [
+                (Step::Record, !self.granted.is_subset(&before)),
+                (Step::Return, !before.is_subset(&self.granted)),
+                (Step::Claim, self.granted == before),
+            ];
+            let steps = steps.into_iter().filter(|(_, is_so)| *is_so);
+            return Some(steps.map(|(step, _)| step).collect());
         }
         let annotations = body.pointer("/metadata/annotations")?;
         let answer = annotations[annotation::LAST_APPLIED_DRAIN].as_str();
         match answer.map(|it| it.split_once('-')) {
-            Some(Some(("drain", _))) => Some(Step::Drained),
-            Some(Some(("uncordon", _))) => Some(Step::Uncordon),
-            _ if annotations[annotation::DRAIN_GRANTED].is_string() => Some(Step::Grant),
+            Some(Some(("drain", _))) => Some(vec![Step::Drained]),
+            Some(Some(("uncordon", _))) => Some(vec![Step::Uncordon]),
+            _ if annotations[annotation::DRAIN_GRANTED].is_string() => Some(vec![Step::Grant]),
             _ => None,
         }
     }
@@ -119,6 +119,9 @@ async fn ask_for_ever(
         if let Ok(mut done) = done.lock() {
             *done += 1;
         }
+        // Its work, for which others need not wait: who asks without end would always be the oldest to ask.
+        let work = 1500 + u64::try_from(chance.below(1000)).unwrap_or_default();
+        tokio::time::sleep(Duration::from_millis(work)).await;
     }
 }
 
@@ -134,6 +137,27 @@ async fn progress(done: &Mutex<usize>, rounds: usize, why: &str) -> Result<()> {
         })
     })
     .await
+}
+
+/// Waits until another node has leave to be down while this one is as it was, which may never be.
+async fn worst_moment(scene: &Scene, at_first: &Node) -> Result<()> {
+    let of_scene = ListParams::default().labels(&format!("place={}", scene.name));
+    loop {
+        let nodes = scene.nodes().list(&of_scene).await;
+        let nodes = nodes.doing(|| "cannot list nodes")?.items;
+        let is_same = |it: &&Node| it.name_any() == at_first.name_any();
+        let version = nodes
+            .iter()
+            .find(is_same)
+            .and_then(ResourceExt::resource_version);
+        let is_down = |it: &Node| annotated(it, annotation::DRAIN_GRANTED).is_some();
+        if version == at_first.resource_version()
+            && nodes.iter().any(|it| !is_same(&it) && is_down(it))
+        {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Covers S07.
@@ -186,8 +210,11 @@ async fn frozen_in_any_step_of_a_grant_an_old_leader_never_has_one_node_too_many
         let mut reader = Reader {
             granted: granted(&scene).await?,
         };
+        // Whoever comes next grants the others first, unless it knows better.
+        let last = format!("/nodes/{}", nodes[nodes.len() - 1].name());
         let mut held = proxy.hold(place, move |method, path, body| {
-            reader.read(method, path, body) == Some(step)
+            let steps = reader.read(method, path, body).unwrap_or_default();
+            steps.contains(&step) && (step != Step::Grant || path.ends_with(&last))
         });
         let mut old = scene.operator_called("old", &proxy.login(), &[])?;
         let there = tokio::time::timeout(SOON, held.is_there()).await;
@@ -195,12 +222,13 @@ async fn frozen_in_any_step_of_a_grant_an_old_leader_never_has_one_node_too_many
         old.signal(Signal::STOP)?;
         scene.nobody_leads().await?;
         let mut new = scene.operator_called("new", &login, &[])?;
-        progress(
-            &done,
-            3,
-            &format!("others to go on while one is frozen at {step:?}"),
-        )
-        .await?;
+        let at_first = scene.node(nodes[nodes.len() - 1].name()).await?;
+        let why = format!("others to go on while one is frozen at {step:?}");
+        tokio::select! {
+            went_on = progress(&done, 3, &why) => went_on?,
+            // The worst moment for what is late: nobody has touched its Node since, and another one is down.
+            is_bad = worst_moment(&scene, &at_first), if step == Step::Grant => is_bad?,
+        }
         let status = held.release().await?;
         *hit.entry((step, status)).or_default() += 1;
         // What was late is there; now its sender goes on, too, and two lead for a moment.
@@ -282,6 +310,8 @@ async fn neither_agent_nor_kubelet_can_write_what_grants_a_permit() -> Result<()
     ];
     // The API server takes a moment to know a new policy.
     until_async("the policies to hold", SOON, async || {
+        let off = json!({ "metadata": { "annotations": { annotation::CORDONED_BY: null } } });
+        scene.patch(name, &off).await?;
         Ok(
             match (
                 writes(&agent, name, &by_drain).await?,
