@@ -13,6 +13,7 @@ pub mod machine_config;
 pub mod machine_config_pool;
 pub mod names;
 pub mod payload;
+pub mod permits;
 mod problem;
 pub mod readiness;
 pub mod selector;

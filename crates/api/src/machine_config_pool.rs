@@ -5,6 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::permits::Permits;
 use crate::selector::Selector;
 
 /// The kind of the object.
@@ -89,6 +90,9 @@ pub struct PoolStatus {
     /// Updated, Updating, Degraded, `NodeDegraded`, `RenderDegraded`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
+    /// Nodes that may be disrupted now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permits: Option<Permits>,
 }
 
 /// One thing that is so, or is not.

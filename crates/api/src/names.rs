@@ -153,6 +153,10 @@ pub mod object {
     pub const CLOUD_PRIVATE_KEY_FILE: &str = "private-key.pem";
     /// ConfigMap: how far each instance is. Written by the operator.
     pub const INSTANCES_STATUS: &str = "windows-instances-status";
+    /// ConfigMap: disruption permits of nodes that no pool's status can record. Written by the operator.
+    pub const PERMITS: &str = "evenkeel-permits";
+    /// Key in that ConfigMap.
+    pub const PERMITS_KEY: &str = "permits";
     /// Secret with the host key that each instance had the first time. Written by the operator.
     pub const HOST_KEYS: &str = "evenkeel-host-keys";
     /// ConfigMap with the trust bundle.
@@ -167,8 +171,13 @@ pub mod object {
     pub const WORKER_IGNITION_FILE: &str = "worker.ign";
     /// Namespace of the Leases of extensions and agents.
     pub const EXTENSIONS_NAMESPACE: &str = "node-extensions";
-    /// The admission policies that keep an agent to its own node, and their bindings.
-    pub const AGENT_POLICIES: [&str; 2] = ["evenkeel-agent-own-node", "evenkeel-agent-own-leases"];
+    /// The admission policies that keep an agent to its own node, and a kubelet from what the operator writes; and their
+    /// bindings.
+    pub const AGENT_POLICIES: [&str; 3] = [
+        "evenkeel-agent-own-node",
+        "evenkeel-agent-own-leases",
+        "evenkeel-kubelet-no-grants",
+    ];
     /// The admission policy that taints new nodes, and its binding.
     pub const READINESS_POLICY: &str = "evenkeel-new-nodes";
 }

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::machine_config_pool::Condition;
+use crate::permits::Permits;
 
 /// The kind of the object.
 pub const KIND: &str = "WindowsPool";
@@ -61,6 +62,9 @@ pub struct WindowsPoolStatus {
     /// Upgradeable, Updating, Degraded; Idle where another operator leads.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+    /// Nodes that may be disrupted now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permits: Option<Permits>,
 }
 
 /// Nodes by how they are.

@@ -174,8 +174,14 @@ impl Cluster {
     /// Every pool and every Node. A cluster that does not know pools has none.
     pub(crate) async fn fleet(&self) -> Result<Fleet> {
         let (pools, nodes) = futures::join!(self.all_pools(), self.nodes());
-        let (pools, statuses) = pools?.into_iter().map(|it| (it.pool, it.status)).unzip();
-        let (nodes, candidates) = nodes?.into_iter().unzip();
+        let (pools, statuses): (Vec<Pool>, Vec<PoolStatus>) =
+            pools?.into_iter().map(|it| (it.pool, it.status)).unzip();
+        let (mut nodes, candidates): (Vec<Node>, Vec<Candidate>) = nodes?.into_iter().unzip();
+        for node in &mut nodes {
+            let has = |it: &PoolStatus| it.permits.as_ref().is_some_and(|it| it.has(&node.name));
+            // One without a pool has its permit where only the operator looks.
+            node.has_permit = node.has_leave() || statuses.iter().any(has);
+        }
         Ok(Fleet {
             pools,
             statuses,

@@ -2,9 +2,11 @@
 //!
 //! A leader that cannot renew steps down by its own clock, well before anybody else may take over by
 //! theirs: it counts from when it began to ask for the renewal, the others from when they saw it. No
-//! clock of one machine is compared to that of another.
+//! clock of one machine is compared to that of another. What a leader has sent before it stopped may still arrive later:
+//! whoever follows makes sure that it is refused, by the number of its term.
 
 mod claim;
+mod moment;
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
@@ -12,15 +14,14 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use self::claim::{Claim, Move};
+use self::moment::Moment;
+use crate::{Metrics, Stop};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
-
-use self::claim::{Claim, Move};
-use crate::{Metrics, Stop};
 
 /// Which Lease it is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,13 +79,18 @@ impl Timing {
     }
 }
 
+/// One time of leading: who leads later has a greater number, as long as the Lease is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Term(pub i64);
+
 /// A candidate: it tries to lead, and leads, until it is dropped or its work is over.
 #[derive(Debug)]
 pub struct Leadership {
     identity: String,
     leads: watch::Receiver<bool>,
     /// Until when we lead unless the Lease is renewed.
-    until: watch::Receiver<Option<Instant>>,
+    until: watch::Receiver<Option<Moment>>,
+    term: watch::Receiver<Term>,
     stop: Stop,
     /// Sending asks the task to give the Lease back; dropping ends the task at once.
     end: oneshot::Sender<()>,
@@ -103,6 +109,7 @@ impl Leadership {
         let identity = identity();
         let (says, leads) = watch::channel(false);
         let (says_until, until) = watch::channel(None);
+        let (says_term, term) = watch::channel(Term::default());
         let (end, ended) = oneshot::channel();
         let gauge = metrics.leader(&lease.to_string());
         gauge.set(0);
@@ -113,12 +120,14 @@ impl Leadership {
             timing,
             says,
             says_until,
+            says_term,
             gauge,
         };
         Self {
             identity,
             leads,
             until,
+            term,
             stop,
             end,
             task: tokio::spawn(candidate.work(ended)),
@@ -137,10 +146,10 @@ impl Leadership {
 
     /// Does `work` whenever we lead, until it ends by itself; then gives the Lease back.
     ///
-    /// When leadership is lost the work is dropped where it is, and done anew when we lead again. What
+    /// It is told which term that is. When leadership is lost the work is dropped where it is, and done anew when we lead again. What
     /// it spawned it must end itself. `None` if the program was asked to stop before `work` had
     /// ended or begun; work that runs by then has to end itself.
-    pub async fn run_while_leading<T>(mut self, mut work: impl AsyncFnMut() -> T) -> Option<T> {
+    pub async fn run_while_leading<T>(mut self, mut work: impl AsyncFnMut(Term) -> T) -> Option<T> {
         let outcome = loop {
             tokio::select! {
                 biased;
@@ -148,10 +157,11 @@ impl Leadership {
                 leads = self.leads.wait_for(|leads| *leads) => if leads.is_err() { break None },
             }
             let until = self.until.clone();
+            let term = *self.term.borrow();
             tokio::select! {
                 biased;
                 _ = self.leads.wait_for(|leads| !*leads) => {}
-                done = while_in_time(work(), until) => if done.is_some() { break done },
+                done = while_in_time(work(term), until) => if done.is_some() { break done },
             }
         };
         self.release().await;
@@ -169,11 +179,11 @@ impl Leadership {
 /// step more before the task that renews has noticed. `None` if the time is over.
 async fn while_in_time<T>(
     work: impl Future<Output = T>,
-    until: watch::Receiver<Option<Instant>>,
+    until: watch::Receiver<Option<Moment>>,
 ) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|context| {
-        if until.borrow().is_none_or(|until| Instant::now() >= until) {
+        if until.borrow().is_none_or(|until| Moment::now() >= until) {
             return Poll::Ready(None);
         }
         work.as_mut().poll(context).map(Some)
@@ -187,7 +197,8 @@ struct Candidate {
     lease: LeaseName,
     timing: Timing,
     says: watch::Sender<bool>,
-    says_until: watch::Sender<Option<Instant>>,
+    says_until: watch::Sender<Option<Moment>>,
+    says_term: watch::Sender<Term>,
     gauge: Gauge,
 }
 
@@ -214,8 +225,8 @@ impl Candidate {
 
     /// One look or renewal, and the pause after it. The time of stepping down interrupts both.
     async fn turn(&mut self) {
-        let begin = Instant::now();
-        let left = self.claim.until().map(|until| until - begin);
+        let begin = Moment::now();
+        let left = self.claim.until().map(|until| until.since(begin));
         let limit = self.timing.patience();
         let limit = left.map_or(limit, |left| left.min(limit));
         let attempt = attempt(&self.api, &mut self.claim);
@@ -227,13 +238,14 @@ impl Candidate {
         self.judge();
         let pause = begin + self.timing.pause();
         let wake = self.claim.until().map_or(pause, |until| pause.min(until));
-        tokio::time::sleep_until(wake).await;
+        tokio::time::sleep(wake.since(Moment::now())).await;
         self.judge();
     }
 
     /// Leads exactly as long as the claim is good.
     fn judge(&mut self) {
-        self.claim.expire(Instant::now());
+        self.claim.expire(Moment::now());
+        self.says_term.send_replace(Term(self.claim.term()));
         self.says_until.send_replace(self.claim.until());
         self.says(self.claim.until().is_some());
     }
@@ -271,7 +283,7 @@ async fn give_back(api: &Api<Lease>, claim: &mut Claim) -> kube::Result<()> {
             // Perhaps our own last renewal, whose answer we did not wait for.
             Err(kube::Error::Api(status)) if status.code == 409 && !looked => {
                 let seen = api.get_opt(claim.name()).await?;
-                claim.saw(seen, Instant::now());
+                claim.saw(seen, Moment::now());
                 looked = true;
             }
             answer => return answer.map(|_| ()),
@@ -286,12 +298,12 @@ async fn attempt(api: &Api<Lease>, claim: &mut Claim) -> kube::Result<()> {
     let parameters = PostParams::default();
     let mut looked = false;
     loop {
-        let begin = Instant::now();
+        let begin = Moment::now();
         let answer = match claim.next(begin) {
             Move::Look if looked => return Ok(()),
             Move::Look => {
                 let seen = api.get_opt(claim.name()).await?;
-                claim.saw(seen, Instant::now());
+                claim.saw(seen, Moment::now());
                 looked = true;
                 continue;
             }

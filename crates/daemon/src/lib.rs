@@ -41,6 +41,6 @@ pub use daemon::{Daemon, Program};
 pub use error::{Error, Result};
 pub use events::{Event, Events, EventsOptions, Severity};
 pub use health::{Check, Health, Heartbeat};
-pub use leadership::{Leadership, LeaseName, Timing};
+pub use leadership::{Leadership, LeaseName, Term, Timing};
 pub use metrics::Metrics;
 pub use stop::Stop;

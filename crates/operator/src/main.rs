@@ -17,6 +17,7 @@ mod kinds;
 mod nodes;
 mod operator_condition;
 mod payload;
+mod permits;
 mod pods;
 mod pool_metrics;
 mod pools;
@@ -339,8 +340,8 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
     let leadership = daemon.stand_for(lease, Timing::default());
     daemon
         .run(async |daemon| {
-            let work = async || {
-                Box::pin(controllers::run(daemon, &numbers, &options)).await;
+            let work = async |term| {
+                Box::pin(controllers::run(daemon, &numbers, &options, term)).await;
             };
             leadership.run_while_leading(work).await;
             Ok(())

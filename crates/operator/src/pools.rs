@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use evenkeel_api::machine_config_pool::{Configuration, KIND, PLURAL, PoolStatus};
 use evenkeel_api::names::group;
+use evenkeel_api::permits::Permits;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::pool::Pool;
 use evenkeel_plan::render::RenderProblem;
@@ -55,10 +56,13 @@ impl From<PoolObject> for SeenPool {
             generation: metadata.generation.unwrap_or_default(),
             // Nobody but us writes these two: what cannot be read is written anew.
             configuration: serde_json::from_value(configuration).unwrap_or_default(),
-            status: object
-                .status
-                .and_then(|status| serde_json::from_value(status).ok())
-                .unwrap_or_default(),
+            status: PoolStatus {
+                permits: recorded(object.status.as_ref()),
+                ..object
+                    .status
+                    .and_then(|status| serde_json::from_value(status).ok())
+                    .unwrap_or_default()
+            },
         }
     }
 }
@@ -99,6 +103,11 @@ impl SeenPool {
             ..ObjectReference::default()
         }
     }
+}
+
+/// The permits that a status records, whatever else is wrong with it.
+pub(crate) fn recorded(status: Option<&Value>) -> Option<Permits> {
+    serde_json::from_value(status?.get("permits")?.clone()).ok()
 }
 
 /// All pools that we care for: one store for all controllers.
@@ -176,8 +185,38 @@ impl Pools {
         Ok(())
     }
 
-    /// Writes what is said of a pool.
+    /// The pool as it is now, if there is one.
+    pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<SeenPool>> {
+        let found: Option<SeenPool> = self.api.get_opt(name).await?.map(Into::into);
+        if let Some(seen) = &found {
+            self.store.put(seen.clone());
+        }
+        Ok(found)
+    }
+
+    /// Writes which of its nodes may be disrupted, and nothing else of its status.
+    pub(crate) async fn record(
+        &self,
+        seen: &SeenPool,
+        permits: &Permits,
+    ) -> kube::Result<SeenPool> {
+        let patch = json!({
+            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
+            "status": { "permits": permits },
+        });
+        let (name, patch) = (&seen.pool.name, Patch::Merge(patch));
+        let written = self.api.patch_status(name, &ours(), &patch).await?;
+        let written: SeenPool = written.into();
+        self.store.put(written.clone());
+        Ok(written)
+    }
+
+    /// Writes what is said of a pool. Permits are not said, but recorded.
     pub(crate) async fn say(&self, seen: &SeenPool, status: &PoolStatus) -> kube::Result<()> {
+        let status = PoolStatus {
+            permits: None,
+            ..status.clone()
+        };
         let patch = json!({
             "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
             "status": status,

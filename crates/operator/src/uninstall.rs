@@ -14,7 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
@@ -118,7 +118,9 @@ impl Uninstall<'_> {
         self.remove(&agent, program::AGENT).await?;
         self.is_gone(&operator, program::OPERATOR).await?;
         self.is_gone(&agent, program::AGENT).await?;
-        self.remove(&lease, program::OPERATOR).await
+        self.remove(&lease, program::OPERATOR).await?;
+        let permits: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        self.remove(&permits, object::PERMITS).await
     }
 
     /// Agents that are services of their machines run on: without rights they write nothing. Their

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use evenkeel_api::names::{group, object};
+use evenkeel_api::permits::Permits;
 use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus};
 use evenkeel_api::worker::Worker;
 use evenkeel_daemon::{Check, Stop};
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::nodes::ours;
 use crate::payload::Payload;
+use crate::pools::recorded;
 use crate::store::{Identity, Kept, Store};
 
 type PoolObject = Object<Value, Value>;
@@ -30,7 +32,7 @@ type PoolObject = Object<Value, Value>;
 pub(crate) struct SeenWindowsPool {
     name: String,
     pub(crate) uid: String,
-    version: String,
+    pub(crate) version: String,
     pub(crate) generation: i64,
     pub(crate) pool: WindowsPool,
     pub(crate) status: WindowsPoolStatus,
@@ -46,10 +48,13 @@ impl From<PoolObject> for SeenWindowsPool {
             generation: metadata.generation.unwrap_or_default(),
             pool: WindowsPool::read(&object.spec),
             // Nobody but us writes it: what cannot be read is written anew.
-            status: object
-                .status
-                .and_then(|status| serde_json::from_value(status).ok())
-                .unwrap_or_default(),
+            status: WindowsPoolStatus {
+                permits: recorded(object.status.as_ref()),
+                ..object
+                    .status
+                    .and_then(|status| serde_json::from_value(status).ok())
+                    .unwrap_or_default()
+            },
         }
     }
 }
@@ -179,12 +184,42 @@ impl Windows {
         })
     }
 
-    /// Writes what is said of the pool.
+    /// The pool as it is now, if there is one.
+    pub(crate) async fn read(&self) -> kube::Result<Option<SeenWindowsPool>> {
+        let found: Option<SeenWindowsPool> = self.api.get_opt(&self.name).await?.map(Into::into);
+        if let Some(seen) = &found {
+            self.store.put(seen.clone());
+        }
+        Ok(found)
+    }
+
+    /// Writes which nodes may be disrupted, and nothing else of its status.
+    pub(crate) async fn record(
+        &self,
+        seen: &SeenWindowsPool,
+        permits: &Permits,
+    ) -> kube::Result<SeenWindowsPool> {
+        let patch = json!({
+            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
+            "status": { "permits": permits },
+        });
+        let patch = Patch::Merge(patch);
+        let written = self.api.patch_status(&self.name, &ours(), &patch).await?;
+        let written: SeenWindowsPool = written.into();
+        self.store.put(written.clone());
+        Ok(written)
+    }
+
+    /// Writes what is said of the pool. Permits are not said, but recorded.
     pub(crate) async fn say(
         &self,
         seen: &SeenWindowsPool,
         status: &WindowsPoolStatus,
     ) -> kube::Result<()> {
+        let status = WindowsPoolStatus {
+            permits: None,
+            ..status.clone()
+        };
         let mut patch = json!({
             "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
             "status": status,

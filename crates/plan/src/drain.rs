@@ -14,7 +14,7 @@ use evenkeel_api::duration;
 use evenkeel_api::names::{annotation, cordon};
 use jiff::Timestamp;
 
-use crate::disruption::leave::Why;
+use crate::disruption::leave::{Why, is_ours};
 use crate::node::{Change, Node, Request};
 
 pub use self::candidate::{Candidate, Taint, Toleration, is_only_node};
@@ -117,7 +117,7 @@ pub fn next(node: &Node) -> Next {
             ),
         )),
         Request::Uncordon(request) => uncordon(node, request),
-        Request::Drain(_) if !node.has_leave() => Next::Leave,
+        Request::Drain(_) if !(node.has_leave() && node.has_permit) => Next::Leave,
         // A person who uncordons it in the middle would have it filled again while it is emptied.
         Request::Drain(_) if !node.unschedulable => Next::Write(
             cordoned(Change::default()),
@@ -158,7 +158,7 @@ fn cordoned(change: Change) -> Change {
 fn uncordon(node: &Node, request: &str) -> Next {
     let change = answer(node, request).without(annotation::DRAIN_GRANTED);
     let mut change = own_pods::forgotten(node, change);
-    let note = if node.is_cordoned_by_drain() {
+    let note = if node.is_cordoned_by_drain() && is_ours(node) {
         change = change.without(annotation::CORDONED_BY);
         change.unschedulable = Some(false);
         "uncordoned: pods may come again"

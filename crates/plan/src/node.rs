@@ -32,6 +32,9 @@ pub struct Node {
     pub cordoned_by: Option<String>,
     /// Since when it has leave to be down, as written on it.
     pub drain_granted: Option<String>,
+    /// Whether the operator's own record says that it has a disruption permit, whatever is written on it; for the caller
+    /// to fill in.
+    pub has_permit: bool,
     /// Which of the operator's own pods go in its drain, as written on it.
     pub own_pods: Option<String>,
     /// Why its state is what it is, for people.
@@ -143,7 +146,8 @@ impl Node {
         self.cordoned_by.as_deref() == Some(cordon::DRAIN)
     }
 
-    /// Whether it has, or may have, leave to be down: it was granted and not yet given back.
+    /// Whether it says that it has leave to be down: that was written on it, and not yet taken off. What grants it
+    /// something is the operator's own record alone.
     pub fn has_leave(&self) -> bool {
         self.drain_granted.is_some()
     }
@@ -190,6 +194,7 @@ impl Node {
             last_applied_drain: annotations.remove(annotation::LAST_APPLIED_DRAIN),
             cordoned_by: annotations.remove(annotation::CORDONED_BY),
             drain_granted: annotations.remove(annotation::DRAIN_GRANTED),
+            has_permit: false,
             own_pods: annotations.remove(annotation::DRAIN_OWN_PODS),
             reason: annotations.remove(annotation::REASON),
             desired_config: annotations.remove(annotation::DESIRED_CONFIG),

@@ -132,7 +132,7 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     let mut decided: Vec<Option<Stand>> = ordered.iter().map(|node| stand_now(node)).collect();
     // Whoever is down already comes first, wherever it is: it needs no place of its own.
     let mut order: Vec<usize> = (0..ordered.len()).collect();
-    order.sort_by_key(|at| !is_ours(ordered[*at]));
+    order.sort_by_key(|at| !ordered[*at].has_permit);
     for at in order {
         let node = ordered[at];
         if decided[at].is_some() {
@@ -142,11 +142,11 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
             _ if stopped.is_some() => Stand::Stopped,
             _ if pool.allowance.paused => Stand::Waits(Why::Paused),
             _ if pool.allowance.unclear => Stand::Waits(Why::Unclear),
-            _ if is_ours(node) => Stand::Next,
+            _ if node.has_permit => Stand::Next,
             Some(zone) if zone != by_zone[at].0 && !is_moving(node) => {
                 Stand::WaitsForZone(zone.to_owned())
             }
-            _ => match places.ask(node) {
+            _ => match ask(&mut places, node) {
                 Leave::Granted => Stand::Next,
                 Leave::Waits(why) => Stand::Waits(why),
             },
@@ -166,6 +166,15 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
         writes,
         stopped,
         limit: places.limit(),
+    }
+}
+
+/// Asks for a place for `node`, unless it has one: then it only uses that.
+fn ask<'a>(places: &mut Places<'a>, node: &'a Node) -> Leave {
+    if is_ours(node) {
+        places.use_again(node)
+    } else {
+        places.ask(node)
     }
 }
 

@@ -49,6 +49,7 @@ fn draining() -> Node {
     let node = Node {
         name: "n1".to_owned(),
         ready: true,
+        has_permit: true,
         desired_drain: Some(text("drain-new")),
         ..Node::default()
     };
@@ -373,8 +374,10 @@ prop_compose! {
         by in prop::option::of(prop::sample::select(vec![cordon::DRAIN, "upgrade"])),
         granted in prop::option::of(prop::sample::select(vec!["1970-01-01T00:16:40Z", "rubbish", "2999-01-01T00:00:00Z"])),
         own_pods in prop::option::of(prop::sample::select(vec!["", "p1", "p1,p2"])),
+        has_permit in any::<bool>(),
     ) -> Node {
         Node {
+            has_permit,
             unschedulable,
             desired_drain: desired.map(str::to_owned),
             last_applied_drain: answered.map(str::to_owned),
@@ -398,7 +401,7 @@ proptest! {
         let round = evict(&node, &pods, &BTreeMap::new(), settings, at(now));
         for pod in &round.evict {
             prop_assert!(pod.stays().is_none() && !pod.ending);
-            prop_assert!(node.unschedulable && node.has_leave());
+            prop_assert!(node.unschedulable && node.has_leave() && node.has_permit);
             // Of the operator's own, only those that were chosen before.
             let chosen = node.own_pods.as_deref().unwrap_or_default();
             let is_chosen = chosen.split(',').any(|it| it == pod.uid);
@@ -414,12 +417,17 @@ proptest! {
     #[test]
     fn a_cordon_that_is_not_ours_is_never_taken_off_and_every_write_leads_somewhere(node in any_node()) {
         let mut node = node;
-        let foreign = node.unschedulable && !node.is_cordoned_by_drain();
+        // What a node says of its cordon counts only for one that is down by our doing.
+        let is_ours = node.has_permit || node.has_leave();
+        let foreign = node.unschedulable && !(node.is_cordoned_by_drain() && is_ours);
         // Each write is made once: whoever repeats them comes to an end.
         for _ in 0..4 {
             let change = match next(&node) {
                 Next::Write(change, _) => change,
-                Next::Leave => grant(&node, at(1000)).0,
+                Next::Leave => {
+                    node.has_permit = true;
+                    grant(&node, at(1000)).0
+                }
                 Next::Evict => evict(&node, &[], &BTreeMap::new(), Settings::default(), at(1000)).write,
                 Next::Nothing | Next::Unknown(_) => Change::default(),
             };

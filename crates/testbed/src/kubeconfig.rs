@@ -89,10 +89,16 @@ impl Kubeconfig {
         } else {
             format!("https://{address}:{port}")
         };
+        self.at_url(&server)
+    }
+
+    /// The same login at another server.
+    #[must_use]
+    pub(crate) fn at_url(&self, server: &str) -> Self {
         let mut moved = self.clone();
         for cluster in &mut moved.0.clusters {
             if let Some(cluster) = cluster.cluster.as_mut() {
-                cluster.server = Some(server.clone());
+                cluster.server = Some(server.to_owned());
             }
         }
         moved

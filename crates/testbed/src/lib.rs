@@ -43,6 +43,8 @@ mod power_cut_machine;
 #[cfg(target_os = "linux")]
 pub mod process;
 #[cfg(target_os = "linux")]
+pub mod request_proxy;
+#[cfg(target_os = "linux")]
 pub mod scratch;
 #[cfg(target_os = "linux")]
 mod ssh_key;

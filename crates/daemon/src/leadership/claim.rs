@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
+use super::moment::Moment;
+use super::{LeaseName, Timing};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use tokio::time::Instant;
-
-use super::{LeaseName, Timing};
 
 /// One candidate's view of one Lease.
 #[derive(Debug)]
@@ -18,7 +17,7 @@ pub(super) struct Claim {
     timing: Timing,
     view: View,
     /// What we last wrote is good for so long.
-    until: Option<Instant>,
+    until: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -35,7 +34,7 @@ enum View {
 struct Seen {
     lease: Lease,
     /// When we saw these words of its holder for the first time.
-    since: Instant,
+    since: Moment,
 }
 
 /// What to do next.
@@ -69,12 +68,24 @@ impl Claim {
     }
 
     /// Until when we lead, if we do.
-    pub(super) fn until(&self) -> Option<Instant> {
+    pub(super) fn until(&self) -> Option<Moment> {
         self.until
     }
 
+    /// How often the Lease had passed from one to another when we wrote it last.
+    pub(super) fn term(&self) -> i64 {
+        let seen = match &self.view {
+            View::Present(seen) => Some(seen),
+            View::Unknown { last } => last.as_ref(),
+            View::Absent => None,
+        };
+        let spec = seen.and_then(|it| it.lease.spec.as_ref());
+        spec.and_then(|it| it.lease_transitions)
+            .map_or(0, i64::from)
+    }
+
     /// What to do at `now`.
-    pub(super) fn next(&self, now: Instant) -> Move {
+    pub(super) fn next(&self, now: Moment) -> Move {
         let seen = match &self.view {
             View::Unknown { .. } => return Move::Look,
             View::Absent => return Move::Create(self.written(None)),
@@ -89,7 +100,7 @@ impl Claim {
         let free = match holder {
             None | Some("") => true,
             Some(holder) if holder == self.identity => true,
-            Some(_) => now.saturating_duration_since(seen.since) >= theirs,
+            Some(_) => now.since(seen.since) >= theirs,
         };
         if free {
             Move::Replace(self.written(Some(&seen.lease)))
@@ -99,7 +110,7 @@ impl Claim {
     }
 
     /// This is the Lease, read at `now`.
-    pub(super) fn saw(&mut self, lease: Option<Lease>, now: Instant) {
+    pub(super) fn saw(&mut self, lease: Option<Lease>, now: Moment) {
         let Some(lease) = lease else {
             self.view = View::Absent;
             self.until = None;
@@ -132,7 +143,7 @@ impl Claim {
 
     /// The API server has taken our words; `begin` is from before they were sent, so that it is not
     /// later than when anybody can have seen them.
-    pub(super) fn wrote(&mut self, lease: Lease, begin: Instant) {
+    pub(super) fn wrote(&mut self, lease: Lease, begin: Moment) {
         self.until = Some(begin + self.timing.step_down());
         self.view = View::Present(Seen {
             lease,
@@ -141,7 +152,7 @@ impl Claim {
     }
 
     /// Whoever has not renewed by now leads no more.
-    pub(super) fn expire(&mut self, now: Instant) {
+    pub(super) fn expire(&mut self, now: Moment) {
         self.until = self.until.filter(|until| now < *until);
     }
 
@@ -219,7 +230,7 @@ mod tests {
     }
 
     /// A claim of `identity` after it wrote at `begin`, and the Lease.
-    fn leader(identity: &str, begin: Instant) -> (Claim, Lease) {
+    fn leader(identity: &str, begin: Moment) -> (Claim, Lease) {
         let mut claim = claim(identity);
         claim.saw(None, begin);
         let Move::Create(lease) = claim.next(begin) else {
@@ -231,13 +242,13 @@ mod tests {
 
     #[test]
     fn the_first_look_comes_before_the_first_word() {
-        assert_eq!(claim("a").next(Instant::now()), Move::Look);
+        assert_eq!(claim("a").next(Moment::now()), Move::Look);
         assert_eq!(claim("a").until(), None);
     }
 
     #[test]
     fn a_leader_steps_down_before_another_one_may_take_over() {
-        let begin = Instant::now();
+        let begin = Moment::now();
         let (mut a, lease) = leader("a", begin);
         // The other one cannot see the Lease before it was written.
         let mut b = claim("b");
@@ -260,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_renewal_seen_by_another_starts_its_wait_anew_but_a_label_does_not() {
-        let begin = Instant::now();
+        let begin = Moment::now();
         let (mut a, lease) = leader("a", begin);
         let mut b = claim("b");
         b.saw(Some(lease.clone()), begin);
@@ -279,7 +290,7 @@ mod tests {
 
     #[test]
     fn who_takes_over_counts_the_change_and_who_renews_does_not() {
-        let begin = Instant::now();
+        let begin = Moment::now();
         let (a, lease) = leader("a", begin);
         let Move::Replace(renewed) = a.next(begin + SECOND) else {
             panic!("{a:?}")
@@ -299,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_write_whose_answer_is_missing_is_followed_by_a_look_and_does_not_lengthen_leadership() {
-        let begin = Instant::now();
+        let begin = Moment::now();
         let (mut a, lease) = leader("a", begin);
         let until = a.until();
         a.doubt();
@@ -311,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_leader_whose_lease_another_holds_or_nobody_knows_leads_no_more_at_once() {
-        let begin = Instant::now();
+        let begin = Moment::now();
         let (_, theirs) = leader("b", begin);
         for seen in [Some(theirs), None] {
             let (mut a, _) = leader("a", begin);
@@ -325,7 +336,7 @@ mod tests {
     #[test]
     fn a_lease_without_words_is_free() {
         let mut a = claim("a");
-        a.saw(Some(Lease::default()), Instant::now());
-        assert!(matches!(a.next(Instant::now()), Move::Replace(_)));
+        a.saw(Some(Lease::default()), Moment::now());
+        assert!(matches!(a.next(Moment::now()), Move::Replace(_)));
     }
 }

@@ -138,7 +138,7 @@ async fn a_leader_without_answers_ends_its_work_before_another_one_leads() -> Re
     let (runs, alive) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let work = {
         let (runs, alive) = (runs.clone(), alive.clone());
-        tokio::spawn(first.run_while_leading(async move || {
+        tokio::spawn(first.run_while_leading(async move |_| {
             alive.fetch_add(1, Ordering::SeqCst);
             let _guard = Guard(alive.clone());
             // The second time it ends by itself.

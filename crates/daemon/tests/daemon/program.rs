@@ -177,7 +177,7 @@ async fn lead(daemon: &Daemon, file: &Path) -> Result<(), DaemonError> {
         name: "operator".to_owned(),
     };
     let leadership = daemon.stand_for(lease, Timing::lasting(LEASE));
-    let work = leadership.run_while_leading(async || {
+    let work = leadership.run_while_leading(async |_| {
         let mut file = std::fs::File::create(file)?;
         while !daemon.stop().is_asked() {
             file.write_all(b"x")?;

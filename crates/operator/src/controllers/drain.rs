@@ -1,33 +1,34 @@
 //! Drains nodes at their agents' request. `evenkeel_plan::drain` decides what happens to a node,
 //! `evenkeel_plan::disruption::leave` which node may begin; here it is carried out and reported.
 //!
-//! One loop looks at all Nodes and grants leave; each node that is worked on has a future of its own, so
+//! One loop looks at all Nodes and grants leave, which is recorded first; each node that is worked on has a future of its own, so
 //! that a slow drain blocks nobody. All of them live and die with [`run`]: who leads no more does not
 //! write any more.
+
+mod fleet;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_api::permits::Permits;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_daemon::{Event, Events, Severity, Stop};
-use evenkeel_plan::disruption::leave::{self, Allowance, Leave};
+use evenkeel_plan::disruption::permit;
 use evenkeel_plan::drain::{self, Announcement, Attempt, Next, Pod, Settings};
-use evenkeel_plan::node::{Node, Request};
-use evenkeel_plan::pool::{Assignment, Place, place};
-use evenkeel_plan::windows_pool;
-use futures::future::LocalBoxFuture;
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
+use evenkeel_plan::node::Node;
+use evenkeel_plan::pool::{Place, place};
+use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;
 
+use self::fleet::Fleet;
 use super::Shared;
 use crate::drain_metrics::DrainMetrics;
 use crate::installation::Installation;
 use crate::nodes::{Nodes, Seen};
+use crate::permits::{Page, PermitRecords, Record};
 use crate::pods::{self, Eviction};
 use crate::pools::Pools;
 
@@ -39,6 +40,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
 /// What each node that is worked on adds to the pauses of all: together they look 50 times a second.
 const PAUSE_FOR_EACH: Duration = Duration::from_millis(20);
+/// The pause after a record of permits could not be written.
+const RECORD_PAUSE: Duration = Duration::from_secs(1);
 /// How many evictions of one node are asked for at once.
 const EVICTIONS: usize = 8;
 
@@ -48,6 +51,7 @@ struct Cluster {
     client: Client,
     nodes: Nodes,
     pools: Pools,
+    permits: PermitRecords,
     installation: Installation,
     events: Events,
     metrics: DrainMetrics,
@@ -69,6 +73,7 @@ pub(crate) async fn run(
         client: shared.client.clone(),
         nodes: shared.nodes.clone(),
         pools: shared.pools.clone(),
+        permits: shared.permits.clone(),
         installation,
         events: shared.events.clone(),
         metrics: metrics.clone(),
@@ -83,6 +88,7 @@ pub(crate) async fn run(
     let mut beside = shared.beside.changes();
     let mut windows = shared.windows.store().changes();
     let mut others = shared.windows.changes();
+    let mut permits = shared.permits.changes();
     let mut fleet = Fleet::new(cluster, shared.clone());
     loop {
         tokio::select! {
@@ -92,6 +98,7 @@ pub(crate) async fn run(
             Ok(()) = beside.changed() => {}
             Ok(()) = windows.changed() => {}
             () = others.changed() => {}
+            Ok(()) = permits.changed() => {}
             Some(done) = fleet.work.next() => fleet.finished(done),
         }
         fleet.go_on();
@@ -101,202 +108,82 @@ pub(crate) async fn run(
     while fleet.work.next().await.is_some() {}
 }
 
-/// The work on some of all nodes.
-struct Fleet {
-    cluster: Cluster,
-    shared: Shared,
-    work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
-    /// Nodes with work on them, and whether it may begin a drain: they keep their place among those
-    /// that are down, also while the watch has not shown it yet.
-    busy: BTreeMap<String, bool>,
-    /// Nodes the work on which has panicked: for a while it is as if they asked for nothing.
-    resting: BTreeSet<String>,
-    /// What nodes were told that wait, or ask for something unknown: once is enough.
-    told: BTreeMap<String, String>,
-}
-
-impl Fleet {
-    fn new(cluster: Cluster, shared: Shared) -> Self {
-        Self {
-            cluster,
-            shared,
-            work: FuturesUnordered::new(),
-            busy: BTreeMap::new(),
-            resting: BTreeSet::new(),
-            told: BTreeMap::new(),
+impl Cluster {
+    /// Makes a record ours, or tries again later.
+    async fn claim(self, record: Record) -> Done {
+        if let Err(error) = self.permits.claim(&record).await {
+            tracing::warn!("cannot claim the permits of {record}, and try again: {error}");
+            self.pause(RECORD_PAUSE).await;
         }
+        Done::Claimed(record)
     }
 
-    /// The work on a node has come to an end.
-    fn finished(&mut self, done: Done) {
-        self.busy.remove(&done.name);
-        match done.how {
-            Ended::Over => {}
-            Ended::Gone => self.cluster.nodes.store().remove(&done.name, &done.uid),
-            // Others have its turn meanwhile.
-            Ended::Panicked => {
-                self.resting.insert(done.name.clone());
-                let rest = self.cluster.clone().rest(done);
-                self.work.push(rest.boxed_local());
-            }
-            Ended::Rested => drop(self.resting.remove(&done.name)),
-        }
-    }
-
-    /// Those who ask for something, and who of them has leave.
-    fn asking(&self) -> (Vec<Seen>, BTreeMap<String, Leave>) {
-        // Beside another operator that drains nodes of a system, they are its own.
-        let beside = &self.shared.beside;
-        let (is_idle, is_idle_for_windows) = (beside.is_idle(), beside.is_idle_for_windows());
-        let windows = &self.shared.windows;
-        let claims = windows.claims();
-        let is_ours = |seen: &&Seen| {
-            if seen.node.is_windows() {
-                !is_idle_for_windows && windows_pool::is_ours(&seen.node, &claims)
-            } else {
-                !is_idle
+    /// Writes a record, from which permits of `returned` are gone.
+    async fn record(
+        self,
+        record: Record,
+        page: Page,
+        permits: Permits,
+        returned: BTreeSet<String>,
+    ) -> Done {
+        let is_refused =
+            |error: &kube::Error| matches!(error, kube::Error::Api(it) if it.code == 409);
+        let returned = match self.permits.write(&page, &permits).await {
+            Ok(_) => returned,
+            Err(error) => {
+                if !is_refused(&error) {
+                    // Nobody knows whether it was written, or will be: what is under way is refused once it is claimed anew.
+                    self.permits.disown(&record);
+                    tracing::warn!("cannot record permits of {record}, and try again: {error}");
+                    self.pause(RECORD_PAUSE).await;
+                }
+                // Somebody else wrote to it: it is decided anew.
+                if let Err(error) = self.permits.read(&record).await {
+                    tracing::warn!("cannot read the permits of {record}, and try again: {error}");
+                    self.pause(RECORD_PAUSE).await;
+                }
+                BTreeSet::new()
             }
         };
-        let rests = |seen: &Seen| self.resting.contains(&seen.node.name);
-        let asks = |seen: &&Seen| drain::next(&seen.node) != Next::Nothing && !rests(seen);
-        self.cluster.nodes.store().look(|all| {
-            let asking: Vec<_> = all.values().filter(is_ours).filter(asks).cloned().collect();
-            if asking.is_empty() {
-                return (asking, BTreeMap::new());
-            }
-            let begun = |seen: &&Seen| {
-                self.busy.get(&seen.node.name) == Some(&true) && !seen.node.has_leave()
-            };
-            let begun = all.values().filter(begun).map(|seen| {
-                let drain_granted = Some(Timestamp::now().to_string());
-                let node = Node {
-                    drain_granted,
-                    ..seen.node.clone()
-                };
-                (node.name.clone(), node)
-            });
-            let silent = |seen: &&Seen| rests(seen) && !seen.node.has_leave();
-            let silent = all.values().filter(silent).map(|seen| {
-                let desired_drain = None;
-                let node = Node {
-                    desired_drain,
-                    ..seen.node.clone()
-                };
-                (node.name.clone(), node)
-            });
-            let begun: BTreeMap<_, _> = begun.chain(silent).collect();
-            let nodes = all
-                .values()
-                .map(|seen| begun.get(&seen.node.name).unwrap_or(&seen.node));
-            let pools = self.cluster.pools.wanted();
-            let assignment = Assignment::of(&pools, nodes);
-            let allowances = pools.iter().map(|pool| pool.allowance);
-            let mut answers = BTreeMap::new();
-            for (allowance, members) in allowances.zip(&assignment.members) {
-                answers.extend(leave::answer(allowance, members));
-            }
-            answers.extend(leave::answer(Allowance::default(), &assignment.others));
-            let mut serving = assignment.windows;
-            serving.retain(|node| windows_pool::counts(node, &claims));
-            // One whose Machine is made anew is as far away as can be, and holds its place.
-            let granted = windows
-                .seen()
-                .map(|it| it.status.updating)
-                .unwrap_or_default();
-            let is_away =
-                |it: &&UpdatingNode| it.machine_set.is_some() && !all.contains_key(&it.node);
-            let away: Vec<&str> = granted
-                .iter()
-                .filter(is_away)
-                .map(|it| it.node.as_str())
-                .collect();
-            answers.extend(leave::answer_beside(windows.allowance(), &serving, &away));
-            (asking, answers)
-        })
+        Done::Recorded { record, returned }
     }
 
-    /// Begins whatever can begin now.
-    fn go_on(&mut self) {
-        if !self.shared.is_listed() {
-            return;
+    /// The same, also if it panics: then this node waits for a while. It keeps its permit, because nobody knows how far it was.
+    async fn care_unless_it_panics(self, name: String, uid: String) -> Done {
+        let care = self.clone().care_for(name.clone(), uid.clone());
+        if let Some(done) = contain_work("drain", &name, care).await {
+            return done;
         }
-        let (asking, answers) = self.asking();
-        let mut waiting = 0;
-        let mut begin = Vec::new();
-        let mut told = BTreeMap::new();
-        for seen in &asking {
-            let name = &seen.node.name;
-            if self.busy.contains_key(name) {
-                continue;
-            }
-            let says = match (drain::next(&seen.node), answers.get(name)) {
-                (Next::Nothing, _) => None,
-                (Next::Unknown(says), _) => Some(says),
-                (Next::Leave, Some(Leave::Waits(why))) => {
-                    waiting += 1;
-                    Some(drain::waits(&seen.node, why))
-                }
-                (Next::Leave, Some(Leave::Granted)) => {
-                    begin.push((seen.clone(), true));
-                    None
-                }
-                // Only a node with leave comes here; a leave without an answer cannot be.
-                (Next::Leave | Next::Write(..) | Next::Evict, _) => {
-                    let is_drain = matches!(seen.node.request(), Request::Drain(_));
-                    begin.push((seen.clone(), is_drain && seen.node.has_leave()));
-                    None
-                }
-            };
-            if let Some(says) = says {
-                // For whom it waits changes often; that it waits is said once for each request.
-                let request = seen.node.desired_drain.clone().unwrap_or_default();
-                if self.told.get(name) != Some(&request) {
-                    self.cluster.announce(seen, says);
-                }
-                told.insert(name.clone(), request);
-            }
-        }
-        self.told = told;
-        for (seen, may_begin) in begin {
-            self.busy.insert(seen.node.name.clone(), may_begin);
-            let care = self.cluster.clone().care_unless_it_panics(seen, may_begin);
-            self.work.push(care.boxed_local());
-        }
-        self.cluster.crowd.set(self.busy.len());
-        self.cluster.metrics.nodes(self.busy.len(), waiting);
-    }
-}
-
-impl Cluster {
-    /// The same, also if it panics.
-    async fn care_unless_it_panics(self, first: Seen, may_begin: bool) -> Done {
-        let (name, uid) = (first.node.name.clone(), first.uid.clone());
-        let done = contain_work("drain", &name, self.care_for(first, may_begin)).await;
-        let how = Ended::Panicked;
-        done.unwrap_or(Done { name, uid, how })
-    }
-
-    /// The pause of a node after a panic.
-    async fn rest(self, done: Done) -> Done {
         self.pause(LONGEST_PAUSE_AFTER_FAILURE).await;
-        let how = Ended::Rested;
-        Done { how, ..done }
+        Done::Node {
+            name,
+            uid,
+            is_gone: false,
+            is_over: false,
+        }
     }
 
     /// Goes on with one node until nothing is left to do.
-    async fn care_for(self, first: Seen, may_begin: bool) -> Done {
-        let (name, uid) = (first.node.name, first.uid);
+    async fn care_for(self, name: String, uid: String) -> Done {
         let mut drain = Drain::default();
         let mut failure = FIRST_PAUSE;
         loop {
-            match self.step(&name, may_begin, &mut drain).await {
-                Ok(Step::Over { is_gone }) => {
-                    let how = if is_gone { Ended::Gone } else { Ended::Over };
-                    return Done { name, uid, how };
+            match self.step(&name, &mut drain).await {
+                Ok(Step::Over { is_gone, is_over }) => {
+                    return Done::Node {
+                        name,
+                        uid,
+                        is_gone,
+                        is_over,
+                    };
                 }
                 _ if self.stop.is_asked() => {
-                    let how = Ended::Over;
-                    return Done { name, uid, how };
+                    return Done::Node {
+                        name,
+                        uid,
+                        is_gone: false,
+                        is_over: false,
+                    };
                 }
                 Ok(Step::Again) => failure = FIRST_PAUSE,
                 Ok(Step::Wait) => {
@@ -327,13 +214,19 @@ impl Cluster {
     }
 
     /// Observe, plan, apply, report: once.
-    async fn step(&self, name: &str, may_begin: bool, drain: &mut Drain) -> kube::Result<Step> {
-        let Some(seen) = self.nodes.read(name).await? else {
-            return Ok(Step::Over { is_gone: true });
+    async fn step(&self, name: &str, drain: &mut Drain) -> kube::Result<Step> {
+        let Some(mut seen) = self.nodes.read(name).await? else {
+            return Ok(Step::Over {
+                is_gone: true,
+                is_over: true,
+            });
         };
+        seen.node.has_permit = self.permits.granted().contains_key(name);
         let (change, says) = match drain::next(&seen.node) {
-            Next::Nothing | Next::Unknown(_) => return Ok(self.over(seen)),
-            Next::Leave if !may_begin => return Ok(self.over(seen)),
+            Next::Nothing | Next::Unknown(_) => return Ok(self.over(seen).await),
+            // Looked at after the Node was read: if another one leads by then, the Node is another one before it counts
+            // on anything.
+            Next::Leave if !self.permits.is_good(name).await? => return Ok(self.over(seen).await),
             Next::Leave => drain::grant(&seen.node, Timestamp::now()),
             Next::Write(change, says) => (change, says),
             Next::Evict => return self.round(seen, drain).await,
@@ -344,9 +237,20 @@ impl Cluster {
     }
 
     /// There is nothing more to do for a node that is as it was `seen`.
-    fn over(&self, seen: Seen) -> Step {
-        self.nodes.store().put(seen);
-        Step::Over { is_gone: false }
+    async fn over(&self, mut seen: Seen) -> Step {
+        let is_over = permit::is_over(Some(&seen.node));
+        seen.node.has_permit = false;
+        let is_known = |all: &BTreeMap<String, Seen>| all.contains_key(&seen.node.name);
+        if self.nodes.store().look(is_known) {
+            self.nodes.store().put(seen);
+        } else if !is_over {
+            // It has a permit, and is none of those that we look at any more: nobody tells us when that ends.
+            self.pause(LONGEST_PAUSE).await;
+        }
+        Step::Over {
+            is_gone: false,
+            is_over,
+        }
     }
 
     /// How `node` is drained: as its pool says, as far as it does.
@@ -449,22 +353,26 @@ impl Cluster {
     }
 }
 
-/// The work on a node has come to an end.
-struct Done {
-    name: String,
-    /// Which Node of that name it was at first.
-    uid: String,
-    how: Ended,
-}
-
-enum Ended {
-    /// Nothing is left to do.
-    Over,
-    /// There is no such Node any more.
-    Gone,
-    Panicked,
-    /// It had its pause after a panic.
-    Rested,
+/// Some work has come to an end.
+enum Done {
+    /// That on a node.
+    Node {
+        name: String,
+        /// Which Node of that name it was at first.
+        uid: String,
+        /// Whether there is none any more.
+        is_gone: bool,
+        /// Whether its permit is over.
+        is_over: bool,
+    },
+    /// A record was claimed, or will be tried again.
+    Claimed(Record),
+    /// A record was written.
+    Recorded {
+        record: Record,
+        /// Nodes whose permits are gone with that.
+        returned: BTreeSet<String>,
+    },
 }
 
 /// How a step ended.
@@ -477,6 +385,8 @@ enum Step {
     Over {
         /// The node is gone.
         is_gone: bool,
+        /// Its permit is over.
+        is_over: bool,
     },
 }
 

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_daemon::panics::supervise;
-use evenkeel_daemon::{Daemon, Events, Metrics, Stop};
+use evenkeel_daemon::{Daemon, Events, Metrics, Stop, Term};
 use evenkeel_plan::coexistence::Half;
 use evenkeel_plan::drain::Settings;
 use evenkeel_plan::readiness::Limits;
@@ -36,6 +36,7 @@ use crate::instances::{
 };
 use crate::nodes::Nodes;
 use crate::operator_condition;
+use crate::permits::PermitRecords;
 use crate::pool_metrics::PoolMetrics;
 use crate::pools::Pools;
 use crate::proxy::Proxy;
@@ -101,9 +102,17 @@ pub(crate) struct Shared {
     pub(crate) configs: Configs,
     pub(crate) beside: Neighbours,
     pub(crate) windows: Windows,
+    pub(crate) permits: PermitRecords,
+    /// Whether anything is done for Windows nodes, so that their pool is known.
+    has_windows: bool,
 }
 
 impl Shared {
+    /// Whether the record of permits of Windows nodes is known: their pool's, or if there is none, another one.
+    pub(crate) fn knows_windows_pool(&self) -> bool {
+        !self.has_windows || self.windows.store().is_listed()
+    }
+
     /// Whether everything is known that decides about Windows nodes: nobody decides before.
     pub(crate) fn knows_windows(&self) -> bool {
         self.nodes.store().is_listed()
@@ -144,17 +153,22 @@ impl Numbers {
 }
 
 /// Runs all controllers until the daemon is asked to stop.
-pub(crate) async fn run(daemon: &Daemon, numbers: &Numbers, options: &Options) {
+pub(crate) async fn run(daemon: &Daemon, numbers: &Numbers, options: &Options, term: Term) {
     let client = daemon.client();
     let rules = Rules::new(client.clone());
+    let pools = Pools::new(client.clone());
+    let windows = Windows::new(client.clone(), &options.windows_pool);
+    let permits = PermitRecords::new(&client, &options.namespace, &pools, &windows, term);
     let shared = Shared {
         events: daemon.events().clone(),
         stop: daemon.stop().clone(),
         nodes: Nodes::new(client.clone()),
-        pools: Pools::new(client.clone()),
+        pools,
         configs: Configs::new(client.clone()),
         beside: Neighbours::new(options.take_over.clone()),
-        windows: Windows::new(client.clone(), &options.windows_pool),
+        windows,
+        permits,
+        has_windows: options.payload.is_some(),
         client: client.clone(),
     };
     let (stop, health) = (daemon.stop(), daemon.health());

@@ -45,6 +45,7 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
     let mut renderings = shared.pools.renderings();
     let mut configs = shared.configs.store().changes();
     let mut beside = shared.beside.changes();
+    let mut permits = shared.permits.changes();
     let mut pause: Option<Duration> = None;
     loop {
         tokio::select! {
@@ -54,6 +55,7 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
             Ok(()) = renderings.changed() => {}
             Ok(()) = configs.changed() => {}
             Ok(()) = beside.changed() => {}
+            Ok(()) = permits.changed() => {}
             () = again(pause) => {}
         }
         let is_known = shared.is_listed() && shared.configs.store().is_listed();
@@ -137,7 +139,9 @@ impl Controller<'_> {
             pools.iter().map(with_configs).collect()
         });
         self.shared.nodes.store().look(|all| {
-            let assignment = Assignment::of(&wanted, all.values().map(|seen| &seen.node));
+            let permitted = self.shared.permits.on(all);
+            let node = |seen| permitted.node(seen);
+            let assignment = Assignment::of(&wanted, all.values().map(node));
             let decisions = wanted.iter().zip(&assignment.members).map(|(pool, nodes)| {
                 let rollout = rollout::plan(pool, nodes);
                 let torn = assignment.torn_from(&pool.name);
@@ -283,6 +287,7 @@ fn completed(mut status: PoolStatus, seen: &SeenPool) -> PoolStatus {
     let before = &seen.status;
     status.conditions = dated(status.conditions, &before.conditions, &OURS);
     status.observed_generation = seen.generation;
+    status.permits.clone_from(&before.permits);
     let is_updated = status
         .condition(condition::UPDATED)
         .is_some_and(|it| it.status == "True");

@@ -167,7 +167,8 @@ impl Controller<'_> {
         let pool = seen.map(|it| it.pool.clone()).unwrap_or_default();
         self.shared.nodes.store().look(|all| {
             let claims = self.shared.windows.claims();
-            let nodes = all.values().map(|seen| &seen.node);
+            let permitted = self.shared.permits.on(all);
+            let nodes = all.values().map(|seen| permitted.node(seen));
             let nodes: Vec<&Node> = nodes.filter(|node| is_ours(node, &claims)).collect();
             let granted = match (seen, &self.granted) {
                 (Some(seen), _) => seen.status.updating.clone(),
@@ -422,6 +423,7 @@ fn completed(mut status: WindowsPoolStatus, seen: &SeenWindowsPool) -> WindowsPo
     let before = &seen.status;
     status.conditions = dated(status.conditions, &before.conditions, &condition::ALL);
     status.observed_generation = seen.generation;
+    status.permits.clone_from(&before.permits);
     if status.version.is_empty() {
         status.version.clone_from(&before.version);
     }

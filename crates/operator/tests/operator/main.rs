@@ -5,6 +5,7 @@ mod bad_input;
 mod cluster_proxy;
 mod drain;
 mod farewell;
+mod fencing;
 mod hostile_crowd;
 mod idle;
 mod instances;

@@ -130,13 +130,15 @@ const WORKLOADS: [&[&str]; 3] = [
     &["daemonset/evenkeel-agent", "--namespace=evenkeel"],
     &["lease/evenkeel-operator", "--namespace=evenkeel"],
 ];
-const RIGHTS: [&[&str]; 6] = [
+const RIGHTS: [&[&str]; 8] = [
     &["clusterrolebinding/evenkeel-operator"],
     &["clusterrolebinding/evenkeel-agent"],
     &["validatingadmissionpolicy/evenkeel-agent-own-node"],
     &["validatingadmissionpolicy/evenkeel-agent-own-leases"],
+    &["validatingadmissionpolicy/evenkeel-kubelet-no-grants"],
     &["validatingadmissionpolicybinding/evenkeel-agent-own-node"],
     &["validatingadmissionpolicybinding/evenkeel-agent-own-leases"],
+    &["validatingadmissionpolicybinding/evenkeel-kubelet-no-grants"],
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -125,7 +125,11 @@ impl Clerk {
             let mut known: BTreeMap<String, Value> = BTreeMap::new();
             while let Some(change) = changes.next().await {
                 if let Ok(watcher::Event::Apply(pool) | watcher::Event::InitApply(pool)) = change {
-                    let status = pool.data.get("status").cloned().unwrap_or_default();
+                    let mut status = pool.data.get("status").cloned().unwrap_or_default();
+                    // Permits are recorded when they are granted and returned; what is said is the rest.
+                    if let Some(said) = status.as_object_mut() {
+                        said.remove("permits");
+                    }
                     let before = known.insert(pool.name_any(), status.clone());
                     if before.unwrap_or_default() != status {
                         count.fetch_add(1, Ordering::SeqCst);

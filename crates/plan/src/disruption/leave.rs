@@ -289,12 +289,14 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Whether a node is down, or may be, by our doing.
+/// Whether a node is down, or may be, by our doing: our record says so, or what is written on it. Whose cordon it is says
+/// nothing of the kind.
 pub fn is_ours(node: &Node) -> bool {
-    node.has_leave() || node.is_cordoned_by_drain()
+    node.has_permit || node.has_leave()
 }
 
-/// Answers every node of one pool that asks for a drain and has no leave yet.
+/// Answers every node of one pool that asks for a drain and has no leave yet. A node that our record has a permit for
+/// goes on; one that only says so itself is asked about like any other.
 ///
 /// Those that are down already come first, because their leave takes nothing from anyone; then the
 /// oldest, then by name. A node that is not ready counts as down, whoever's doing it is. As long as
@@ -312,17 +314,32 @@ pub fn answer_beside(
 ) -> BTreeMap<String, Leave> {
     let mut asking: Vec<&&Node> = pool
         .iter()
-        .filter(|node| matches!(node.request(), Request::Drain(_)) && !node.has_leave())
+        .filter(|node| {
+            let may_go_on = node.has_leave() && node.has_permit;
+            matches!(node.request(), Request::Drain(_)) && !may_go_on
+        })
         .collect();
     if asking.is_empty() {
         return BTreeMap::new();
     }
-    asking.sort_by_key(|node| (!is_ours(node), node.ready, node.created, node.name.as_str()));
+    asking.sort_by_key(|node| {
+        let name = node.name.as_str();
+        (
+            !node.has_permit,
+            !is_ours(node),
+            node.ready,
+            node.created,
+            name,
+        )
+    });
     let mut places = Places::of(allowance, pool, is_ours).beside(away);
     let answers = asking.into_iter().map(|node| {
-        // Who was cordoned for a drain before, and never given back, has its place already.
-        let leave = if is_ours(node) {
+        let leave = if node.has_permit {
             Leave::Granted
+        } else if is_ours(node) {
+            // It was granted before there was a record, or the record is lost, or it claims what is not so: it holds a
+            // place, and gets no second one.
+            places.use_again(node)
         } else {
             places.ask(node)
         };
@@ -418,6 +435,43 @@ mod tests {
         assert_eq!(granted(paused, &[asking("a", 1)]), [""; 0]);
     }
 
+    /// Covers S08.
+    #[test]
+    fn what_a_node_says_of_itself_grants_it_nothing_in_a_paused_or_full_pool() {
+        let claims = |node: Node| Node {
+            cordoned_by: Some(cordon::DRAIN.to_owned()),
+            unschedulable: true,
+            ..node
+        };
+        let claims_more = |node: Node| Node {
+            drain_granted: Some("2026-01-01T00:00:00Z".to_owned()),
+            ..claims(node)
+        };
+        let paused = Allowance {
+            paused: true,
+            ..Allowance::default()
+        };
+        let down = Node {
+            has_permit: true,
+            ..node("b", 9)
+        };
+        for liar in [claims(asking("a", 1)), claims_more(asking("a", 1))] {
+            assert_eq!(granted(paused, std::slice::from_ref(&liar)), [""; 0]);
+            let pool = [liar.clone(), down.clone()];
+            assert_eq!(granted(Allowance::default(), &pool), [""; 0], "{liar:?}");
+            // What our own record says is kept, also in a paused pool.
+            let told = Node {
+                has_permit: true,
+                drain_granted: None,
+                ..liar
+            };
+            assert_eq!(granted(paused, &[told]), ["a"]);
+        }
+        // A cordon by whomever takes no place from others.
+        let pool = [claims(node("a", 1)), asking("b", 1)];
+        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+    }
+
     prop_compose! {
         fn any_node()(
             age in 0..4i64,
@@ -425,10 +479,12 @@ mod tests {
             desired in prop::option::of(prop::sample::select(vec!["drain-a", "drain-b", "uncordon-a", "rubbish"])),
             answered in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a"])),
             leave in prop::option::weighted(0.2, Just("1970-01-01T00:00:00Z")),
+            has_permit in prop::bool::weighted(0.2),
             cordoned in prop::option::weighted(0.2, prop::sample::select(vec![cordon::DRAIN, "someone"])),
         ) -> Node {
             Node {
                 ready,
+                has_permit,
                 desired_drain: desired.map(str::to_owned),
                 last_applied_drain: answered.map(str::to_owned),
                 drain_granted: leave.map(str::to_owned),
@@ -450,11 +506,12 @@ mod tests {
                 .collect();
             let allowance = Allowance { max_unavailable: max, paused, ..Allowance::default() };
             let limit = max.of(nodes.len());
-            let ours = |node: &Node| node.has_leave() || node.is_cordoned_by_drain();
+            let ours = |node: &Node| node.has_leave() || node.has_permit;
             let new = granted(allowance, &nodes);
             let after: Vec<_> = nodes.iter().map(|node| {
                 let leave = new.contains(&node.name).then(|| "1970-01-01T00:00:00Z".to_owned());
-                Node { drain_granted: leave.or(node.drain_granted.clone()), ..node.clone() }
+                let has_permit = node.has_permit || leave.is_some();
+                Node { drain_granted: leave.or(node.drain_granted.clone()), has_permit, ..node.clone() }
             }).collect();
             let count = |nodes: &[Node], what: &dyn Fn(&Node) -> bool| nodes.iter().filter(|it| what(it)).count();
             let down = |node: &Node| ours(node) || !node.ready;

@@ -2,6 +2,7 @@
 //! of a pool have leave for it.
 
 pub mod leave;
+pub mod permit;
 mod registries;
 pub mod rules;
 

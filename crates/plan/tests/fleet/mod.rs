@@ -216,6 +216,14 @@ impl Fleet {
     fn write(&mut self, name: &str, change: &Change) {
         for node in self.nodes.iter_mut().filter(|it| it.name == name) {
             *node = change.made_to(node);
+            node.has_permit = node.has_leave();
+        }
+    }
+
+    /// The record of permits is as the nodes say: how it comes to that is another test's.
+    fn record(&mut self) {
+        for node in &mut self.nodes {
+            node.has_permit = node.has_leave();
         }
     }
 
@@ -225,6 +233,7 @@ impl Fleet {
         let holds =
             |node: &Node| is_ours(node) || (told(node) && (is_moving(node) || node.is_degraded()));
         let before = self.count(holds);
+        self.record();
         let nodes = self.nodes.clone();
         let nodes: Vec<_> = nodes.iter().collect();
         let rollout = rollout::plan(&self.pool, &nodes);
@@ -245,10 +254,11 @@ impl Fleet {
         }
     }
 
-    /// The drain controller, on nodes without pods.
+    /// The drain controller, on nodes without pods, whose record has what it grants.
     fn drain(&mut self, written: usize) {
         let before = self.count(is_ours);
         let now = Timestamp::UNIX_EPOCH;
+        self.record();
         let nodes = self.nodes.clone();
         let pool: Vec<_> = nodes.iter().collect();
         let answers = answer(self.pool.allowance, &pool);

@@ -147,6 +147,9 @@ impl World {
 
     /// The drain controller gives leave and drains, as far as it gets in one go.
     pub(crate) fn drain(&mut self) {
+        for node in &mut self.nodes {
+            node.has_permit = node.has_leave();
+        }
         let all: Vec<&Node> = self.nodes.iter().collect();
         let answers = leave::answer(self.pool.allowance, &all);
         for node in &mut self.nodes {

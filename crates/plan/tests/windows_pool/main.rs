@@ -321,7 +321,8 @@ fn a_node_that_never_served_takes_a_place_once_it_has_or_asks_leave_to_be_down()
         (bare(None, None), false),
         (bare(None, Some("someone")), false),
         (bare(text("2026-01-01T00:00:00Z"), None), true),
-        (bare(None, Some(cordon::DRAIN)), true),
+        // Whose cordon it is, its agent could write.
+        (bare(None, Some(cordon::DRAIN)), false),
     ] {
         let claims = Claims {
             nodes: BTreeSet::from(["a".to_owned()]),
