@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{LOST, Problem, pause};
+use crate::excerpt::excerpt;
 
 /// How far a machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -92,7 +93,7 @@ impl Record {
             self.state = state;
             self.since = now;
         }
-        message.clone_into(&mut self.message);
+        self.say(message);
         if state != State::Failing && state != State::Leaving {
             self.category = None;
         }
@@ -105,6 +106,11 @@ impl Record {
             self.leaving_since = None;
             self.lost_since = None;
         }
+    }
+
+    /// Takes note of what is being done. Machines write parts of it, and many of them share what it is written into.
+    pub fn say(&mut self, message: &str) {
+        self.message = excerpt(message);
     }
 
     /// Takes note that its removal waits, and for what. Whether its Node is ready tells whether anybody hears of it.
