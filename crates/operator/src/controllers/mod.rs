@@ -246,7 +246,7 @@ async fn care_for_windows(shared: &Shared, daemon: &Daemon, numbers: &Numbers, o
             options.minimum_kubernetes.unwrap_or(gate::MINIMUM),
         ),
         instances::run(shared, &fleet, &options.instances),
-        certificates::run(shared, &configuring, namespace),
+        certificates::run(shared, &fleet, namespace),
     );
 }
 

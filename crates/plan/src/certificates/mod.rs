@@ -217,10 +217,16 @@ impl Reserved {
         }
     }
 
-    /// Takes note of a host at which the API server is reached.
-    pub fn api_server(&mut self, host: &str) {
-        let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-        self.hosts.insert(host);
+    /// Takes note of a URL at which the API server is reached.
+    pub fn api_server(&mut self, url: &str) {
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let place = rest.split('/').next().unwrap_or_default();
+        let host = match place.strip_prefix('[') {
+            Some(number) => number.split(']').next(),
+            None => place.split(':').next(),
+        };
+        self.hosts
+            .extend(host.map(|it| it.trim_end_matches('.').to_ascii_lowercase()));
     }
 
     /// Whose an address or a name is, in any of the ways in which a Service is called.

@@ -19,8 +19,11 @@ fn reserved() -> Reserved {
     ] {
         reserved.service(namespace, name, [address].into_iter());
     }
-    for host in ["api.example.com", "[2001:db8::6]"] {
-        reserved.api_server(host);
+    for url in [
+        "https://API.example.com:6443",
+        "https://[2001:db8::6]:6443/",
+    ] {
+        reserved.api_server(url);
     }
     reserved
 }

@@ -117,13 +117,15 @@ fn is_of(node: &WindowsNode, instance: &str, addresses: &[IpAddr]) -> bool {
     }
 }
 
-/// Where a machine is, as people, Machines and we ourselves say.
-pub fn addresses(record: Option<&Record>, wanted: Option<&Wanted>) -> Vec<IpAddr> {
-    let listed = wanted.and_then(|it| it.addresses.as_deref().ok());
-    let listed = listed.into_iter().flatten().copied();
-    let told = wanted.into_iter().flat_map(|it| it.node_addresses.clone());
+/// Where a machine is: as it is called, as people or its Machine say (`told`), and where it was reached. Where a name leads is
+/// not among it, for whoever keeps the name can say anything.
+pub fn addresses(instance: &str, record: Option<&Record>, told: &[IpAddr]) -> Vec<IpAddr> {
+    let called = instance.parse().ok();
     let reached = record.and_then(|it| it.address);
-    listed.chain(told).chain(reached).collect()
+    let mut all: Vec<IpAddr> = told.iter().copied().chain(called).chain(reached).collect();
+    all.sort();
+    all.dedup();
+    all
 }
 
 /// The Node that a machine is: the one that our record of it names, or its Machine, if that is of it.
@@ -135,7 +137,8 @@ pub fn node_of<'n>(
 ) -> Option<&'n WindowsNode> {
     let known = record.and_then(|it| it.node.as_deref());
     let known = known.or_else(|| wanted.and_then(|it| it.node.as_deref()))?;
-    let addresses = addresses(record, wanted);
+    let told = wanted.map(|it| it.node_addresses.as_slice());
+    let addresses = addresses(instance, record, told.unwrap_or_default());
     let mut nodes = nodes.iter();
     nodes.find(|it| it.name == known && is_of(it, instance, &addresses))
 }

@@ -65,6 +65,9 @@ pub struct Record {
     pub login_ends: Option<Timestamp>,
     /// Whether anything was ever put on it.
     pub is_touched: bool,
+    /// Whether the payload's folder on it is ours, and closed to others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_secured: bool,
     /// Whether it is a Machine, which others make and remove.
     pub is_machine: bool,
     /// How often it failed in a row.
@@ -87,6 +90,12 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether nobody else can have put anything into the payload's folder. Operators before this one wrote down only that
+    /// they came to the end once.
+    pub fn is_known_inside(&self) -> bool {
+        self.is_secured || self.started.is_some()
+    }
+
     /// Goes to `state`, with what is said of it.
     pub fn enter(&mut self, state: State, message: &str, now: Timestamp) {
         if self.state != state {

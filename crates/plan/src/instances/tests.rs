@@ -10,7 +10,7 @@ fn wanted(addresses: &[(&str, &str)]) -> BTreeMap<String, Wanted> {
         let wanted = Wanted {
             user: "Administrator".to_owned(),
             addresses,
-            node_addresses: Vec::new(),
+            node_addresses: vec![address.parse().unwrap()],
             node: None,
         };
         (name.to_owned(), wanted)
