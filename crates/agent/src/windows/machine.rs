@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use evenkeel_api::names::windows::{OWN_STATE, PAYLOAD, STORE};
+use evenkeel_api::names::windows::{LOGS, OWN_STATE, PAYLOAD, STORE};
 use evenkeel_api::readiness::CertificateReport;
 use evenkeel_api::services::Services;
 use evenkeel_api::trust_bundle::TrustBundle;
