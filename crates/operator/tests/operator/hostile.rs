@@ -2,6 +2,7 @@
 //! same time. Every lie is a row of a table: who tells it, and what must not come of it.
 
 mod kubelet;
+mod local_user;
 mod machine;
 
 use std::collections::BTreeMap;

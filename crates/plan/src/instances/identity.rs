@@ -167,7 +167,7 @@ fn is_name(text: &str) -> bool {
             && !label.ends_with('-')
     };
     let is_number = text.parse::<IpAddr>().is_ok();
-    let is_service = text.ends_with(".svc") || text.contains(".svc.");
+    let is_service = text.split('.').skip(1).any(|it| it == "svc");
     text.len() <= LONGEST_NAME
         && text.split('.').all(is_label)
         && !is_number

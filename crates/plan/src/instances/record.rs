@@ -38,6 +38,10 @@ impl fmt::Display for State {
 /// What is remembered of a machine, as it is written down.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is written down by its name"
+)]
 pub struct Record {
     /// How far it is.
     pub state: State,
