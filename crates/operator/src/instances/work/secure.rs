@@ -30,7 +30,13 @@ impl Job {
         self.step("looking at its folder");
         let files = &reached.files;
         let folder = windows::PAYLOAD.trim_end_matches('\\');
-        let found = files.kind(folder).await.map_err(|error| problem(&error))?;
+        let mut found = files.kind(folder).await.map_err(|error| problem(&error))?;
+        if found == Kind::Folder {
+            // One that is empty, as an earlier try may have left it, is not worth keeping.
+            let removed = files.remove_if_empty(folder).await;
+            removed.map_err(|error| problem(&error))?;
+            found = files.kind(folder).await.map_err(|error| problem(&error))?;
+        }
         let is_ours = match found {
             Kind::Nothing => false,
             Kind::Link => {

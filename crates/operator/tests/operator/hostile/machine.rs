@@ -375,7 +375,12 @@ impl russh_sftp::server::Handler for Disk {
     }
 
     async fn rmdir(&mut self, id: u32, path: String) -> Said<Status> {
-        let gone = locked(&self.state.things).remove(&path);
+        let within = format!("{path}/");
+        let mut things = locked(&self.state.things);
+        if things.keys().any(|it| it.starts_with(&within)) {
+            return Err(StatusCode::Failure);
+        }
+        let gone = things.remove(&path);
         gone.map(|_| done(id)).ok_or(StatusCode::NoSuchFile)
     }
 
