@@ -71,6 +71,7 @@ impl Listed {
         for address in &listed.addresses {
             listed.says(address, "Ready", "").await?;
         }
+        listed.taken_over().await?;
         Ok((listed, operator))
     }
 
@@ -96,6 +97,21 @@ impl Listed {
     async fn record(&self, address: &str) -> Result<Value> {
         let mut records = self.bed.scene.records().await?;
         Ok(records.remove(address).unwrap_or_default())
+    }
+
+    /// Waits until what stood in one object stands in one for each.
+    async fn taken_over(&self) -> Result<()> {
+        until_async("the one object to be gone", SOON, async || {
+            let old = self.bed.maps().get_opt(object::INSTANCES_STATUS).await;
+            Ok(match old.doing(|| "no answer")? {
+                None => Look::Found(()),
+                Some(old) => Look::NotYet(format!("{:?}", old.data)),
+            })
+        })
+        .await?;
+        let known = self.bed.scene.records().await?.len();
+        assert_eq!(known, self.addresses.len());
+        Ok(())
     }
 
     /// Remembers what was made of whom, as an operator of an earlier version did.
@@ -275,7 +291,7 @@ async fn nodes_whose_entries_leave_together_are_drained_one_by_one_and_entries_t
     farewell.swears(1, 2, &names)
 }
 
-/// Covers S14, H12.
+/// Covers S12, S14, H12.
 #[tokio::test]
 async fn a_paused_pool_removes_nobody_who_serves_but_who_is_lost_goes_without_a_drain() -> Result<()>
 {
