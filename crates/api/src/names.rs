@@ -104,6 +104,8 @@ pub mod label {
     pub const RENDERED: &str = "evenkeel.dev/rendered";
     /// Marks the services ConfigMaps of ours.
     pub const SERVICES: &str = "evenkeel.dev/services";
+    /// Marks the ConfigMaps that say how far each instance is.
+    pub const INSTANCE_STATUS: &str = "evenkeel.dev/instance-status";
     /// Marks Machines that run Windows.
     pub const MACHINE_OS_ID: &str = "machine.openshift.io/os-id";
     /// Marks the ConfigMap with the trust bundle as one that we made.
@@ -145,18 +147,26 @@ pub mod pod {
 pub mod object {
     /// Beginning of the name of every services ConfigMap.
     pub const SERVICES_PREFIX: &str = "services-";
-    /// ConfigMap: address → `username=<user>`.
+    /// ConfigMap: address → `username=<user>`, or `username=<user>,nodeAddress=<address of its Node>`.
     pub const WINDOWS_INSTANCES: &str = "windows-instances";
     /// Secret with the SSH key of the instances.
     pub const CLOUD_PRIVATE_KEY: &str = "cloud-private-key";
     /// Key in that Secret.
     pub const CLOUD_PRIVATE_KEY_FILE: &str = "private-key.pem";
-    /// ConfigMap: how far each instance is. Written by the operator.
+    /// ConfigMap: how far each instance is, as operators before this one wrote it: address → JSON. It is read once more, and
+    /// then goes.
     pub const INSTANCES_STATUS: &str = "windows-instances-status";
     /// ConfigMap: disruption permits of nodes that no pool's status can record. Written by the operator.
     pub const PERMITS: &str = "evenkeel-permits";
     /// Key in that ConfigMap.
     pub const PERMITS_KEY: &str = "permits";
+    /// Beginning of the name of the ConfigMap that says how far one instance is, with [`super::label::INSTANCE_STATUS`].
+    /// Written by the operator.
+    pub const INSTANCE_STATUS_PREFIX: &str = "windows-instance-";
+    /// Key in that ConfigMap: the instance.
+    pub const INSTANCE_STATUS_NAME: &str = "instance";
+    /// Key in that ConfigMap: how far it is, as JSON.
+    pub const INSTANCE_STATUS_RECORD: &str = "status";
     /// Secret with the host key that each instance had the first time. Written by the operator.
     pub const HOST_KEYS: &str = "evenkeel-host-keys";
     /// ConfigMap with the trust bundle.

@@ -25,8 +25,20 @@ impl fmt::Display for Address {
     }
 }
 
-/// Users to log in as, by address.
-pub type WindowsInstances = BTreeMap<Address, String>;
+/// How an instance is reached, and what its Node is known by.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Instance {
+    /// The user to log in as.
+    pub user: String,
+    /// An address that its Node has, where that is another one than it is reached at.
+    pub node_address: Option<IpAddr>,
+}
+
+/// Instances, by address.
+pub type WindowsInstances = BTreeMap<Address, Instance>;
+
+/// The longest name of a user, with a domain, that Windows has.
+const LONGEST_USER: usize = 360;
 
 /// Reads the `data` of the `ConfigMap`. `source` is what problems call it.
 pub fn from_data(
@@ -51,7 +63,7 @@ pub(crate) fn read_entries<'a>(
     let mut seen = BTreeSet::new();
     for (key, value, line) in entries {
         let here = at.on_line(line).called(key);
-        let user = user(value)
+        let instance = instance(value)
             .map_err(|message| findings.problem(&here, message))
             .ok();
         let address = match address(key) {
@@ -74,21 +86,37 @@ pub(crate) fn read_entries<'a>(
                 format!("the address {address} is there twice: keep one"),
             );
         }
-        if let Some(user) = user {
-            instances.insert(address, user);
+        if let Some(instance) = instance {
+            instances.insert(address, instance);
         }
     }
     instances
 }
 
-fn user(value: &str) -> Result<String, String> {
-    let cure = "write username=<user>";
-    let Some((key, user)) = value.trim().split_once('=') else {
-        return Err(format!("the value {value:?} has no equals sign: {cure}"));
-    };
-    let user = user.trim();
-    if key.trim() != "username" {
-        return Err(format!("unknown key {:?}: {cure}", key.trim()));
+fn instance(value: &str) -> Result<Instance, String> {
+    let cure =
+        "write username=<user>, and ,nodeAddress=<IP address> if its Node has another address";
+    let mut instance = Instance::default();
+    // No user of Windows has a comma in its name.
+    for part in value.trim().split(',') {
+        let Some((key, text)) = part.split_once('=') else {
+            return Err(format!("the value {part:?} has no equals sign: {cure}"));
+        };
+        match key.trim() {
+            "username" => text.trim().clone_into(&mut instance.user),
+            "nodeAddress" => {
+                let address = text.trim().parse();
+                let address = address.map_err(|_| format!("{text:?} is no IP address: {cure}"))?;
+                instance.node_address = Some(address);
+            }
+            key => return Err(format!("unknown key {key:?}: {cure}")),
+        }
+    }
+    let user = &instance.user;
+    if user.len() > LONGEST_USER {
+        return Err(format!(
+            "the user has more than {LONGEST_USER} letters: {cure}"
+        ));
     }
     if user.is_empty() {
         return Err(format!("the user is empty: {cure}"));
@@ -98,7 +126,7 @@ fn user(value: &str) -> Result<String, String> {
             "the user has a line break or another control character: {cure}"
         ));
     }
-    Ok(user.to_owned())
+    Ok(instance)
 }
 
 fn address(text: &str) -> Result<Address, String> {
@@ -149,7 +177,7 @@ mod tests {
         .unwrap();
         let pairs: Vec<_> = instances
             .iter()
-            .map(|(address, user)| (address.to_string(), user.as_str()))
+            .map(|(address, instance)| (address.to_string(), instance.user.as_str()))
             .collect();
         assert_eq!(
             pairs,
@@ -158,6 +186,30 @@ mod tests {
                 ("2001:db8::1".to_owned(), "core"),
                 ("win-1.example.com".to_owned(), r"EXAMPLE\core"),
             ]
+        );
+    }
+
+    /// Covers S01.
+    #[test]
+    fn an_instance_may_be_reached_at_another_address_than_its_node_has() {
+        let listed = [("jump.example.com", "username=core, nodeAddress=10.1.42.7")];
+        let instances = read(&listed).unwrap();
+        let instance = instances.values().next().unwrap();
+        assert_eq!(instance.user, "core");
+        assert_eq!(instance.node_address, Some([10, 1, 42, 7].into()));
+        for (value, words) in [
+            ("username=core,nodeAddress=win", "no IP address"),
+            ("nodeAddress=10.1.42.7", "the user is empty"),
+            ("username=core,password=x", "unknown key \"password\""),
+        ] {
+            let message = read(&[("10.1.42.1", value)]).unwrap_err();
+            assert!(message.contains(words), "{message}");
+        }
+        let long = format!("username={}", "x".repeat(400));
+        assert!(
+            read(&[("10.1.42.1", &long)])
+                .unwrap_err()
+                .contains("more than")
         );
     }
 

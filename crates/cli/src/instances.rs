@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
-use evenkeel_api::names::object;
+use evenkeel_api::names::{label, object};
 use evenkeel_plan::instances::{Record, State};
 use evenkeel_plan::node::Node;
 use evenkeel_plan::windows_pool::removal::{Removal, Step, is_asked};
 use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::Ending;
@@ -17,6 +17,9 @@ use crate::arguments::{Format, InstancesArguments, InstancesCommand, StatusArgum
 use crate::cluster::{self, Cluster, core_kind};
 use crate::output::{self, Paint};
 use crate::status::{lines, table};
+
+/// How many are asked for at a time.
+const PAGE: u32 = 250;
 
 /// What was said of each instance, or that it cannot be read.
 type Instances = BTreeMap<String, Result<Record, String>>;
@@ -75,15 +78,30 @@ pub(crate) async fn removal(
 async fn read(cluster: &Cluster, namespace: &str) -> kube::Result<Instances> {
     let kind = core_kind("ConfigMap", "configmaps");
     let maps: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &kind);
-    let found = maps.get_opt(object::INSTANCES_STATUS).await?;
-    let data = found.and_then(|it| it.data.get("data").cloned());
-    let data = data.unwrap_or_default();
-    let read = data.as_object().into_iter().flatten().map(|(name, text)| {
+    let read = |text: &Value| {
         let text = text.as_str().unwrap_or_default();
-        let read = serde_json::from_str(text).map_err(|error| error.to_string());
-        (name.clone(), read)
-    });
-    Ok(read.collect())
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    };
+    // An operator before this one may have written all of them into one.
+    let old = maps.get_opt(object::INSTANCES_STATUS).await?;
+    let old = old.and_then(|it| it.data.get("data").cloned());
+    let old = old.unwrap_or_default();
+    let old = old.as_object().into_iter().flatten();
+    let mut all: Instances = old.map(|(name, text)| (name.clone(), read(text))).collect();
+    let labels = format!("{}=true", label::INSTANCE_STATUS);
+    let mut page = ListParams::default().labels(&labels).limit(PAGE);
+    loop {
+        let list = maps.list(&page).await?;
+        all.extend(list.items.iter().filter_map(|it| {
+            let data = &it.data["data"];
+            let name = data[object::INSTANCE_STATUS_NAME].as_str()?;
+            Some((name.to_owned(), read(&data[object::INSTANCE_STATUS_RECORD])))
+        }));
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
 }
 
 fn text(instances: &Instances, paint: Paint) -> String {

@@ -15,13 +15,14 @@ use evenkeel_testbed::windows_instance::WindowsInstance;
 use evenkeel_testbed::{Doing, Error, Result};
 use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use serde_json::{Value, json};
+use serde_json::json;
 
 #[path = "../tests/operator/instances/bed.rs"]
 #[expect(dead_code, reason = "tests use more of it")]
 mod bed;
+#[path = "../tests/operator/records.rs"]
+#[expect(dead_code, reason = "tests use more of it")]
+mod records;
 #[path = "../tests/operator/scene.rs"]
 #[expect(dead_code, reason = "tests use more of it")]
 mod scene;
@@ -122,6 +123,9 @@ async fn settled(table: &mut Table) -> Result<()> {
         .map(|it| (it.as_str(), "username=Administrator"))
         .collect();
     bed.list(&entries).await?;
+    let records = addresses.iter().map(String::as_str);
+    let records = records.zip(fleet.nodes().iter().map(|it| it.name()));
+    bed.scene.remember(records).await?;
     let port = scene::free_port()?;
     let listen = format!("127.0.0.1:{port}");
     let operator = bed.operator(&["--listen", &listen])?;
@@ -281,12 +285,9 @@ fn median(mut all: Vec<f64>) -> f64 {
 
 /// How many the operator has written down as Ready.
 async fn ready(bed: &Bed) -> Result<usize> {
-    let maps: Api<ConfigMap> = Api::namespaced(bed.scene.client.clone(), &bed.scene.name);
-    let found = maps.get_opt("windows-instances-status").await;
-    let data = found.doing(|| "no answer")?.and_then(|it| it.data);
-    let states = data.unwrap_or_default().into_values();
-    let states = states.filter_map(|it| serde_json::from_str::<Value>(&it).ok());
-    Ok(states.filter(|it| it["state"] == "Ready").count())
+    let records = bed.scene.records().await?;
+    let ready = records.values().filter(|it| it["state"] == "Ready");
+    Ok(ready.count())
 }
 
 /// How many seconds the files of the payload, all but the agent, were on their way, as the log says.

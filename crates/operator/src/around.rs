@@ -34,8 +34,11 @@ pub(crate) fn around(fleet: &Fleet, closed: Option<Trouble>) -> Around {
     if let Some((machines, sets)) = machines {
         around.machines = Machines { machines, sets };
     }
+    let claims = fleet.windows.claims();
     for (name, record) in &records {
-        let Some(node) = record.node.clone() else {
+        // A name that a machine only claims says nothing of the Node that has it.
+        let node = record.node.clone();
+        let Some(node) = node.filter(|it| claims.nodes.contains(it)) else {
             continue;
         };
         // What leaves is upgraded no more.

@@ -27,6 +27,8 @@ struct Shared {
 /// One machine that is to be, or was, a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Turn {
+    /// The machine.
+    instance: String,
     /// Whether it is to become a node.
     joins: bool,
     /// The login that its agent was given for this turn.
@@ -76,18 +78,31 @@ impl Configuring {
     }
 
     /// Says that the machine of `node` has its turn, with a login of its agent, until what is returned is
-    /// dropped. It may become a node if it `joins`.
-    pub(crate) fn begin(&self, node: &str, joins: bool, credential: Option<String>) -> OwnTurn {
-        let turn = Turn { joins, credential };
+    /// dropped. It may become a node if it `joins`. None if another machine has its turn as that node.
+    pub(crate) fn begin(
+        &self,
+        instance: &str,
+        node: &str,
+        joins: bool,
+        credential: Option<String>,
+    ) -> Option<OwnTurn> {
+        let turn = Turn {
+            instance: instance.to_owned(),
+            joins,
+            credential,
+        };
         let mut turns = self.shared.turns.borrow_mut();
+        if turns.get(node).is_some_and(|it| it.instance != instance) {
+            return None;
+        }
         turns.insert(node.to_owned(), turn.clone());
         drop(turns);
         self.shared.changes.send_replace(());
-        OwnTurn {
+        Some(OwnTurn {
             of: self.clone(),
             node: node.to_owned(),
             turn,
-        }
+        })
     }
 }
 

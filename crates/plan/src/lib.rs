@@ -11,6 +11,7 @@ pub mod diff;
 pub mod disruption;
 pub mod drain;
 pub mod entry;
+pub mod excerpt;
 pub mod fleet;
 pub mod instances;
 pub mod journal;

@@ -10,6 +10,7 @@ use std::fmt;
 use evenkeel_api::names::annotation;
 
 use crate::disruption::leave::{Leave, Places, Why, is_ours};
+use crate::excerpt::excerpt;
 use crate::node::{Change, Node};
 use crate::pool::Pool;
 
@@ -195,7 +196,7 @@ fn adopted<'n>(pool: &Pool, target: &str, node: &'n Node) -> Option<&'n str> {
 /// The stand of a node that does not depend on others; `None` if it waits for its turn.
 fn stand(pool: &Pool, target: &str, node: &Node) -> Option<Stand> {
     let told = is_told(pool, target, node);
-    let why = || node.reason.clone().unwrap_or_default();
+    let why = || excerpt(node.reason.as_deref().unwrap_or_default());
     match (told, is_moving(node)) {
         (true, _) if node.is_degraded() => Some(Stand::Failing(why())),
         (true, true) => Some(Stand::Moving),

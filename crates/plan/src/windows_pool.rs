@@ -20,6 +20,7 @@ use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::windows_pool::UpdatingNode;
 
 use crate::disruption::leave::{self, Leave, Places, Why};
+use crate::excerpt::excerpt;
 use crate::node::{Change, Node};
 use crate::phase::Drain;
 use crate::upgrade::in_place::{self, Step};
@@ -377,7 +378,7 @@ fn stand(
         return refused(None, target, node, around).map(Stand::Refused);
     }
     let trouble = if node.is_degraded() {
-        node.reason.clone()
+        node.reason.as_deref().map(excerpt)
     } else if !node.ready && !node.has_leave() {
         Some("it is not ready".to_owned())
     } else if is_granted || in_place::is_held(node) {

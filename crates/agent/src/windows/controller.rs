@@ -40,7 +40,7 @@ pub(crate) async fn control(
 ) -> Result<()> {
     let machine = Arc::new(Machine::open());
     // What is in there works all the same; it is only less safe.
-    if let Err(error) = machine.close_payload() {
+    if let Err(error) = machine.close_folders() {
         tracing::warn!("{}", error.with_causes());
     }
     let known = machine.node_name().map_err(|error| host_error(&error))?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use evenkeel_api::names::windows::{OWN_STATE, PAYLOAD, STORE};
+use evenkeel_api::names::windows::{LOGS, OWN_STATE, PAYLOAD, STORE};
 use evenkeel_api::readiness::CertificateReport;
 use evenkeel_api::services::Services;
 use evenkeel_api::trust_bundle::TrustBundle;
@@ -103,9 +103,11 @@ impl Machine {
         }
     }
 
-    /// Closes the payload's folder: logins and private keys are in it, and programs that run as the system.
-    pub(crate) fn close_payload(&self) -> Result<()> {
-        self.host.close_folder(PAYLOAD.trim_end_matches('\\'))
+    /// Closes the payload's folder: logins and private keys are in it, and programs that run as the system. And that of the
+    /// logs, which the system writes.
+    pub(crate) fn close_folders(&self) -> Result<()> {
+        self.host.close_folder(PAYLOAD.trim_end_matches('\\'))?;
+        self.host.own_folder(LOGS.trim_end_matches('\\'))
     }
 
     /// Finishes or undoes what an earlier run left in the middle, takes note of a boot, and says

@@ -42,7 +42,7 @@ pub(crate) fn this_machine() -> Result<serde_json::Value> {
 /// Logins are put into the folder after this, and nobody else may read them.
 pub(crate) fn prepare(paths: &[String]) -> Result<()> {
     let machine = Machine::open();
-    let closed = machine.close_payload();
+    let closed = machine.close_folders();
     closed.map_err(|error| host_error(&error))?;
     answer(&json!({ "machine": this_machine()?, "checksums": sums(&machine, paths)? }))
 }

@@ -65,8 +65,13 @@ fn instances_are_shown_and_a_new_host_key_is_trusted_by_whoever_may() -> Result<
         "state": "Failing", "since": "2026-01-02T03:04:05Z", "category": "HostKeyChanged",
         "message": "its host key has changed", "failures": 2,
     });
-    let data = json!({ "10.0.0.1": ready.to_string(), "win-2.example": failing.to_string() });
+    // One as an operator before this one wrote it, and one of which both have written: the newer counts.
+    let data = json!({ "10.0.0.1": ready.to_string(), "win-2.example": ready.to_string() });
     fleet.apply(&map("ConfigMap", "windows-instances-status", &data))?;
+    let own = json!({ "instance": "win-2.example", "status": failing.to_string() });
+    let mut own = map("ConfigMap", "windows-instance-0123456789abcdef0123", &own);
+    own["metadata"]["labels"] = json!({ "evenkeel.dev/instance-status": "true" });
+    fleet.apply(&own)?;
     let said = fleet.says("keeper", &["status", "instances"])?;
     assert_eq!(said.code, Some(2), "{said:?}");
     let rows: Vec<Vec<&str>> = said
@@ -111,6 +116,7 @@ fn instances_are_shown_and_a_new_host_key_is_trusted_by_whoever_may() -> Result<
         "delete",
         "secret/evenkeel-host-keys",
         "configmap/windows-instances-status",
+        "configmap/windows-instance-0123456789abcdef0123",
         "-n",
         "evenkeel",
     ])?;

@@ -80,6 +80,11 @@ impl WindowsHost {
         private::close(path).map_err(|error| Error::path("close to others the folder", path, error))
     }
 
+    /// Makes a folder that is for the system and administrators alone, below others that are not.
+    pub fn own_folder(&self, path: &str) -> Result<()> {
+        private::own(path).map_err(|error| Error::path("make and close the folder", path, error))
+    }
+
     /// The SHA-256 of a file; nothing if there is none.
     pub fn checksum(&self, path: &str) -> Result<Option<Hash>> {
         match disk::hash_of(path) {

@@ -4,43 +4,56 @@
 //! A request that cannot be decided yet is looked at again when something changes that it may depend on.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use evenkeel_plan::certificates::{Identity, Known, Request, Verdict, World, decide};
+use evenkeel_api::names::certificate;
+use evenkeel_plan::certificates::{Identity, Known, Request, Reserved, Verdict, World, decide};
+use evenkeel_plan::instances::{Wanted, WindowsNode, node_of};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use kube::api::Patch;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{ListParams, Patch};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::Shared;
+use super::instances::windows_node;
 use crate::configuring::Configuring;
+use crate::instances::Fleet;
 use crate::nodes::{Nodes, ours};
 use crate::signing_request;
+use crate::windows::Offer;
 
 /// How long after an answer could not be written it is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often what waits is looked at also when nothing changes.
 const NOW_AND_THEN: Duration = Duration::from_secs(30);
+/// How many Services are asked for at a time.
+const PAGE: u32 = 500;
 
 /// Approves until the program is asked to stop.
-pub(crate) async fn run(shared: &Shared, configuring: &Configuring, namespace: &str) {
+pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
+    let configuring = &fleet.configuring;
     let api: Api<CertificateSigningRequest> = Api::all(shared.client.clone());
     let requests = watcher(api.clone(), watcher::Config::default()).default_backoff();
     let mut requests = std::pin::pin!(requests);
     let mut nodes = shared.nodes.store().changes();
     let mut pool = shared.windows.store().changes();
     let mut machines = configuring.changes();
+    let mut records = fleet.records.changes();
     let mut beside = shared.beside.changes();
     let mut approver = Approver {
         api,
         seen: Seen {
             nodes: &shared.nodes,
+            fleet,
             configuring,
             namespace,
+            reserved: Reserved::default(),
         },
         waiting: BTreeMap::new(),
     };
@@ -56,6 +69,7 @@ pub(crate) async fn run(shared: &Shared, configuring: &Configuring, namespace: &
             Ok(()) = nodes.changed() => {}
             Ok(()) = pool.changed() => {}
             Ok(()) = machines.changed() => {}
+            Ok(()) = records.changed() => {}
             Ok(()) = beside.changed() => {}
             () = tokio::time::sleep(pause) => {}
         }
@@ -101,8 +115,25 @@ impl Approver<'_> {
         }
     }
 
+    /// Learns what belongs to Services and to the API server, if anybody of ours asks for a server's certificate.
+    async fn know_reserved(&mut self) -> kube::Result<()> {
+        let mut waiting = self.waiting.values();
+        let asks = |(_, request): &(String, Request)| {
+            request.signer == certificate::KUBELET_SERVING
+                && decide(request, &self.seen) != Verdict::Leave
+        };
+        if waiting.any(asks) {
+            self.seen.reserved = reserved(self.api.clone().into_client(), self.seen.fleet).await?;
+        }
+        Ok(())
+    }
+
     /// Answers what can be answered, and says how long it can rest then.
     async fn answer(&mut self) -> Duration {
+        if let Err(error) = self.know_reserved().await {
+            tracing::warn!("cannot look at Services, and try again: {error}");
+            return AGAIN;
+        }
         let decided: Vec<_> = self
             .waiting
             .iter()
@@ -153,11 +184,64 @@ impl Approver<'_> {
     }
 }
 
+/// The addresses and names of all Services, and of the API server.
+async fn reserved(client: Client, fleet: &Fleet) -> kube::Result<Reserved> {
+    let mut reserved = Reserved::default();
+    let services: Api<Service> = Api::all(client);
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let list = services.list(&page).await?;
+        for service in list.items {
+            let namespace = service.namespace().unwrap_or_default();
+            let name = service.name_any();
+            let spec = service.spec.unwrap_or_default();
+            let given = service.status.and_then(|it| it.load_balancer);
+            let given = given.and_then(|it| it.ingress).unwrap_or_default();
+            let addresses = spec.cluster_ips.iter().chain(&spec.external_ips).flatten();
+            let addresses = addresses.chain(given.iter().filter_map(|it| it.ip.as_ref()));
+            reserved.service(&namespace, &name, addresses.map(String::as_str));
+        }
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => break,
+        }
+    }
+    if let Offer::Ready(ready) = fleet.windows.offer() {
+        reserved.api_server(&ready.worker.server);
+    }
+    Ok(reserved)
+}
+
 /// What decisions look at.
 struct Seen<'s> {
     nodes: &'s Nodes,
+    fleet: &'s Fleet,
     configuring: &'s Configuring,
     namespace: &'s str,
+    reserved: Reserved,
+}
+
+impl Seen<'_> {
+    /// The instance that a Node is, by our records.
+    fn instance(&self, node: &WindowsNode) -> Option<String> {
+        let fleet = self.fleet;
+        fleet.records.look(|all| {
+            let mut named = all.iter();
+            let (name, _) = named.find(|(name, record)| {
+                record.node.as_ref() == Some(&node.name) && {
+                    let wanted = Wanted {
+                        user: String::new(),
+                        addresses: Ok(Vec::new()),
+                        node_addresses: fleet.addresses(name),
+                        node: None,
+                    };
+                    let nodes = std::slice::from_ref(node);
+                    node_of(name, Some(record), Some(&wanted), nodes).is_some()
+                }
+            })?;
+            Some(name.clone())
+        })
+    }
 }
 
 impl World for Seen<'_> {
@@ -180,25 +264,36 @@ impl World for Seen<'_> {
     fn node(&self, name: &str) -> Option<Known> {
         self.nodes.store().look(|all| {
             let seen = all.get(name)?;
-            let windows = seen.node.windows.as_ref();
-            let is_told = windows.is_some_and(|it| it.desired_version.is_some());
-            let joins = windows.is_some() && self.configuring.joins(name);
+            let node = windows_node(seen);
+            let Some(instance) = node.and_then(|it| self.instance(&it)) else {
+                return Some(Known::default());
+            };
+            let machine = self.fleet.machines.get(&instance);
+            let names = machine.iter().flat_map(|it| it.known_as().to_vec());
             Some(Known {
-                is_ours: is_told || joins,
-                addresses: seen.addresses.iter().map(ToString::to_string).collect(),
+                is_ours: true,
+                addresses: self.fleet.addresses(&instance),
+                names: names.collect(),
             })
         })
     }
 
-    fn owners(&self, address: &str) -> Vec<String> {
-        let owns = |it: &&crate::nodes::Seen| {
-            it.addresses
-                .iter()
-                .any(|known| evenkeel_plan::certificates::is_same(known, address))
-        };
-        self.nodes.store().look(|all| {
-            let owners = all.values().filter(owns);
-            owners.map(|it| it.node.name.clone()).collect()
-        })
+    fn owner(&self, address: &str, node: &str) -> Option<String> {
+        if let Some(owner) = self.reserved.owner(address) {
+            return Some(owner);
+        }
+        // Of other machines only what is known of them counts, and of other Nodes only their names.
+        let number = address.parse::<IpAddr>().ok();
+        let other = self.fleet.records.look(|all| {
+            let mut others = all.iter().filter_map(|(name, record)| {
+                let of = record.node.as_deref().filter(|it| *it != node)?;
+                let has = number.is_some_and(|it| self.fleet.addresses(name).contains(&it));
+                has.then(|| of.to_owned())
+            });
+            others.next()
+        });
+        let is_node = address != node && self.nodes.store().look(|all| all.contains_key(address));
+        let named = is_node.then(|| address.to_owned());
+        other.or(named).map(|name| format!("Node {name}"))
     }
 }

@@ -6,6 +6,8 @@
 
 mod nodes;
 
+pub(crate) use self::nodes::windows_node;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,7 +16,9 @@ use std::time::Duration;
 
 use evenkeel_api::names::object;
 use evenkeel_daemon::Severity;
-use evenkeel_plan::instances::{Problem, Record, Sight, State, Todo, Wanted, Work, decide};
+use evenkeel_plan::instances::{
+    Problem, Record, Sight, State, Todo, Wanted, WindowsNode, Work, decide, node_of, owned,
+};
 use evenkeel_plan::windows_pool::Claims;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -166,6 +170,8 @@ async fn work(
 /// Writes down what is remembered, when it has changed.
 async fn write(fleet: &Fleet) {
     let mut changes = fleet.records.changes();
+    // What an operator before this one wrote in another way is written down anew.
+    changes.mark_changed();
     while changes.changed().await.is_ok() {
         tokio::time::sleep(WRITE).await;
         changes.mark_unchanged();
@@ -246,11 +252,12 @@ impl Controller<'_> {
         let machines = self.fleet.machines.wanted(&self.options.machine_user);
         let is_known = machines.is_some();
         wanted.extend(machines.into_iter().flatten());
-        self.claim(&wanted, &unclear);
-        self.tell_mistakes(list);
         let version = self.shared.windows.target().ok().map(|it| it.version);
         let nodes = self.nodes(version.as_deref());
+        self.claim(&wanted, &unclear, &nodes);
+        self.tell_mistakes(list);
         self.note_logins();
+        self.note_nodes(&wanted, &nodes);
         let records = self.fleet.records.all();
         let obstacle = self.fleet.obstacle();
         let busy = self.busy.borrow().clone();
@@ -286,6 +293,22 @@ impl Controller<'_> {
                 .and_then(|node| self.fleet.configuring.login_ends(&node));
             if given > record.login_ends {
                 records.change(&name, |it| it.login_ends = given);
+            }
+        }
+    }
+
+    /// Remembers the Nodes of Machines of which nothing was remembered.
+    fn note_nodes(&self, wanted: &BTreeMap<String, Wanted>, nodes: &[WindowsNode]) {
+        let records = &self.fleet.records;
+        for (name, machine) in wanted.iter().filter(|(_, it)| it.node.is_some()) {
+            let record = records.get(name).unwrap_or_default();
+            if record.node.is_none()
+                && let Some(node) = node_of(name, Some(&record), Some(machine), nodes)
+            {
+                records.change(name, |it| {
+                    it.node = Some(node.name.clone());
+                    it.is_touched = true;
+                });
             }
         }
     }
@@ -374,26 +397,6 @@ impl Controller<'_> {
             record.user.clone_from(&wanted.user);
             record.is_machine = self.fleet.machines.get(name).is_some();
         }
-        if record.user.is_empty() || record.node.is_none() {
-            let node = self.node_named(name);
-            if let Some((node, user)) = node {
-                record.node.get_or_insert(node);
-                record.is_touched = true;
-                if record.user.is_empty() {
-                    record.user = user;
-                }
-            }
-        }
-    }
-
-    /// The Node that was made of an instance, and the user who logs in there.
-    fn node_named(&self, name: &str) -> Option<(String, String)> {
-        self.shared.nodes.store().look(|all| {
-            all.values().find_map(|seen| {
-                let (user, instance) = seen.instance.as_deref()?.rsplit_once('@')?;
-                (instance == name).then(|| (seen.node.name.clone(), user.to_owned()))
-            })
-        })
     }
 
     fn begin(&self, name: &str, work: Work, wanted: Option<&Wanted>, ending: Ending) {
@@ -468,14 +471,19 @@ impl Controller<'_> {
     }
 
     /// Says who is named as ours.
-    fn claim(&self, wanted: &BTreeMap<String, Wanted>, unclear: &BTreeSet<String>) {
+    fn claim(
+        &self,
+        wanted: &BTreeMap<String, Wanted>,
+        unclear: &BTreeSet<String>,
+        nodes: &[WindowsNode],
+    ) {
         let addresses = wanted.values().filter_map(|it| it.addresses.as_ref().ok());
         let addresses = addresses.flatten().map(ToString::to_string);
         let named = wanted.keys().cloned().chain(unclear.iter().cloned());
-        let records = self.fleet.records.all();
+        let records = &self.fleet.records;
         self.shared.windows.claim(Claims {
             addresses: addresses.chain(named).collect(),
-            nodes: records.into_values().filter_map(|it| it.node).collect(),
+            nodes: records.look(|all| owned(all, wanted, nodes)),
         });
     }
 }

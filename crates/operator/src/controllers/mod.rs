@@ -292,7 +292,7 @@ async fn care_for_windows(shared: &Shared, daemon: &Daemon, numbers: &Numbers, o
             Box::pin(instances::run(shared, &fleet, &options.instances)).await;
         }),
         supervise("certificates", async || {
-            certificates::run(shared, &configuring, namespace).await;
+            certificates::run(shared, &fleet, namespace).await;
         }),
     );
 }

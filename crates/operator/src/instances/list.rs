@@ -2,9 +2,10 @@
 //! mistake in one harms no other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use evenkeel_api::names::object;
-use evenkeel_api::windows_instances::{Address, from_data};
+use evenkeel_api::windows_instances::{Address, Instance, from_data};
 use evenkeel_plan::instances::{Problem, Wanted};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::ResourceExt;
@@ -16,8 +17,8 @@ const INVALID: &str = "InvalidInstance";
 /// The list, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct List {
-    /// Users by the name of the instance.
-    entries: BTreeMap<String, (Address, String)>,
+    /// By the name of the instance.
+    entries: BTreeMap<String, (Address, Instance)>,
     /// Entries that cannot be read, by the name of the instance they would be, with what is wrong.
     pub(crate) mistakes: BTreeMap<String, Problem>,
     /// The ConfigMap itself.
@@ -38,9 +39,9 @@ impl List {
             let one = BTreeMap::from([(key.clone(), value.clone())]);
             match from_data(&format!("ConfigMap {}", object::WINDOWS_INSTANCES), &one) {
                 Ok((read, _)) => {
-                    for (address, user) in read {
+                    for (address, instance) in read {
                         let name = address.to_string();
-                        let twice = list.entries.insert(name.clone(), (address, user));
+                        let twice = list.entries.insert(name.clone(), (address, instance));
                         if twice.is_some() {
                             let message = format!("{key} is there twice: keep one");
                             list.mistakes.insert(key.clone(), problem(message));
@@ -67,15 +68,33 @@ impl List {
     /// The machines, with their addresses as far as known.
     pub(crate) fn wanted(&self, names: &Names) -> BTreeMap<String, Wanted> {
         let entries = self.entries.iter();
-        let wanted = entries.filter_map(|(name, (address, user))| {
+        let wanted = entries.filter_map(|(name, (address, instance))| {
             let addresses = match address {
                 Address::Ip(address) => Ok(vec![*address]),
                 Address::Dns(name) => names.lead_to(name)?,
             };
-            let user = user.clone();
-            Some((name.clone(), Wanted { user, addresses }))
+            let wanted = Wanted {
+                user: instance.user.clone(),
+                addresses,
+                node_addresses: instance.node_address.into_iter().collect(),
+                node: None,
+            };
+            Some((name.clone(), wanted))
         });
         wanted.collect()
+    }
+
+    /// Where it says that an instance is, or that its Node is. Where a name leads whoever keeps the name says, and does
+    /// not count.
+    pub(crate) fn addresses(&self, instance: &str) -> Vec<IpAddr> {
+        let Some((address, listed)) = self.entries.get(instance) else {
+            return Vec::new();
+        };
+        let by_number = match address {
+            Address::Ip(address) => Some(*address),
+            Address::Dns(_) => None,
+        };
+        by_number.into_iter().chain(listed.node_address).collect()
     }
 
     /// The names in it.

@@ -29,6 +29,8 @@ pub(crate) struct SeenMachine {
     name: String,
     uid: String,
     addresses: Vec<IpAddr>,
+    /// All its addresses and names, of whichever type.
+    known_as: Vec<String>,
     /// The MachineSet that makes a new one in its place, as `namespace/name`.
     set: Option<String>,
     /// The Node that it is, as its controller says.
@@ -55,16 +57,19 @@ fn set_of(object: &DynamicObject) -> Option<String> {
 
 impl Seen for SeenMachine {
     fn of(object: &DynamicObject) -> (String, Self) {
-        let addresses = object.data["status"]["addresses"].as_array();
-        let addresses = addresses.into_iter().flatten().filter_map(|it| {
+        let all = object.data["status"]["addresses"].as_array();
+        let all = all.into_iter().flatten();
+        let addresses = all.clone().filter_map(|it| {
             let is_internal = it["type"] == "InternalIP";
             it["address"].as_str().filter(|_| is_internal)?.parse().ok()
         });
+        let known_as = all.filter_map(|it| it["address"].as_str().map(str::to_owned));
         let seen = Self {
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
             uid: object.uid().unwrap_or_default(),
             addresses: addresses.collect(),
+            known_as: known_as.collect(),
             set: set_of(object),
             node: object.data["status"]["nodeRef"]["name"]
                 .as_str()
@@ -87,6 +92,11 @@ impl SeenMachine {
     /// What it is called among instances.
     fn instance(&self) -> String {
         called(&self.namespace, &self.name)
+    }
+
+    /// All its addresses and names, as its controller says.
+    pub(crate) fn known_as(&self) -> &[String] {
+        &self.known_as
     }
 
     /// How an Event names it.
@@ -149,8 +159,14 @@ impl Machines {
             } else {
                 Ok(machine.addresses.clone())
             };
-            let user = user.to_owned();
-            (name.clone(), Wanted { user, addresses })
+            let numbers = machine.known_as.iter().filter_map(|it| it.parse().ok());
+            let wanted = Wanted {
+                user: user.to_owned(),
+                addresses,
+                node_addresses: numbers.collect(),
+                node: machine.node.clone(),
+            };
+            (name.clone(), wanted)
         };
         self.known.look(|all| {
             let staying = all.iter().filter(|(_, it)| !it.is_going);

@@ -15,10 +15,12 @@ mod supply;
 mod work;
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 
 use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_plan::certificates::Identity;
-use evenkeel_plan::instances::Problem;
+use evenkeel_plan::excerpt::excerpt;
+use evenkeel_plan::instances::{Problem, addresses};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
@@ -72,6 +74,7 @@ pub(crate) struct Known {
 impl Fleet {
     /// Publishes an Event about an instance, on what it is listed in.
     pub(crate) fn tell(&self, name: &str, severity: Severity, reason: &str, note: String) {
+        let note = excerpt(&note);
         match severity {
             Severity::Normal => tracing::info!(instance = name, category = reason, "{note}"),
             Severity::Warning => tracing::warn!(instance = name, category = reason, "{note}"),
@@ -83,6 +86,20 @@ impl Fleet {
             action: "Configure".to_owned(),
             note,
         });
+    }
+
+    /// Where an instance is, as it is listed, as its Machine says, and where it was reached.
+    pub(crate) fn addresses(&self, name: &str) -> Vec<IpAddr> {
+        let mut told = self.known.list.borrow().addresses(name);
+        if let Some(machine) = self.machines.get(name) {
+            told.extend(
+                machine
+                    .known_as()
+                    .iter()
+                    .filter_map(|it| it.parse::<IpAddr>().ok()),
+            );
+        }
+        addresses(name, self.records.get(name).as_ref(), &told)
     }
 
     /// The object that lists an instance: its Machine, or the ConfigMap.

@@ -2,7 +2,9 @@
 //! told in the record of the instance before it begins.
 
 mod copy;
+mod node;
 mod reach;
+mod secure;
 mod upgrade;
 
 use std::net::IpAddr;
@@ -11,19 +13,16 @@ use std::time::Duration;
 
 use evenkeel_api::names::{annotation, windows};
 use evenkeel_daemon::Severity;
+use evenkeel_plan::excerpt::excerpt;
 use evenkeel_plan::instances::{Problem, State, Work};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, Patch};
-use kube::{Api, ResourceExt};
 use serde::Deserialize;
 use serde_json::json;
 
 use self::reach::Reached;
 use super::Fleet;
 use super::supply::Supply;
-use crate::nodes::ours;
-use crate::ssh::Error;
+use crate::ssh::{Error, Kind};
 
 /// How long a question to the agent may take.
 const QUESTION: Duration = Duration::from_mins(1);
@@ -102,8 +101,8 @@ impl Job {
         let about = self.supply(&reached, &supply).await?;
         let node = about.node.clone();
         let node = node.unwrap_or_else(|| about.host_name.to_lowercase());
-        self.note_node(&node);
-        let exists = self.node(&node).await?.is_some();
+        let exists = self.own_node(&node).await?.is_some();
+        self.note_node(&node).await?;
         let mut services = about.services.iter();
         let has_agent = services.any(|it| it.eq_ignore_ascii_case(windows::AGENT_SERVICE));
         if has_agent && !exists {
@@ -112,26 +111,27 @@ impl Job {
             self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
                 .await?;
             let (line, _turn) = self
-                .with_login(&reached, &supply, &node, "cleanup --upgrade")
+                .with_login(&reached, &supply, Some(&node), "cleanup --upgrade")
                 .await?;
             self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
                 .await?;
         }
-        let node = if has_agent && exists {
-            node
-        } else {
+        if !has_agent || !exists {
             self.step("starting its bootstrap services, and waiting for its Node");
             let line = format!(
                 "bootstrap --desired-version {} --desired-services {}",
                 supply.version, supply.hash
             );
-            let (line, _turn) = self.with_login(&reached, &supply, &node, &line).await?;
+            let (line, _turn) = self
+                .with_login(&reached, &supply, Some(&node), &line)
+                .await?;
             let said: Bootstrapped = self.agent(&reached, &line, BOOTSTRAP).await?;
-            said.node
-        };
+            if said.node != node {
+                return Err(another_name(&node, &said.node));
+            }
+        }
         // Its login has done its work, and lasts only minutes.
         _ = reached.files.remove(windows::LOGIN).await;
-        self.note_node(&node);
         self.step("telling its Node what to run");
         self.annotate(&node, &supply).await?;
         self.step("installing its agent's service");
@@ -181,8 +181,11 @@ impl Job {
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
         let node = record.node.unwrap_or_default();
         let reached = self.reach().await?;
+        self.own_node(&node).await?;
         self.step("getting its agent a new login");
-        let (line, turn) = self.with_login(&reached, &supply, &node, "login").await?;
+        let (line, turn) = self
+            .with_login(&reached, &supply, Some(&node), "login")
+            .await?;
         let said: LoggedIn = self.agent(&reached, &line, LOG_IN).await?;
         drop(turn);
         _ = reached.files.remove(windows::LOGIN).await;
@@ -206,19 +209,24 @@ impl Job {
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
         let reached = self.reach().await?;
         let supply = self.fleet.supply().ok();
-        let agent = windows::AGENT;
-        if !reached
-            .files
-            .exists(agent)
-            .await
-            .map_err(|error| problem(&error))?
-        {
-            let supply = self.fleet.supply()?;
-            self.step("copying its agent, which takes everything out");
-            self.copy_agent(&reached, &supply).await?;
+        let agent = reached.files.kind(windows::AGENT).await;
+        let agent = agent.map_err(|error| problem(&error))?;
+        // Nothing is run of which nobody knows what it is, unless there is nothing else and the folder is ours.
+        if supply.is_some() || agent != Kind::File {
+            self.copy_agent(&reached, &self.fleet.supply()?).await?;
         }
         let about = self.prepare(&reached).await?;
-        let node = about.node.clone().or(record.node);
+        let host = about.host_name.to_lowercase();
+        // What we remember counts; what the machine says, only if nobody knows better.
+        let claimed = record.node.or(about.node).unwrap_or(host);
+        let node = match self.own_node(&claimed).await {
+            Ok(_) => Some(claimed.as_str()),
+            Err(problem) if problem.category == "ApiFailed" => return Err(problem),
+            Err(problem) => {
+                tracing::warn!(instance = self.name, "{}", problem.message);
+                None
+            }
+        };
         if !self.passes_the_point_of_no_return().await? {
             reached.session.close().await;
             return Ok(());
@@ -227,15 +235,13 @@ impl Job {
         self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
             .await?;
         self.step("taking services, variables and certificates out");
-        let host = about.host_name.to_lowercase();
-        let named = node.as_deref().unwrap_or(&host);
         let (line, turn) = if let Some(supply) = &supply {
-            self.with_login(&reached, supply, named, "cleanup").await?
+            self.with_login(&reached, supply, node, "cleanup").await?
         } else {
             let own = format!("{}kubeconfig", windows::OWN_STATE);
             let namespace = &self.fleet.namespace;
             let line = format!("cleanup --kubeconfig {own} --namespace {namespace}");
-            (line, self.fleet.configuring.begin(named, false, None))
+            (line, None)
         };
         self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
             .await?;
@@ -243,7 +249,7 @@ impl Job {
         self.step("removing its files");
         self.remove_files(&reached, supply.as_ref()).await?;
         reached.session.close().await;
-        if let Some(node) = &node {
+        if let Some(node) = node {
             self.delete_node(node).await?;
         }
         self.let_go().await?;
@@ -329,51 +335,34 @@ struct LoggedIn {
     ends: Timestamp,
 }
 
-/// What is done to its Node.
 impl Job {
-    async fn node(&self, name: &str) -> Result<Option<Node>, Problem> {
-        let nodes: Api<Node> = Api::all(self.fleet.client.clone());
-        let found = nodes.get_opt(name).await;
-        found.map_err(|error| api("cannot read its Node", &error))
-    }
-
     /// Tells the Node what to run, and what it was made of.
     async fn annotate(&self, node: &str, supply: &Supply) -> Result<(), Problem> {
-        let nodes: Api<Node> = Api::all(self.fleet.client.clone());
-        let patch = json!({ "metadata": { "annotations": {
+        let annotations = json!({
             annotation::WINDOWS_DESIRED_VERSION: supply.version,
             annotation::DESIRED_SERVICES: supply.hash,
             annotation::INSTANCE: format!("{}@{}", self.user, self.name),
-        } } });
-        let written = nodes.patch(node, &ours(), &Patch::Merge(patch)).await;
-        let told = written.map(|_| ());
-        told.map_err(|error| api("cannot tell its Node what to run", &error))
-    }
-
-    /// Deletes the Node of this machine; one that another machine has become meanwhile stays.
-    async fn delete_node(&self, node: &str) -> Result<(), Problem> {
-        let Some(found) = self.node(node).await? else {
-            return Ok(());
-        };
-        let of = found.annotations().get(annotation::INSTANCE);
-        let of = of.and_then(|it| it.rsplit_once('@'));
-        if of.is_some_and(|(_, instance)| instance != self.name) {
-            return Ok(());
-        }
-        let nodes: Api<Node> = Api::all(self.fleet.client.clone());
-        match nodes.delete(node, &DeleteParams::default()).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            answer => answer
-                .map(|_| ())
-                .map_err(|error| api("cannot delete its Node", &error)),
-        }
+        });
+        let what = "cannot tell its Node what to run";
+        self.write_on_node(node, &annotations, what).await
     }
 }
 
+/// Machines write parts of it.
 fn problem(error: &Error) -> Problem {
     Problem {
         category: error.category(),
-        message: error.to_string(),
+        message: excerpt(&error.to_string()),
+    }
+}
+
+fn another_name(node: &str, said: &str) -> Problem {
+    Problem {
+        category: "NodeNameTaken",
+        message: format!(
+            "the machine said that it is Node {node}, and says now that it is {:?}: its kubelet must take the computer name",
+            excerpt(said)
+        ),
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) enum Error {
     DiskFull { needed: u64, free: u64 },
     #[error("{path} on the instance: {why}")]
     File { path: String, why: String },
+    #[error("C:\\k on the instance {0}")]
+    Foreign(String),
     #[error("payload file {path} on the operator: {why}")]
     Payload { path: String, why: String },
     #[error("`{command}` ended with {code}: {words}")]
@@ -63,6 +65,7 @@ impl Error {
             Self::NotWindows => "NotWindows",
             Self::DiskFull { .. } => "DiskFull",
             Self::File { .. } => "CopyFailed",
+            Self::Foreign(_) => "ForeignFolder",
             Self::Payload { .. } => "PayloadIncomplete",
             Self::Command { .. } | Self::Answer { .. } => "AgentFailed",
             Self::Broken(_) => "ConnectionBroken",

@@ -52,6 +52,16 @@ pub(crate) enum Contents {
     Bytes(Arc<[u8]>),
 }
 
+/// What is at a place, without following it anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Nothing,
+    Folder,
+    File,
+    /// A symbolic link, a junction, or another reparse point.
+    Link,
+}
+
 /// How far copies are. Clones are the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
@@ -80,7 +90,7 @@ impl Progress {
 pub(crate) struct Files {
     ssh: Ssh,
     line: watch::Receiver<()>,
-    sftp: Arc<SftpSession>,
+    pub(super) sftp: Arc<SftpSession>,
 }
 
 impl Session {
@@ -114,7 +124,7 @@ impl Session {
 
 impl Files {
     /// Does something there. That the connection is gone is known at once, whatever was waited for.
-    async fn run<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
@@ -147,13 +157,46 @@ impl Files {
         self.run(found).await
     }
 
-    pub(crate) async fn exists(&self, place: &str) -> Result<bool> {
+    /// What is there.
+    pub(crate) async fn kind(&self, place: &str) -> Result<Kind> {
         let (sftp, path) = (self.sftp.clone(), remote(place));
-        let exists = async move {
-            let found = sftp.try_exists(&path).await;
-            found.map_err(|error| failed(&path, &error))
+        let look = async move {
+            match sftp.symlink_metadata(&path).await {
+                Ok(found) if found.is_symlink() => Ok(Kind::Link),
+                Ok(found) if found.is_dir() => Ok(Kind::Folder),
+                Ok(_) => Ok(Kind::File),
+                Err(error) if is_missing(&error) => Ok(Kind::Nothing),
+                Err(error) => Err(failed(&path, &error)),
+            }
         };
-        self.run(exists).await
+        self.run(look).await
+    }
+
+    /// Makes a folder that must not be there yet.
+    pub(crate) async fn make_new_folder(&self, place: &str) -> Result<()> {
+        let (sftp, path) = (self.sftp.clone(), remote(place));
+        let make = async move {
+            let made = sftp.create_dir(&path).await;
+            made.map_err(|error| failed(&path, &error))
+        };
+        self.run(make).await
+    }
+
+    /// Whether nothing is in a folder.
+    pub(crate) async fn is_empty(&self, place: &str) -> Result<bool> {
+        let (sftp, path) = (self.sftp.clone(), remote(place));
+        self.run(async move { Ok(entries(&sftp, &path).await?.is_empty()) })
+            .await
+    }
+
+    /// Gives what is at a place another name; that must be free.
+    pub(crate) async fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (sftp, from, to) = (self.sftp.clone(), remote(from), remote(to));
+        let rename = async move {
+            let renamed = sftp.rename(&from, &to).await;
+            renamed.map_err(|error| failed(&from, &error))
+        };
+        self.run(rename).await
     }
 
     /// Makes a folder, and those above it.
@@ -242,11 +285,11 @@ impl Files {
 }
 
 /// `C:\k\x.exe` as SFTP writes it: `/C:/k/x.exe`.
-fn remote(place: &str) -> String {
+pub(super) fn remote(place: &str) -> String {
     format!("/{}", place.replace('\\', "/"))
 }
 
-fn failed(path: &str, why: &dyn std::fmt::Display) -> Error {
+pub(super) fn failed(path: &str, why: &dyn std::fmt::Display) -> Error {
     Error::File {
         path: path.trim_start_matches('/').replace('/', "\\"),
         why: why.to_string(),
@@ -255,7 +298,7 @@ fn failed(path: &str, why: &dyn std::fmt::Display) -> Error {
 
 type Answer<T> = std::result::Result<T, russh_sftp::client::error::Error>;
 
-fn is_missing(error: &russh_sftp::client::error::Error) -> bool {
+pub(super) fn is_missing(error: &russh_sftp::client::error::Error) -> bool {
     use russh_sftp::client::error::Error as Sftp;
     matches!(error, Sftp::Status(status) if status.status_code == StatusCode::NoSuchFile)
 }

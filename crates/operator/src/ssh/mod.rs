@@ -3,6 +3,7 @@
 //!
 //! Encrypting and copying run on threads of their own: a large payload delays no controller.
 
+mod checksum;
 mod error;
 mod files;
 mod key;
@@ -16,7 +17,7 @@ use evenkeel_daemon::panics;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::error::Error;
-pub(crate) use self::files::{Contents, Files, Local, Progress};
+pub(crate) use self::files::{Contents, Files, Kind, Local, Progress};
 pub(crate) use self::key::Key;
 pub(crate) use self::session::{Session, Target};
 

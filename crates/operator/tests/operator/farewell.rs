@@ -118,7 +118,7 @@ impl Farewell {
             }
         });
         let maps: Api<ConfigMap> = Api::namespaced(scene.client.clone(), &scene.name);
-        let config = watcher::Config::default().fields("metadata.name=windows-instances-status");
+        let config = watcher::Config::default().labels("evenkeel.dev/instance-status=true");
         let mut changes = watcher(maps, config).boxed();
         let book = Arc::clone(&seen);
         let of_records = tokio::spawn(async move {
@@ -126,17 +126,17 @@ impl Farewell {
                 let Ok(watcher::Event::Apply(map)) = change else {
                     continue;
                 };
-                for (address, text) in map.data.into_iter().flatten() {
-                    let record: Value = serde_json::from_str(&text).unwrap_or_default();
-                    let Some(node) = nodes.get(&address).filter(|_| record["isGoing"] == true)
-                    else {
-                        continue;
-                    };
-                    let mut book = locked(&book);
-                    // Its agent is stopped after that was written.
-                    book.has_no_pods(node, "was stopped");
-                    book.stopped.insert(node.clone());
-                }
+                let data = map.data.unwrap_or_default();
+                let text = data.get("status").map_or("null", String::as_str);
+                let record: Value = serde_json::from_str(text).unwrap_or_default();
+                let node = data.get("instance").and_then(|it| nodes.get(it));
+                let Some(node) = node.filter(|_| record["isGoing"] == true) else {
+                    continue;
+                };
+                let mut book = locked(&book);
+                // Its agent is stopped after that was written.
+                book.has_no_pods(node, "was stopped");
+                book.stopped.insert(node.clone());
             }
         });
         Self {

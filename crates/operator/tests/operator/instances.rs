@@ -1,7 +1,7 @@
 //! Windows machines become nodes and bare machines again, on real instances behind a real sshd.
 
 mod back;
-mod bed;
+pub(crate) mod bed;
 pub(crate) mod certificates;
 mod fleet;
 mod life;

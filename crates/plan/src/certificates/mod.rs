@@ -8,11 +8,13 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
 use evenkeel_api::names::{certificate, program};
+
+use crate::excerpt::excerpt;
 
 /// A request, as the API server vouches for it and as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,13 +57,15 @@ pub struct Identity {
     pub groups: BTreeSet<String>,
 }
 
-/// A Node, as far as certificates go.
+/// A Node, as far as certificates go: nothing of this is its kubelet's word alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    /// Whether it is a Windows node that is ours.
+    /// Whether it is a Windows node that is ours, by our record of its machine.
     pub is_ours: bool,
-    /// Its addresses and names, as its kubelet says.
-    pub addresses: Vec<String>,
+    /// Where its machine is, as it is listed, as its Machine says, or where we reached it.
+    pub addresses: Vec<IpAddr>,
+    /// Names that its Machine has beside that of the Node.
+    pub names: Vec<String>,
 }
 
 /// What is known when a request is looked at.
@@ -77,8 +81,9 @@ pub trait World {
     fn credential(&self, node: &str) -> Option<String>;
     /// The Node, if there is one.
     fn node(&self, name: &str) -> Option<Known>;
-    /// The Nodes that say that this address or name is theirs.
-    fn owners(&self, address: &str) -> Vec<String>;
+    /// Who else has this address or name, for people to read: a Service, the API server, or the machine of another Node than
+    /// `node`. What kubelets say of themselves does not count.
+    fn owner(&self, address: &str, node: &str) -> Option<String>;
 }
 
 /// What becomes of a request.
@@ -155,21 +160,96 @@ fn kubelet_serving(request: &Request, world: &dyn World) -> Verdict {
     let (Verdict::Approve(_), Ok(subject)) = (&verdict, &request.subject) else {
         return verdict;
     };
-    let addresses = subject.addresses.iter().map(ToString::to_string);
-    let names: Vec<String> = addresses.chain(subject.dns.iter().cloned()).collect();
-    if names.is_empty() {
+    if subject.addresses.is_empty() && subject.dns.is_empty() {
         return Verdict::Deny("it is for no address and no name".to_owned());
     }
-    for name in &names {
-        if !known.addresses.iter().any(|it| is_same(it, name)) {
-            return Verdict::Deny(format!("{name} is no address of Node {node}"));
-        }
-        let others = world.owners(name);
-        if let Some(other) = others.iter().find(|it| *it != node) {
-            return Verdict::Deny(format!("{name} is an address of Node {other}, too"));
-        }
+    let foreign = subject
+        .addresses
+        .iter()
+        .find(|it| !known.addresses.contains(it));
+    if let Some(address) = foreign {
+        return Verdict::Deny(format!(
+            "{address} is no address at which the machine of Node {node} is listed, or was reached: if it has it, list the \
+             machine with nodeAddress={address}"
+        ));
+    }
+    let is_own = |name: &String| {
+        let mut own = known.names.iter().map(String::as_str).chain([node]);
+        own.any(|it| it.eq_ignore_ascii_case(name))
+    };
+    if let Some(name) = subject.dns.iter().find(|it| !is_own(it)) {
+        let name = excerpt(name);
+        return Verdict::Deny(format!("{name:?} is no name of Node {node}"));
+    }
+    let addresses = subject.addresses.iter().map(ToString::to_string);
+    let mut all = addresses.chain(subject.dns.iter().map(|it| it.to_ascii_lowercase()));
+    if let Some((name, owner)) = all.find_map(|it| world.owner(&it, node).map(|owner| (it, owner)))
+    {
+        return Verdict::Deny(format!("{name} is of {owner}"));
     }
     verdict
+}
+
+/// The addresses and names of Services, and of the API server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reserved {
+    /// Services by name: their namespaces.
+    services: BTreeMap<String, BTreeSet<String>>,
+    /// Whose an address is.
+    addresses: BTreeMap<IpAddr, String>,
+    /// Hosts of the API server.
+    hosts: BTreeSet<String>,
+}
+
+impl Reserved {
+    /// Takes note of a Service.
+    pub fn service<'a>(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        addresses: impl Iterator<Item = &'a str>,
+    ) {
+        let namespaces = self.services.entry(name.to_owned()).or_default();
+        namespaces.insert(namespace.to_owned());
+        for address in addresses.filter_map(|it| it.parse().ok()) {
+            let owner = format!("Service {namespace}/{name}");
+            self.addresses.insert(address, owner);
+        }
+    }
+
+    /// Takes note of a URL at which the API server is reached.
+    pub fn api_server(&mut self, url: &str) {
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+        let place = rest.split('/').next().unwrap_or_default();
+        let host = match place.strip_prefix('[') {
+            Some(number) => number.split(']').next(),
+            None => place.split(':').next(),
+        };
+        self.hosts
+            .extend(host.map(|it| it.trim_end_matches('.').to_ascii_lowercase()));
+    }
+
+    /// Whose an address or a name is, in any of the ways in which a Service is called.
+    pub fn owner(&self, name: &str) -> Option<String> {
+        if self.hosts.iter().any(|it| is_same(it, name)) {
+            return Some("the API server".to_owned());
+        }
+        if let Ok(address) = name.parse::<IpAddr>() {
+            return self.addresses.get(&address).cloned();
+        }
+        let mut labels = name.split('.');
+        let service = labels.next().unwrap_or_default();
+        let namespaces = self.services.get(service)?;
+        let namespace = match labels.next() {
+            // Within its own namespace the name alone is enough.
+            None => namespaces.first(),
+            Some(namespace) => {
+                let is_whole = labels.next().is_none_or(|it| it == "svc");
+                namespaces.get(namespace).filter(|_| is_whole)
+            }
+        };
+        Some(format!("Service {}/{service}", namespace?))
+    }
 }
 
 /// An agent's login: its first while its machine is being configured, or the next one for itself.
@@ -198,6 +278,12 @@ fn agent_client(request: &Request, world: &dyn World) -> Verdict {
             subject.common_names.join(", ")
         ));
     };
+    // It may have been made by somebody else since its machine was asked for its name.
+    if world.node(node).is_some_and(|it| !it.is_ours) {
+        return Verdict::Deny(format!(
+            "Node {node} is not that of the machine that is being configured"
+        ));
+    }
     let given = world.credential(node);
     if given.is_none() || given != request.credential {
         return Verdict::Deny(format!(
@@ -219,7 +305,7 @@ fn is_ours(world: &dyn World, node: &str) -> bool {
 }
 
 /// Whether two texts are the same address or name.
-pub fn is_same(one: &str, other: &str) -> bool {
+fn is_same(one: &str, other: &str) -> bool {
     match (one.parse::<IpAddr>(), other.parse::<IpAddr>()) {
         (Ok(one), Ok(other)) => one == other,
         _ => one.eq_ignore_ascii_case(other),

@@ -5,11 +5,32 @@ const OURS: &str = "system:serviceaccount:evenkeel:evenkeel-agent";
 /// `win-1` is being configured, `win-2` is a node of ours, `linux-1` and `foreign` are nodes of others.
 struct Cluster {
     node_exists: bool,
+    is_ours: bool,
     has_bootstrapper: bool,
+}
+
+/// Services of a cluster, and its API server.
+fn reserved() -> Reserved {
+    let mut reserved = Reserved::default();
+    for (namespace, name, address) in [
+        ("default", "kubernetes", "10.96.0.1"),
+        ("shop", "web", "10.96.0.10"),
+        ("shop", "headless", "None"),
+    ] {
+        reserved.service(namespace, name, [address].into_iter());
+    }
+    for url in [
+        "https://API.example.com:6443",
+        "https://[2001:db8::6]:6443/",
+    ] {
+        reserved.api_server(url);
+    }
+    reserved
 }
 
 const CLUSTER: Cluster = Cluster {
     node_exists: false,
+    is_ours: true,
     has_bootstrapper: true,
 };
 
@@ -35,24 +56,29 @@ impl World for Cluster {
     }
     fn node(&self, name: &str) -> Option<Known> {
         let known = |is_ours, addresses: &[&str]| {
-            let addresses = addresses.iter().map(|&it| it.to_owned()).collect();
-            Some(Known { is_ours, addresses })
+            let addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
+            let names = vec!["win-2.internal".to_owned(), "linux-1".to_owned()];
+            Some(Known {
+                is_ours,
+                addresses,
+                names,
+            })
         };
         match name {
-            "win-1" if self.node_exists => known(true, &["10.0.0.1", "win-1"]),
-            "win-2" => known(true, &["10.0.0.2", "win-2", "10.0.0.9"]),
-            "linux-1" => known(false, &["10.0.0.3", "linux-1"]),
-            "foreign" => known(false, &["10.0.0.4", "foreign"]),
+            "win-1" if self.node_exists => known(self.is_ours, &["10.0.0.1"]),
+            // A Machine controller may be wrong, too.
+            "win-2" => known(true, &["10.0.0.2", "10.0.0.9", "10.96.0.10"]),
+            "linux-1" | "foreign" => known(false, &[]),
             _ => None,
         }
     }
-    fn owners(&self, address: &str) -> Vec<String> {
-        let owners: &[&str] = match address {
-            "10.0.0.2" | "win-2" => &["win-2"],
-            "10.0.0.9" => &["linux-1", "win-2"],
-            _ => &[],
-        };
-        owners.iter().map(|&it| it.to_owned()).collect()
+    fn owner(&self, address: &str, node: &str) -> Option<String> {
+        match address {
+            "10.0.0.2" | "win-2" if node != "win-2" => Some("Node win-2".to_owned()),
+            "10.0.0.9" => Some("Node win-3".to_owned()),
+            "linux-1" if node != "linux-1" => Some("Node linux-1".to_owned()),
+            _ => reserved().owner(address),
+        }
     }
 }
 
@@ -153,7 +179,7 @@ fn no_request_with_one_wrong_word_is_approved() {
     fn of(request: &mut Request) -> &mut Subject {
         request.subject.as_mut().unwrap()
     }
-    let changes: [(&str, Change); 16] = [
+    let changes: [(&str, Change); 18] = [
         ("another organisation", |it| {
             of(it).organisations = vec!["system:masters".to_owned()];
         }),
@@ -185,8 +211,14 @@ fn no_request_with_one_wrong_word_is_approved() {
         ("a name of nobody", |it| {
             of(it).dns.push("kubernetes.default.svc".to_owned());
         }),
-        ("an address that two nodes say is theirs", |it| {
+        ("an address that two machines are listed at", |it| {
             of(it).addresses.push("10.0.0.9".parse().unwrap());
+        }),
+        ("an address of a Service", |it| {
+            of(it).addresses.push("10.96.0.10".parse().unwrap());
+        }),
+        ("the name of another Node", |it| {
+            of(it).dns.push("linux-1".to_owned());
         }),
         ("an e-mail address", |it| {
             of(it).others.push("the e-mail address a@b".to_owned());
@@ -291,5 +323,81 @@ fn nodes_of_others_are_left_alone() {
             ..next_agent()
         };
         assert_eq!(decide(&request, &CLUSTER), Verdict::Leave);
+    }
+}
+
+/// Covers S01.
+#[test]
+fn an_agent_gets_no_certificate_for_a_node_that_somebody_else_has_made() {
+    let mut cluster = Cluster {
+        node_exists: true,
+        ..CLUSTER
+    };
+    let verdict = decide(&first_agent(), &cluster);
+    assert!(matches!(verdict, Verdict::Approve(_)), "{verdict:?}");
+    cluster.is_ours = false;
+    let Verdict::Deny(why) = decide(&first_agent(), &cluster) else {
+        panic!("an agent of a Node of others")
+    };
+    assert!(why.contains("win-1"), "{why}");
+}
+
+/// Covers S02.
+#[test]
+fn a_server_is_for_where_its_machine_is_listed_and_for_its_own_names() {
+    let ask = |dns: &[&str], addresses: &[&str]| {
+        let mut request = serving();
+        let subject = request.subject.as_mut().unwrap();
+        subject.dns = dns.iter().map(|&it| it.to_owned()).collect();
+        subject.addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
+        decide(&request, &CLUSTER)
+    };
+    for (dns, addresses) in [
+        (&["win-2"][..], &["10.0.0.2"][..]),
+        (&["Win-2.Internal"], &[]),
+        (&[], &["10.0.0.2"]),
+    ] {
+        let verdict = ask(dns, addresses);
+        assert!(matches!(verdict, Verdict::Approve(_)), "{verdict:?}");
+    }
+    for (name, words) in [
+        ("10.0.0.7", "nodeAddress=10.0.0.7"),
+        ("10.0.0.9", "is of Node win-3"),
+        ("10.96.0.10", "Service shop/web"),
+        ("kubernetes.default.svc", "no name of Node"),
+        ("web", "no name of Node"),
+        ("linux-1", "is of Node linux-1"),
+        ("*.win-2", "no name of Node"),
+    ] {
+        let verdict = match name.parse::<IpAddr>() {
+            Ok(_) => ask(&["win-2"], &["10.0.0.2", name]),
+            Err(_) => ask(&["win-2", name], &["10.0.0.2"]),
+        };
+        let Verdict::Deny(why) = verdict else {
+            panic!("{name}: {verdict:?}")
+        };
+        assert!(why.contains(words), "{name}: {why}");
+    }
+}
+
+/// Covers S02.
+#[test]
+fn a_service_and_the_api_server_are_known_however_they_are_called() {
+    let reserved = reserved();
+    for (name, owner) in [
+        ("web", "Service shop/web"),
+        ("web.shop", "Service shop/web"),
+        ("web.shop.svc", "Service shop/web"),
+        ("web.shop.svc.cluster.local", "Service shop/web"),
+        ("headless.shop.svc.example.org", "Service shop/headless"),
+        ("10.96.0.1", "Service default/kubernetes"),
+        ("kubernetes", "Service default/kubernetes"),
+        ("api.example.com", "the API server"),
+        ("2001:db8:0::6", "the API server"),
+    ] {
+        assert_eq!(reserved.owner(name).as_deref(), Some(owner), "{name}");
+    }
+    for name in ["web.example.com", "win-2", "web.other", "10.0.0.2", "shop"] {
+        assert_eq!(reserved.owner(name), None, "{name}");
     }
 }

@@ -3,6 +3,7 @@
 //! A machine is called as in the list of instances, or by its Machine. What is remembered of it is a
 //! [`Record`]: it outlives the operator, so that a machine whose entry went meanwhile is still taken out.
 
+mod identity;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+pub use identity::{Claim, Found, addresses, node_of, owned};
 pub use record::{Record, State};
 
 /// How long the agent of a new node may take until all its services run.
@@ -53,6 +55,10 @@ pub struct Wanted {
     pub user: String,
     /// Its addresses, or why it has none.
     pub addresses: Result<Vec<IpAddr>, Problem>,
+    /// Addresses that its Node has beside those, as whoever lists it says.
+    pub node_addresses: Vec<IpAddr>,
+    /// The Node that it is, as its Machine says.
+    pub node: Option<String>,
 }
 
 /// What is wrong, in one word and in a sentence.
@@ -122,11 +128,6 @@ impl WindowsNode {
     /// Whether it ever served.
     fn has_served(&self) -> bool {
         self.current.0.is_some() || self.current.1.is_some()
-    }
-
-    fn has(&self, address: IpAddr) -> bool {
-        let mut own = self.addresses.iter();
-        own.any(|it| it.parse::<IpAddr>().is_ok_and(|it| it == address))
     }
 }
 
@@ -206,22 +207,6 @@ pub struct Decision {
     pub leaving: Option<BTreeMap<String, Option<String>>>,
 }
 
-/// The Node that a machine is.
-pub fn node_of<'n>(
-    name: &str,
-    addresses: &[IpAddr],
-    nodes: &'n [WindowsNode],
-) -> Option<&'n WindowsNode> {
-    let named = nodes
-        .iter()
-        .find(|node| node.instance.as_deref() == Some(name));
-    named.or_else(|| {
-        let free = |node: &&WindowsNode| node.instance.is_none();
-        let has = |node: &&WindowsNode| addresses.iter().any(|it| node.has(*it));
-        nodes.iter().filter(free).find(has)
-    })
-}
-
 /// The pause after so many failures.
 pub fn pause(failures: u32) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16));
@@ -258,9 +243,7 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
         order.sort_by_key(|name| failures(name));
         let listed = order.iter().filter(|name| !is_machine(name));
         let nodes = listed.map(|name| {
-            let record = sight.records.get(name);
-            let remembered = record.and_then(|it| it.node.clone());
-            let node = remembered.or_else(|| node_leaving(sight, name).map(|it| it.name.clone()));
+            let node = node_leaving(sight, name).map(|it| it.name.clone());
             (name.clone(), node)
         });
         decision.leaving = Some(nodes.collect());
@@ -289,9 +272,8 @@ fn one_wanted(
     free: &mut usize,
     again: &mut Option<Timestamp>,
 ) -> Option<Todo> {
-    let addresses = machine.addresses.as_deref().unwrap_or_default();
     let record = sight.records.get(name);
-    let node = node_of(name, addresses, sight.nodes);
+    let node = node_of(name, record, Some(machine), sight.nodes);
     let mut work = Work::Configure;
     if let Some(node) = node {
         let starting = record.filter(|it| it.state == State::Starting);
@@ -360,21 +342,17 @@ fn is_going(sight: &Sight<'_>, name: &str) -> bool {
     sight.records.get(name).is_some_and(|it| it.is_going)
 }
 
-/// The Node that a machine is which is taken out: what we remember counts, and not what a Node says of itself.
+/// The Node that a machine is which is taken out.
 fn node_leaving<'n>(sight: &Sight<'n>, name: &str) -> Option<&'n WindowsNode> {
-    let record = sight.records.get(name);
-    match record.and_then(|it| it.node.as_deref()) {
-        Some(known) => sight.nodes.iter().find(|it| it.name == known),
-        None => node_of(name, &[], sight.nodes),
-    }
+    let wanted = sight.wanted.and_then(|it| it.get(name));
+    node_of(name, sight.records.get(name), wanted, sight.nodes)
 }
 
-/// Machines that are remembered, or nodes, and not wanted any more; and those that are being taken apart.
+/// Machines that are remembered and not wanted any more, and those that are being taken apart. What a Node says that
+/// it was made of is no reason to go anywhere.
 fn leaving(sight: &Sight<'_>, wanted: &BTreeMap<String, Wanted>) -> BTreeSet<String> {
     let remembered = sight.records.keys().cloned();
-    let nodes = sight.nodes.iter().filter_map(|it| it.instance.clone());
     remembered
-        .chain(nodes)
         .filter(|name| {
             let is_listed = wanted.contains_key(name) || sight.unclear.contains(name);
             !is_listed || is_going(sight, name)

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{LOST, Problem, pause};
+use crate::excerpt::excerpt;
 
 /// How far a machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -37,6 +38,10 @@ impl fmt::Display for State {
 /// What is remembered of a machine, as it is written down.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is written down by its name"
+)]
 pub struct Record {
     /// How far it is.
     pub state: State,
@@ -64,6 +69,9 @@ pub struct Record {
     pub login_ends: Option<Timestamp>,
     /// Whether anything was ever put on it.
     pub is_touched: bool,
+    /// Whether the payload's folder on it is ours, and closed to others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_secured: bool,
     /// Whether it is a Machine, which others make and remove.
     pub is_machine: bool,
     /// How often it failed in a row.
@@ -86,13 +94,19 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether nobody else can have put anything into the payload's folder. Operators before this one wrote down only that
+    /// they came to the end once.
+    pub fn is_known_inside(&self) -> bool {
+        self.is_secured || self.started.is_some()
+    }
+
     /// Goes to `state`, with what is said of it.
     pub fn enter(&mut self, state: State, message: &str, now: Timestamp) {
         if self.state != state {
             self.state = state;
             self.since = now;
         }
-        message.clone_into(&mut self.message);
+        self.say(message);
         if state != State::Failing && state != State::Leaving {
             self.category = None;
         }
@@ -105,6 +119,11 @@ impl Record {
             self.leaving_since = None;
             self.lost_since = None;
         }
+    }
+
+    /// Takes note of what is being done. Machines write parts of it, and many of them share what it is written into.
+    pub fn say(&mut self, message: &str) {
+        self.message = excerpt(message);
     }
 
     /// Takes note that its removal waits, and for what. Whether its Node is ready tells whether anybody hears of it.

@@ -7,17 +7,23 @@ fn at(seconds: i64) -> Timestamp {
 fn wanted(addresses: &[(&str, &str)]) -> BTreeMap<String, Wanted> {
     let one = |&(name, address): &(&str, &str)| {
         let addresses = Ok(vec![address.parse().unwrap()]);
-        let user = "Administrator".to_owned();
-        (name.to_owned(), Wanted { user, addresses })
+        let wanted = Wanted {
+            user: "Administrator".to_owned(),
+            addresses,
+            node_addresses: vec![address.parse().unwrap()],
+            node: None,
+        };
+        (name.to_owned(), wanted)
     };
     addresses.iter().map(one).collect()
 }
 
-/// A machine of the list with this name that has been worked on.
+/// A machine of the list with this name that has been worked on, and is Node win-1.
 fn touched(name: &str, state: State) -> (String, Record) {
     let record = Record {
         state,
         since: at(0),
+        node: Some("win-1".to_owned()),
         is_touched: true,
         ..Record::default()
     };
@@ -131,12 +137,13 @@ fn what_failed_is_tried_again_later_and_ever_later() {
 fn a_node_that_has_what_it_needs_is_left_in_peace() {
     let mut world = World {
         wanted: Some(wanted(&[("a", "10.0.0.1")])),
+        records: BTreeMap::from([touched("a", State::Ready)]),
         nodes: vec![node("win-1", Some("a"), "10.0.0.1", true)],
         ..World::default()
     };
     let ready = Some(Todo::Note(State::Ready, None));
     assert_eq!(world.todo("a", 0), ready);
-    // Also if only its address tells, and if an upgrade is on its way.
+    // Also if somebody took our annotation off, and if an upgrade is on its way.
     world.nodes[0].instance = None;
     assert_eq!(world.todo("a", 0), ready);
     world.nodes[0].desired.0 = Some("2.0.0-abc1234".to_owned());
@@ -221,12 +228,9 @@ fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
     // Nothing was ever put on it.
     world.records.get_mut("a").unwrap().is_touched = false;
     assert_eq!(world.todo("a", 0), Some(Todo::Forget));
-    // Only its Node remembers it; what never served goes at once.
+    // What a Node says that it was made of sends nobody anywhere.
     world.records.clear();
     world.nodes = vec![node("win-1", Some("a"), "10.0.0.1", false)];
-    assert_eq!(world.todo("a", 0), out);
-    // A Node of somebody else is none of ours.
-    world.nodes[0].instance = None;
     assert_eq!(world.decide(0), nothing());
 }
 
@@ -242,7 +246,7 @@ fn nothing() -> Decision {
 #[test]
 fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_any_more() {
     let (name, mut record) = touched("a", State::Ready);
-    record.node = Some("win-1".to_owned());
+    record.address = Some([10, 0, 0, 1].into());
     let mut world = World {
         wanted: Some(BTreeMap::new()),
         records: BTreeMap::from([(name, record)]),
@@ -280,6 +284,7 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
     let record = world.records.get_mut("a").unwrap();
     *record = Record {
         node: record.node.clone(),
+        address: record.address,
         is_touched: true,
         ..Record::default()
     };
@@ -315,7 +320,6 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
 #[test]
 fn an_entry_that_is_put_back_keeps_its_machine_unless_its_agent_was_stopped_already() {
     let (name, mut record) = touched("a", State::Leaving);
-    record.node = Some("win-1".to_owned());
     record.wait("waiting: x", true, at(0));
     let mut one = node("win-1", Some("a"), "10.0.0.1", true);
     one.clearance = Clearance::Cleared;
@@ -386,6 +390,7 @@ fn a_node_that_serves_needs_no_address_until_somebody_has_to_go_there() {
     list.get_mut("win.a").unwrap().addresses = Err(unknown);
     let mut world = World {
         wanted: Some(list),
+        records: BTreeMap::from([touched("win.a", State::Ready)]),
         nodes: vec![node("win-1", Some("win.a"), "10.0.0.1", true)],
         ..World::default()
     };

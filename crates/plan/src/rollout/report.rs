@@ -4,6 +4,7 @@ use evenkeel_api::machine_config_pool::{Condition, PoolStatus, condition};
 
 use super::{NAMES, Rollout, Stand, Turn, is_moving};
 use crate::disruption::leave::is_ours;
+use crate::excerpt::excerpt;
 use crate::pool::Pool;
 use crate::render::RenderProblem;
 
@@ -182,7 +183,7 @@ fn node_degraded(rollout: &Rollout<'_>, torn: &[(&str, Vec<&str>)]) -> Condition
         return told(kind, false, "NoneDegraded", "");
     }
     let named = degraded().map(|it| {
-        let why = it.node.reason.as_deref().unwrap_or_default();
+        let why = excerpt(it.node.reason.as_deref().unwrap_or_default());
         format!("{} ({why})", it.node.name)
     });
     let note = format!(

@@ -50,7 +50,8 @@ impl Controller<'_> {
     }
 }
 
-fn windows_node(seen: &Seen) -> Option<WindowsNode> {
+/// A Windows node; nothing for any other.
+pub(crate) fn windows_node(seen: &Seen) -> Option<WindowsNode> {
     let windows = seen.node.windows.as_ref()?;
     let instance = seen.instance.as_deref().and_then(|it| it.rsplit_once('@'));
     let addresses = seen.addresses.iter().map(ToString::to_string);

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_api::names::windows;
 use evenkeel_daemon::Severity;
 use evenkeel_plan::instances::Problem;
 use serde::Deserialize;
@@ -57,20 +56,31 @@ impl Job {
         supply: &Supply,
     ) -> Result<(), Problem> {
         let agent = supply.agent()?;
-        let is_there = reached
-            .files
-            .exists(windows::AGENT)
-            .await
-            .map_err(|error| problem(&error))?;
-        // One that does not even start is copied again, too.
-        if is_there
-            && let Ok(sums) = self.sums(reached, std::slice::from_ref(agent)).await
-            && sums.get(&agent.place) == Some(&Some(agent.checksum.clone()))
-        {
+        if self.has(reached, agent).await? {
             return Ok(());
         }
         self.step("copying its agent");
-        self.put(reached, agent).await
+        self.put_whole(reached, agent).await
+    }
+
+    /// Whether a file is there, as read from here: a program that is asked what it is may say anything.
+    pub(super) async fn has(&self, reached: &Reached, file: &Local) -> Result<bool, Problem> {
+        let is_there = reached.files.is_there(file).await;
+        is_there.map_err(|error| problem(&error))
+    }
+
+    /// Copies one file that is run next, and reads it once more.
+    pub(super) async fn put_whole(&self, reached: &Reached, file: &Local) -> Result<(), Problem> {
+        self.put(reached, file).await?;
+        if self.has(reached, file).await? {
+            return Ok(());
+        }
+        let removed = reached.files.remove(&file.place).await;
+        removed.map_err(|error| problem(&error))?;
+        Err(problem(&Error::File {
+            path: file.place.clone(),
+            why: "is not what was copied there: it is copied again".to_owned(),
+        }))
     }
 
     /// Copies one file, if there is room.

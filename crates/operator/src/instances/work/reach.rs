@@ -29,15 +29,7 @@ pub(super) struct Reached {
 impl Job {
     pub(super) fn step(&self, message: &str) {
         tracing::info!(instance = self.name, "{message}");
-        self.fleet.records.change(&self.name, |it| {
-            message.clone_into(&mut it.message);
-        });
-    }
-
-    pub(super) fn note_node(&self, node: &str) {
-        self.fleet.records.change(&self.name, |it| {
-            it.node = Some(node.to_owned());
-        });
+        self.fleet.records.change(&self.name, |it| it.say(message));
     }
 
     /// Writes down that something is put on the machine, before it is.
@@ -107,12 +99,18 @@ impl Job {
             .must_be_windows()
             .await
             .map_err(|error| problem(&error))?;
-        Ok(Reached {
+        let reached = Reached {
             session,
             files,
             program: windows::AGENT,
             _open: open,
-        })
+        };
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        // Whoever has another key now, or was never seen, may be another machine.
+        if pinned.is_none() || !record.is_known_inside() {
+            self.secure(&reached).await?;
+        }
+        Ok(reached)
     }
 
     /// Connects at one address, with whichever key is taken.
@@ -161,15 +159,15 @@ impl Job {
             .map_err(|error| problem(&error))
     }
 
-    /// Brings a login of ten minutes to the instance, and adds it to a question for the agent. Whoever
-    /// asks for a certificate with it is heard until the turn ends.
+    /// Brings a login of ten minutes to the instance, and adds it to a question for the agent. If the machine may be
+    /// `node`, whoever asks for a certificate for that with it is heard until the turn ends.
     pub(super) async fn with_login(
         &self,
         reached: &Reached,
         supply: &Supply,
-        node: &str,
+        node: Option<&str>,
         question: &str,
-    ) -> Result<(String, OwnTurn), Problem> {
+    ) -> Result<(String, Option<OwnTurn>), Problem> {
         let fleet = &self.fleet;
         let authority = supply.authority.as_deref();
         let made =
@@ -177,7 +175,16 @@ impl Job {
         let Login { text, credential } =
             made.map_err(|error| api("cannot make a login for its agent", &error))?;
         let joins = question.starts_with("bootstrap");
-        let turn = fleet.configuring.begin(node, joins, credential);
+        let turn = node.map(|node| {
+            fleet
+                .configuring
+                .begin(&self.name, node, joins, credential)
+                .ok_or_else(|| Problem {
+                    category: "NodeNameTaken",
+                    message: format!("another machine says now that it is Node {node}, too"),
+                })
+        });
+        let turn = turn.transpose()?;
         let bytes: Arc<[u8]> = text.into_bytes().into();
         let local = Local {
             place: windows::LOGIN.to_owned(),

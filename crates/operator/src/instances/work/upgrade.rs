@@ -11,16 +11,14 @@ use evenkeel_plan::upgrade::in_place::Supplied;
 use evenkeel_plan::windows_pool::Grant;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::Patch;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::copy::make_folders;
 use super::reach::Reached;
-use super::{CLEANUP, Job, QUESTION, api, problem};
+use super::{CLEANUP, Job, QUESTION, problem};
 use crate::instances::supply::Supply;
-use crate::nodes::ours;
 use crate::ssh::Local;
 
 /// How long its Node may take to be told, and how often that is looked at.
@@ -44,7 +42,8 @@ impl Job {
         let name = record.node.ok_or_else(|| lost(&self.name))?;
         self.touch().await?;
         let mut reached = self.reach().await?;
-        let node = self.node(&name).await?.ok_or_else(|| lost(&name))?;
+        let node = self.own_node(&name).await?;
+        let node = node.ok_or_else(|| lost(&name))?;
         let from = node.annotations().get(annotation::WINDOWS_VERSION).cloned();
         let mut copied = None;
         if supplied(&node).is_none_or(|it| it.version != supply.version) {
@@ -90,10 +89,8 @@ impl Job {
     /// there is nothing to bring.
     async fn take_new_agent(&self, reached: &mut Reached, supply: &Supply) -> Result<(), Problem> {
         let agent = supply.agent()?;
-        self.step("asking its agent whether it is the new one");
-        if let Ok(sums) = self.sums(reached, std::slice::from_ref(agent)).await
-            && sums.get(&agent.place) == Some(&Some(agent.checksum.clone()))
-        {
+        self.step("looking whether its agent is the new one");
+        if self.has(reached, agent).await? {
             return Ok(());
         }
         let beside = Local {
@@ -101,15 +98,11 @@ impl Job {
             ..agent.clone()
         };
         reached.program = windows::NEW_AGENT;
-        let is_there = reached.files.exists(&beside.place).await;
-        if is_there.map_err(|error| problem(&error))?
-            && let Ok(sums) = self.sums(reached, std::slice::from_ref(&beside)).await
-            && sums.get(&beside.place) == Some(&Some(beside.checksum.clone()))
-        {
+        if self.has(reached, &beside).await? {
             return Ok(());
         }
         self.step("copying the new agent beside the old one");
-        self.put(reached, &beside).await
+        self.put_whole(reached, &beside).await
     }
 
     /// Takes the old services out, and brings the new files: says how many were copied.
@@ -124,7 +117,7 @@ impl Job {
             .await?;
         self.step("taking the services of its old version out");
         let (line, turn) = self
-            .with_login(reached, supply, node, "cleanup --upgrade")
+            .with_login(reached, supply, Some(node), "cleanup --upgrade")
             .await?;
         let cleaned: Cleaned = self.agent(reached, &line, CLEANUP).await?;
         drop(turn);
@@ -169,14 +162,12 @@ impl Job {
             },
             at: Timestamp::now(),
         };
-        let nodes: Api<Node> = Api::all(self.fleet.client.clone());
-        let patch = json!({ "metadata": { "annotations": {
+        let annotations = json!({
             annotation::SUPPLIED: supplied.to_string(),
             annotation::INSTANCE: format!("{}@{}", self.user, self.name),
-        } } });
-        let written = nodes.patch(node, &ours(), &Patch::Merge(patch)).await;
-        let noted = written.map(|_| ());
-        noted.map_err(|error| api("cannot write on its Node that its files are there", &error))
+        });
+        let what = "cannot write on its Node that its files are there";
+        self.write_on_node(node, &annotations, what).await
     }
 
     /// Waits until the Node is told `version`: its agent must not find anything else there.

@@ -394,16 +394,7 @@ impl Bed {
 
     /// What is remembered of an instance.
     pub(crate) async fn status(&self, name: &str) -> Result<Value> {
-        let maps: Api<ConfigMap> = self.api();
-        let map = maps.get_opt("windows-instances-status").await;
-        let data = map
-            .doing(|| "cannot read the status")?
-            .and_then(|it| it.data);
-        let text = data.unwrap_or_default().remove(name);
-        let Some(text) = text else {
-            return Ok(Value::Null);
-        };
-        serde_json::from_str(&text).doing(|| format!("no JSON: {text}"))
+        Ok(self.scene.records().await?.remove(name).unwrap_or_default())
     }
 
     /// Waits until the status says that an instance is a node that serves.

@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use super::bed::{Bed, LONG, is_skipped};
 use crate::scene::annotated;
 
-const STATUS: &str = "windows-instances-status";
 const STATE: &str = "machineconfiguration.openshift.io/state";
 const LOGIN: &str = r"C:\k\state\kubeconfig";
 
@@ -107,8 +106,9 @@ async fn forget_requests(bed: &Bed) -> Result<()> {
 /// Writes down what is remembered of an instance.
 async fn remember(bed: &Bed, name: &str, record: &Value) -> Result<()> {
     let maps: Api<ConfigMap> = Api::namespaced(bed.scene.client.clone(), &bed.scene.name);
-    let patch = json!({ "data": { name: record.to_string() } });
-    maps.patch(STATUS, &PatchParams::default(), &Patch::Merge(patch))
+    let object = bed.scene.record_object(name).await?;
+    let patch = json!({ "data": { "status": record.to_string() } });
+    maps.patch(&object, &PatchParams::default(), &Patch::Merge(patch))
         .await
         .map(|_| ())
         .doing(|| "cannot write a status")

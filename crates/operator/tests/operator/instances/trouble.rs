@@ -71,7 +71,9 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     let way = ApiProxy::at((WAY, 22).into(), SocketAddr::from((instance.address(), 22)))?;
     // No key of a ConfigMap can be an address of IPv6, but a name that leads there can.
     let address = NAME.to_owned();
-    let entry = (address.as_str(), "username=Administrator");
+    // Its Node has the address that nobody reaches it at.
+    let value = format!("username=Administrator,nodeAddress={}", instance.address());
+    let entry = (address.as_str(), value.as_str());
     let silent = UdpSocket::bind(SILENT_DNS).doing(|| "cannot be a name server")?;
     silent.set_nonblocking(true).doing(|| "cannot look")?;
     let names = names(&bed)?;

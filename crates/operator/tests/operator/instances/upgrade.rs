@@ -30,7 +30,7 @@ const APP: &str = "web";
 /// What the log says at each boundary between two steps of an upgrade, in their order.
 const STEPS: [&str; 13] = [
     "drain-upgrade-",
-    "asking its agent whether it is the new one",
+    "looking whether its agent is the new one",
     "copying the new agent beside the old one",
     "stopping its old agent",
     "taking the services of its old version out",

@@ -9,7 +9,7 @@ use evenkeel_testbed::node_double::NodeDouble;
 use evenkeel_testbed::process::{Running, run};
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
@@ -66,10 +66,12 @@ impl Listed {
             listed.addresses.push(address);
         }
         listed.list(true).await?;
+        listed.remember().await?;
         let operator = listed.bed.operator_in(&[], &OPTIONS)?;
         for address in &listed.addresses {
             listed.says(address, "Ready", "").await?;
         }
+        listed.taken_over().await?;
         Ok((listed, operator))
     }
 
@@ -93,15 +95,30 @@ impl Listed {
 
     /// What is remembered of an instance.
     async fn record(&self, address: &str) -> Result<Value> {
-        let map: Option<ConfigMap> = self
-            .bed
-            .maps()
-            .get_opt(object::INSTANCES_STATUS)
-            .await
-            .doing(|| "no answer")?;
-        let data = map.and_then(|it| it.data).unwrap_or_default();
-        let text = data.get(address).map_or("null", String::as_str);
-        serde_json::from_str(text).doing(|| "no record")
+        let mut records = self.bed.scene.records().await?;
+        Ok(records.remove(address).unwrap_or_default())
+    }
+
+    /// Waits until what stood in one object stands in one for each.
+    async fn taken_over(&self) -> Result<()> {
+        until_async("the one object to be gone", SOON, async || {
+            let old = self.bed.maps().get_opt(object::INSTANCES_STATUS).await;
+            Ok(match old.doing(|| "no answer")? {
+                None => Look::Found(()),
+                Some(old) => Look::NotYet(format!("{:?}", old.data)),
+            })
+        })
+        .await?;
+        let known = self.bed.scene.records().await?.len();
+        assert_eq!(known, self.addresses.len());
+        Ok(())
+    }
+
+    /// Remembers what was made of whom, as an operator of an earlier version did.
+    async fn remember(&self) -> Result<()> {
+        let nodes = self.addresses.iter().zip(&self.nodes);
+        let records = nodes.map(|(address, node)| (address.as_str(), node.name()));
+        self.bed.scene.remember(records).await
     }
 
     /// Waits until what is remembered of an instance is this state, with these words.
@@ -274,7 +291,7 @@ async fn nodes_whose_entries_leave_together_are_drained_one_by_one_and_entries_t
     farewell.swears(1, 2, &names)
 }
 
-/// Covers S14, H12.
+/// Covers S12, S14, H12.
 #[tokio::test]
 async fn a_paused_pool_removes_nobody_who_serves_but_who_is_lost_goes_without_a_drain() -> Result<()>
 {
