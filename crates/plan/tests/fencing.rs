@@ -148,7 +148,7 @@ struct Leader {
 
 struct World {
     flaw: Flaw,
-    limit: usize,
+    limit: u32,
     term: i64,
     record: Page,
     nodes: Vec<Versioned<Node>>,
@@ -164,7 +164,7 @@ fn name(at: usize) -> String {
 }
 
 impl World {
-    fn new(limit: usize, flaw: Flaw) -> Self {
+    fn new(limit: u32, flaw: Flaw) -> Self {
         let node = |at| Versioned {
             version: 1,
             it: Node {
@@ -189,8 +189,11 @@ impl World {
         }
     }
 
-    fn down(&self) -> usize {
-        self.nodes.iter().filter(|it| it.it.has_leave()).count()
+    fn down(&self) -> u32 {
+        self.nodes
+            .iter()
+            .map(|it| u32::from(it.it.has_leave()))
+            .sum()
     }
 
     fn happens(&mut self, deed: Deed) {
@@ -221,7 +224,7 @@ impl World {
             Deed::CaresFor(at, node) => self.cares_for(at, node % NODES),
             Deed::Arrives(at, heard) if !self.under_way.is_empty() => {
                 let write = self.under_way.remove(at % self.under_way.len());
-                self.arrives(write, heard);
+                self.arrives(&write, heard);
             }
             Deed::IsLost(at) if !self.under_way.is_empty() => {
                 let write = self.under_way.remove(at % self.under_way.len());
@@ -295,7 +298,7 @@ impl World {
             })
             .collect();
         let allowance = Allowance {
-            max_unavailable: MaxUnavailable::Count(u32::try_from(self.limit).unwrap()),
+            max_unavailable: MaxUnavailable::Count(self.limit),
             ..Allowance::default()
         };
         let answers = answer(allowance, &nodes.iter().collect::<Vec<_>>());
@@ -391,7 +394,7 @@ impl World {
         });
     }
 
-    fn arrives(&mut self, write: Write, heard: bool) {
+    fn arrives(&mut self, write: &Write, heard: bool) {
         let is_done = match &write.what {
             What::Record(permits) => {
                 let fits =
@@ -416,7 +419,7 @@ impl World {
                 fits
             }
         };
-        self.answer(&write, is_done && heard);
+        self.answer(write, is_done && heard);
     }
 
     /// Its sender hears that it was done, or waits no more and knows nothing.
@@ -448,7 +451,7 @@ impl World {
 }
 
 /// Plays, and says by how many too many were down at the worst moment; with how many grants were made, and writes refused.
-fn play(limit: usize, flaw: Flaw, deeds: &[Deed]) -> (usize, usize, usize) {
+fn play(limit: u32, flaw: Flaw, deeds: &[Deed]) -> (u32, usize, usize) {
     let mut world = World::new(limit, flaw);
     let mut worst = 0;
     for deed in deeds {
@@ -462,7 +465,7 @@ proptest! {
     /// Covers S07.
     #[test]
     fn two_leaders_never_have_one_node_too_many_down(
-        limit in 1..=2usize,
+        limit in 1..=2u32,
         deeds in prop::collection::vec(any_deed(), 0..400),
     ) {
         let (too_many, ..) = play(limit, Flaw::None, &deeds);
@@ -472,7 +475,7 @@ proptest! {
     /// Covers S07.
     #[test]
     fn once_one_leader_is_left_everybody_gets_a_permit(
-        limit in 1..=2usize,
+        limit in 1..=2u32,
         deeds in prop::collection::vec(any_deed(), 0..200),
     ) {
         let mut world = World::new(limit, Flaw::None);
