@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::annotation;
-use evenkeel_testbed::node_double::{NodeFleet, Os};
+use evenkeel_testbed::node_double::{NodeDouble, NodeFleet, Os};
 use evenkeel_testbed::process::run;
 use evenkeel_testbed::table::Table;
 use evenkeel_testbed::wait::{Look, until_async};
@@ -124,7 +124,7 @@ async fn settled(table: &mut Table) -> Result<()> {
         .collect();
     bed.list(&entries).await?;
     let records = addresses.iter().map(String::as_str);
-    let records = records.zip(fleet.nodes().iter().map(|it| it.name()));
+    let records = records.zip(fleet.nodes().iter().map(NodeDouble::name));
     bed.scene.remember(records).await?;
     let port = scene::free_port()?;
     let listen = format!("127.0.0.1:{port}");

@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_plan::certificates::Identity;
-use evenkeel_plan::excerpt::excerpt;
+use evenkeel_plan::excerpt::{LONGEST, excerpt};
 use evenkeel_plan::instances::{Problem, addresses};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -74,7 +74,11 @@ pub(crate) struct Known {
 impl Fleet {
     /// Publishes an Event about an instance, on what it is listed in.
     pub(crate) fn tell(&self, name: &str, severity: Severity, reason: &str, note: String) {
-        let note = excerpt(&note);
+        let note = if note.len() > LONGEST {
+            excerpt(&note)
+        } else {
+            note
+        };
         match severity {
             Severity::Normal => tracing::info!(instance = name, category = reason, "{note}"),
             Severity::Warning => tracing::warn!(instance = name, category = reason, "{note}"),

@@ -213,7 +213,7 @@ mod tests {
 
     fn check(
         node: &str,
-        found: Option<Found>,
+        found: Option<&Found>,
         own: Option<&str>,
         other: Option<(&str, bool)>,
     ) -> Result<(), Problem> {
@@ -225,7 +225,7 @@ mod tests {
             instance: "a",
             node,
             addresses: &OWN,
-            found: found.as_ref(),
+            found,
             records: &records,
         };
         claim.check()
@@ -264,7 +264,7 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(check("win-1", found, own, other), Ok(()), "{what}");
+            assert_eq!(check("win-1", found.as_ref(), own, other), Ok(()), "{what}");
         }
         for (what, found, own, other, words) in [
             (
@@ -324,7 +324,7 @@ mod tests {
                 "instance b is",
             ),
         ] {
-            let problem = check("win-1", found, own, other).unwrap_err();
+            let problem = check("win-1", found.as_ref(), own, other).unwrap_err();
             assert_eq!(problem.category, "NodeNameTaken", "{what}");
             assert!(problem.message.contains(words), "{what}: {problem:?}");
         }

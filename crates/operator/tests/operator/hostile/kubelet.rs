@@ -155,7 +155,7 @@ pub(super) async fn lie(
                 ..SERVING
             };
             let request = ask(asked, login).await?;
-            all.push(Told { request, what });
+            all.push(Told { what, request });
         }
     }
     let user = format!("evenkeel:agent:{LIAR}");
