@@ -181,12 +181,15 @@ pub mod object {
     pub const WORKER_IGNITION_FILE: &str = "worker.ign";
     /// Namespace of the Leases of extensions and agents.
     pub const EXTENSIONS_NAMESPACE: &str = "node-extensions";
-    /// The admission policies that keep an agent to its own node, and a kubelet from what the operator writes; and their
-    /// bindings.
-    pub const AGENT_POLICIES: [&str; 3] = [
+    /// The admission policies that keep an agent to its own node, a kubelet from what the operator writes, and both within bounds;
+    /// and their bindings.
+    pub const AGENT_POLICIES: [&str; 6] = [
         "evenkeel-agent-own-node",
         "evenkeel-agent-own-leases",
         "evenkeel-kubelet-no-grants",
+        "evenkeel-node-bounds",
+        "evenkeel-lease-bounds",
+        "evenkeel-request-bounds",
     ];
     /// The admission policy that taints new nodes, and its binding.
     pub const READINESS_POLICY: &str = "evenkeel-new-nodes";

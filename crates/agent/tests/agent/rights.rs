@@ -1,17 +1,21 @@
 //! Everything that the API server offers, tried as an agent and as a kubelet: what is not in the contract is refused.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::kubeconfig::Kubeconfig;
+use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result, need};
 use futures::StreamExt;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::discovery::{Discovery, Scope};
 use kube::{Api, Client};
+use serde_json::json;
 
 use super::scene::cluster;
 
@@ -191,7 +195,7 @@ async fn an_agent_may_do_nothing_that_is_not_in_its_contract() -> Result<()> {
     Ok(())
 }
 
-/// What we install gives a kubelet nothing that it did not have.
+/// What we install gives a kubelet nothing that it did not have: neither by a role, nor by a word on its Node.
 ///
 /// Covers S05.
 #[tokio::test(flavor = "multi_thread")]
@@ -218,6 +222,40 @@ async fn a_kubelet_gets_nothing_by_what_we_install() -> Result<()> {
         "/certificates.k8s.io/signers/approve",
     ] {
         assert!(!beyond.contains(never), "a kubelet may {never}");
+    }
+
+    // A Node of its own, made by itself.
+    let client = login.client().await?;
+    let nodes: Api<Node> = Api::all(client);
+    let node = json!({ "metadata": { "name": "rights-kubelet" } });
+    let node: Node = serde_json::from_value(node).doing(|| "no node")?;
+    let made = nodes.create(&PostParams::default(), &node).await;
+    made.doing(|| "a kubelet may register")?;
+    for word in [
+        "evenkeel.dev/desired-config",
+        "evenkeel.dev/drain-granted",
+        "evenkeel.dev/cordoned-by",
+        "evenkeel.dev/instance",
+        "machineconfiguration.openshift.io/lastAppliedDrain",
+        "machineconfiguration.openshift.io/desiredConfig",
+        "windowsmachineconfig.openshift.io/desired-version",
+    ] {
+        let patch = json!({ "metadata": { "annotations": { word: "x" } } });
+        let what = format!("a kubelet to be refused {word}");
+        until_async(&what, Duration::from_secs(30), async || {
+            let said = nodes
+                .patch(
+                    "rights-kubelet",
+                    &PatchParams::default(),
+                    &Patch::Merge(&patch),
+                )
+                .await;
+            Ok(match said {
+                Err(error) if error.to_string().contains("evenkeel-") => Look::Found(()),
+                said => Look::NotYet(format!("{:?}", said.map(|_| "allowed"))),
+            })
+        })
+        .await?;
     }
     Ok(())
 }

@@ -3,11 +3,12 @@
 //!
 //! A request that cannot be decided yet is looked at again when something changes that it may depend on.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use evenkeel_api::names::certificate;
+use evenkeel_daemon::panics::contain;
+use evenkeel_plan::certificates::waiting::{self, Waiting};
 use evenkeel_plan::certificates::{Identity, Known, Request, Reserved, Verdict, World, decide};
 use evenkeel_plan::instances::{Wanted, WindowsNode, node_of};
 use futures::StreamExt;
@@ -24,7 +25,7 @@ use super::Shared;
 use super::instances::windows_node;
 use crate::configuring::Configuring;
 use crate::instances::Fleet;
-use crate::nodes::{Nodes, ours};
+use crate::nodes::{Nodes, ours, watching};
 use crate::signing_request;
 use crate::windows::Offer;
 
@@ -39,7 +40,7 @@ const PAGE: u32 = 500;
 pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
     let configuring = &fleet.configuring;
     let api: Api<CertificateSigningRequest> = Api::all(shared.client.clone());
-    let requests = watcher(api.clone(), watcher::Config::default()).default_backoff();
+    let requests = watcher(api.clone(), watching(None)).default_backoff();
     let mut requests = std::pin::pin!(requests);
     let mut nodes = shared.nodes.store().changes();
     let mut pool = shared.windows.store().changes();
@@ -55,7 +56,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
             namespace,
             reserved: Reserved::default(),
         },
-        waiting: BTreeMap::new(),
+        waiting: Waiting::default(),
     };
     let mut pause = NOW_AND_THEN;
     loop {
@@ -86,8 +87,8 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
 struct Approver<'s> {
     api: Api<CertificateSigningRequest>,
     seen: Seen<'s>,
-    /// Requests without an answer, by name, with the version they were seen at.
-    waiting: BTreeMap<String, (String, Request)>,
+    /// Requests without an answer.
+    waiting: Waiting,
 }
 
 impl Approver<'_> {
@@ -104,9 +105,15 @@ impl Approver<'_> {
                     }
                     return;
                 }
+                let (name, spec) = (object.name_any(), &object.spec);
+                if !waiting::could_be_ours(&spec.signer_name, spec.request.0.len()) {
+                    return;
+                }
                 let version = object.resource_version().unwrap_or_default();
-                let request = signing_request::read(&object);
-                self.waiting.insert(object.name_any(), (version, request));
+                let read = || signing_request::read(&object);
+                if let Some(request) = contain("certificates", &name, read) {
+                    self.waiting.insert(name, version, request);
+                }
             }
             watcher::Event::Delete(object) => {
                 self.waiting.remove(&object.name_any());
@@ -117,8 +124,8 @@ impl Approver<'_> {
 
     /// Learns what belongs to Services and to the API server, if anybody of ours asks for a server's certificate.
     async fn know_reserved(&mut self) -> kube::Result<()> {
-        let mut waiting = self.waiting.values();
-        let asks = |(_, request): &(String, Request)| {
+        let mut waiting = self.waiting.iter();
+        let asks = |(_, _, request): (&str, &str, &Request)| {
             request.signer == certificate::KUBELET_SERVING
                 && decide(request, &self.seen) != Verdict::Leave
         };
@@ -137,10 +144,11 @@ impl Approver<'_> {
         let decided: Vec<_> = self
             .waiting
             .iter()
-            .map(|(name, (version, request))| {
-                (name.clone(), version.clone(), decide(request, &self.seen))
+            .filter_map(|(name, version, request)| {
+                let verdict = contain("certificates", name, || decide(request, &self.seen))?;
+                let is_ours = verdict != Verdict::Leave;
+                is_ours.then(|| (name.to_owned(), version.to_owned(), verdict))
             })
-            .filter(|(.., verdict)| *verdict != Verdict::Leave)
             .collect();
         let mut pause = NOW_AND_THEN;
         for (name, version, verdict) in decided {
@@ -151,7 +159,7 @@ impl Approver<'_> {
             };
             match self.write(&name, &version, kind, why).await {
                 Ok(()) => {
-                    let user = self.waiting.remove(&name).map(|(_, request)| request.user);
+                    let user = self.waiting.remove(&name);
                     tracing::info!(request = name, user, answer = kind, "{why}");
                 }
                 // Somebody has changed or removed it: the watch tells.

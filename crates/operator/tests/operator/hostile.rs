@@ -1,6 +1,7 @@
 //! Nodes and machines that lie, told to an operator with the rights that it ships with, which works on an honest node at the
 //! same time. Every lie is a row of a table: who tells it, and what must not come of it.
 
+mod crowd;
 mod kubelet;
 mod local_user;
 mod machine;

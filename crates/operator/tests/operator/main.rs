@@ -7,7 +7,6 @@ mod drain;
 mod farewell;
 mod fencing;
 mod hostile;
-mod hostile_crowd;
 mod idle;
 mod instances;
 mod interruptions;

@@ -130,12 +130,18 @@ const WORKLOADS: [&[&str]; 3] = [
     &["daemonset/evenkeel-agent", "--namespace=evenkeel"],
     &["lease/evenkeel-operator", "--namespace=evenkeel"],
 ];
-const RIGHTS: [&[&str]; 8] = [
+const RIGHTS: [&[&str]; 14] = [
     &["clusterrolebinding/evenkeel-operator"],
     &["clusterrolebinding/evenkeel-agent"],
     &["validatingadmissionpolicy/evenkeel-agent-own-node"],
     &["validatingadmissionpolicy/evenkeel-agent-own-leases"],
     &["validatingadmissionpolicy/evenkeel-kubelet-no-grants"],
+    &["validatingadmissionpolicy/evenkeel-node-bounds"],
+    &["validatingadmissionpolicy/evenkeel-lease-bounds"],
+    &["validatingadmissionpolicy/evenkeel-request-bounds"],
+    &["validatingadmissionpolicybinding/evenkeel-node-bounds"],
+    &["validatingadmissionpolicybinding/evenkeel-lease-bounds"],
+    &["validatingadmissionpolicybinding/evenkeel-request-bounds"],
     &["validatingadmissionpolicybinding/evenkeel-agent-own-node"],
     &["validatingadmissionpolicybinding/evenkeel-agent-own-leases"],
     &["validatingadmissionpolicybinding/evenkeel-kubelet-no-grants"],

@@ -7,6 +7,7 @@
 
 #[cfg(test)]
 mod tests;
+pub mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

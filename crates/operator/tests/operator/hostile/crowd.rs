@@ -200,7 +200,9 @@ async fn a_hundred_liars_cost_neither_the_memory_of_the_operator_nor_the_time_of
     };
     number += 100;
     scene.ask(honest, &format!("uncordon-{number}")).await?;
-    scene.answered(honest, &format!("uncordon-{number}")).await?;
+    scene
+        .answered(honest, &format!("uncordon-{number}"))
+        .await?;
     let most = kib(operator.id(), "VmHWM:");
     let begun = watches(&metrics(port).await?);
     println!("proof: {HOSTILE} liars: {most} KiB at most, {begun} watches of Leases begun");
