@@ -70,10 +70,6 @@ pub fn is_over(node: Option<&Node>) -> bool {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Option<String> {
-        Some(text.to_owned())
-    }
-
     fn names(permits: &Permits) -> Vec<&str> {
         permits.granted.iter().map(|it| it.node.as_str()).collect()
     }
@@ -109,6 +105,7 @@ mod tests {
     /// Covers S07.
     #[test]
     fn a_permit_is_over_when_the_node_neither_has_it_nor_wants_it() {
+        let text = |text: &str| Some(text.to_owned());
         let asks = Node {
             desired_drain: text("drain-new"),
             ..Node::default()
