@@ -94,12 +94,10 @@ mod tests {
         assert_eq!(change(&second, 7, nobody, ["a"].into_iter(), now), None);
         let after = change(&second, 7, |it| it == "a", ["c"].into_iter(), now).unwrap();
         assert_eq!(names(&after), ["b", "c"]);
-        // Who gives it back and asks again in one breath keeps it.
-        assert!(
-            change(&second, 7, |it| it == "a", ["a"].into_iter(), now)
-                .unwrap()
-                .has("a")
-        );
+        // Who gives it back and asks again in one breath keeps it, from then on.
+        let later = Timestamp::from_second(60).unwrap();
+        let again = change(&second, 7, |it| it == "a", ["a"].into_iter(), later).unwrap();
+        assert!(again.has("a") && again != second);
     }
 
     /// Covers S07.
