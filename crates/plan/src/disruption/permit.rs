@@ -70,10 +70,6 @@ pub fn is_over(node: Option<&Node>) -> bool {
 mod tests {
     use super::*;
 
-    fn text(text: &str) -> Option<String> {
-        Some(text.to_owned())
-    }
-
     fn names(permits: &Permits) -> Vec<&str> {
         permits.granted.iter().map(|it| it.node.as_str()).collect()
     }
@@ -98,17 +94,16 @@ mod tests {
         assert_eq!(change(&second, 7, nobody, ["a"].into_iter(), now), None);
         let after = change(&second, 7, |it| it == "a", ["c"].into_iter(), now).unwrap();
         assert_eq!(names(&after), ["b", "c"]);
-        // Who gives it back and asks again in one breath keeps it.
-        assert!(
-            change(&second, 7, |it| it == "a", ["a"].into_iter(), now)
-                .unwrap()
-                .has("a")
-        );
+        // Who gives it back and asks again in one breath keeps it, from then on.
+        let later = Timestamp::from_second(60).unwrap();
+        let again = change(&second, 7, |it| it == "a", ["a"].into_iter(), later).unwrap();
+        assert!(again.has("a") && again != second);
     }
 
     /// Covers S07.
     #[test]
     fn a_permit_is_over_when_the_node_neither_has_it_nor_wants_it() {
+        let text = |text: &str| Some(text.to_owned());
         let asks = Node {
             desired_drain: text("drain-new"),
             ..Node::default()
