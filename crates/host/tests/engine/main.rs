@@ -4,14 +4,20 @@
 //! is proved on the first holds on the second.
 
 #[cfg(test)]
+mod attributes;
+#[cfg(test)]
 mod configs;
 #[cfg(test)]
 mod labels;
+#[cfg(all(test, target_os = "linux"))]
+mod large;
 #[cfg(test)]
 mod machine;
 
 #[cfg(test)]
 mod os_promises;
+#[cfg(all(test, target_os = "linux"))]
+mod policy_labels;
 #[cfg(all(test, target_os = "linux"))]
 mod power_cuts;
 #[cfg(test)]
@@ -30,3 +36,5 @@ mod service_promises;
 mod simulated_kills;
 #[cfg(test)]
 mod unit_promises;
+#[cfg(test)]
+mod versions;
