@@ -13,7 +13,7 @@ use evenkeel_plan::record::Record;
 use evenkeel_plan::targets::{Facts, KEYS_USER, Part, Targets, targets};
 use evenkeel_plan::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset};
 
-use crate::disk::{Disk, Folder, Host, LARGEST_READ};
+use crate::disk::{Disk, Folder, Host};
 use crate::execute::State;
 use crate::{Error, Result, verify};
 
@@ -165,10 +165,14 @@ fn keep_contents<D: Disk>(
     judged: bool,
     contents: &mut Contents,
 ) -> Result<()> {
-    let most = if judged { LARGEST_READ } else { LARGEST_SHOWN };
-    match disk.read_up_to(path, most) {
-        // Nobody is shown so much, and a judgement of it would be a drain in any case.
-        Err(Error::Path { source, .. }) if source.kind() == ErrorKind::FileTooLarge => {}
+    let read = if judged {
+        disk.read(path)
+    } else {
+        disk.read_up_to(path, LARGEST_SHOWN)
+    };
+    match read {
+        // Nobody is shown so much.
+        Err(Error::Path { source, .. }) if !judged && source.kind() == ErrorKind::FileTooLarge => {}
         read => _ = read?.map(|bytes| contents.keep(bytes)),
     }
     Ok(())
