@@ -9,14 +9,16 @@ mod attributes;
 mod configs;
 #[cfg(test)]
 mod labels;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod large;
 #[cfg(test)]
 mod machine;
 
 #[cfg(test)]
 mod os_promises;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod policy_labels;
 #[cfg(all(test, target_os = "linux"))]
 mod power_cuts;
