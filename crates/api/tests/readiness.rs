@@ -103,6 +103,26 @@ fn what_is_no_rule_is_refused_with_the_extension() {
             "line 5: spec.extensions[0] a: port 70000 is no port: give 1 to 65535",
         ),
         (
+            extension(r#"probe: {httpGet: {port: 1, path: "/x HTTP/1.1\r\nHost: other"}}"#),
+            "line 5: spec.extensions[0] a: path has blanks or control characters, which would change the question: leave them out",
+        ),
+        (
+            extension(r#"probe: {httpGet: {port: 1, path: "/a b"}}"#),
+            "line 5: spec.extensions[0] a: path has blanks or control characters, which would change the question: leave them out",
+        ),
+        (
+            extension(r#"probe: {grpc: {port: 1, service: "a\nb"}}"#),
+            "line 5: spec.extensions[0] a: service has control characters, which would change the question: leave them out",
+        ),
+        (
+            extension(r#"probe: {unixSocket: {path: "/run/a\0"}}"#),
+            "line 5: spec.extensions[0] a: path has control characters, which would change the question: leave them out",
+        ),
+        (
+            extension(r#"probe: {service: {name: "a\r.service"}}"#),
+            "line 5: spec.extensions[0] a: name has control characters, which would change the question: leave them out",
+        ),
+        (
             extension("lease: {expiry: 2s}"),
             "line 5: spec.extensions[0] a: expiry 2s is too short, three renewals must fit: give at least 3s",
         ),

@@ -5,6 +5,7 @@
 //! pieces are small on purpose: how they make a write atomic and durable is written once, above
 //! them, and the simulated host can stop or forget between any two of them.
 
+use evenkeel_plan::attributes::Attributes;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
 use evenkeel_plan::os::{Edits, Sight};
 use evenkeel_plan::record::BootId;
@@ -13,6 +14,10 @@ use crate::{Error, Result};
 
 /// The folder, as it were, of everything that stands under a name and at no path.
 pub const NAMED: &str = "named:";
+
+/// How much is read into memory at once: what we keep ourselves, and what tells us about the machine, is
+/// far smaller. Contents that may be large are copied from disk to disk.
+pub const LARGEST_READ: usize = 16 << 20;
 
 /// Whether a path can hold others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,8 +48,18 @@ pub trait Disk {
     /// Whether `path` is a folder, following links inside the root.
     fn folder(&self, path: &str) -> Result<Folder>;
 
-    /// The contents of a file, not following links; `None` if there is no file.
-    fn read(&self, path: &str) -> Result<Option<Vec<u8>>>;
+    /// The contents of a file, not following links; `None` if there is no file. One that is larger than
+    /// `most` is an error of the kind `FileTooLarge`, and not read.
+    fn read_up_to(&self, path: &str, most: usize) -> Result<Option<Vec<u8>>>;
+
+    /// The contents of a file of a sensible size.
+    fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        self.read_up_to(path, LARGEST_READ)
+    }
+
+    /// Makes a new file with the contents of the one at `from`, whatever its size, and says what they
+    /// are; `None`, and nothing is made, if there is no such file.
+    fn copy(&self, from: &str, path: &str, mode: u32, owner: Ids) -> Result<Option<Hash>>;
 
     /// The names in a folder, sorted; empty if there is none.
     fn list(&self, path: &str) -> Result<Vec<String>>;
@@ -54,6 +69,12 @@ pub trait Disk {
 
     /// Gives what stands at `path` this label; a machine without labels does nothing.
     fn set_label(&self, path: &str, label: &str) -> Result<()>;
+
+    /// The extended attributes of what stands at `path`, without its label.
+    fn attributes(&self, path: &str) -> Result<Attributes>;
+
+    /// Gives what stands at `path` these extended attributes and no others.
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> Result<()>;
 
     /// Makes a new file.
     fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()>;
@@ -115,6 +136,13 @@ pub trait Host {
 
     /// Stops and starts a running unit; one that does not run is left alone.
     fn restart(&self, unit: &str) -> Result<()>;
+
+    /// Gives what stands at `paths` the labels that the machine's policy has for them; `false` where there
+    /// is no such policy.
+    fn relabel(&self, paths: &[String]) -> Result<bool> {
+        let _ = paths;
+        Ok(false)
+    }
 
     /// Why a service that was put does not run, where that is known.
     fn trouble_of(&self, service: &str) -> Option<String> {

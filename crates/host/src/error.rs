@@ -2,8 +2,8 @@
 
 use std::io;
 
-use evenkeel_plan::journal::Unreadable;
 use evenkeel_plan::problem::Refused;
+use evenkeel_plan::record::Unreadable;
 
 /// An error of a host. Its source is not in its text; whoever prints it prints the chain.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +115,10 @@ impl Error {
             Self::Services { .. } => "ServiceManagerFailed",
             Self::Os { .. } => "OsFailed",
             Self::Refused(refused) => refused.category(),
+            Self::Journal {
+                source: Unreadable::Newer(_),
+                ..
+            } => "NewerRecord",
             Self::Journal { .. } => "JournalUnreadable",
             Self::Lost { .. } => "ContentsLost",
             Self::Busy { .. } => "Busy",

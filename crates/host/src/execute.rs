@@ -3,6 +3,7 @@
 //! Whatever happens in between, the next [`Claim::take`] finds the journal and goes on: forward to
 //! the new configuration, or back to the old one if a step had failed.
 
+mod heal;
 mod payload;
 
 use std::collections::BTreeSet;
@@ -11,17 +12,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evenkeel_plan::desired::Contents;
 use evenkeel_plan::disruption::Action;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
-use evenkeel_plan::journal::{Direction, Journal, Move};
-use evenkeel_plan::machine::{Plan, above, folder_for};
+use evenkeel_plan::journal::{Direction, Journal, Move, Stood};
+use evenkeel_plan::machine::{Plan, above};
 use evenkeel_plan::os::{Sight, is_about};
-use evenkeel_plan::record::{Labels, Record};
-use evenkeel_plan::resource::Resource;
+use evenkeel_plan::place::Place;
+use evenkeel_plan::record::{Record, newer};
 use evenkeel_plan::step::Step;
 use evenkeel_plan::targets::Targets;
 
 use crate::disk::{Disk, Host};
-use crate::place::{Placer, write_durably};
-use crate::store::Store;
+use crate::place::{Had, Placer, write_durably};
+use crate::store::{Source, Store};
 use crate::{Error, Result, os};
 
 /// Where the journal and all it remembers is kept on a machine.
@@ -58,11 +59,20 @@ impl State {
         let path = self.path("record");
         match host.disk().read(&path)? {
             None => Ok(Record::default()),
-            Some(text) => serde_json::from_slice(&text).map_err(|error| Error::Journal {
-                path,
-                source: evenkeel_plan::journal::Unreadable::Broken(error.to_string()),
-            }),
+            Some(text) => Record::read(&text).map_err(|source| Error::Journal { path, source }),
         }
+    }
+
+    /// Refuses a machine that a newer program looks after.
+    fn is_known<H: Host>(&self, host: &H) -> Result<()> {
+        for name in ["record", "journal"] {
+            let path = self.path(name);
+            let text = host.disk().read(&path)?;
+            if let Some(source) = text.and_then(|text| newer(&text)) {
+                return Err(Error::Journal { path, source });
+            }
+        }
+        Ok(())
     }
 
     /// The journal of a run that did not come to its end, if there is one.
@@ -126,8 +136,11 @@ pub struct Claim<'a, H: Host> {
 impl<'a, H: Host> Claim<'a, H> {
     /// Claims the machine, and finishes or undoes what an earlier run left in the middle.
     pub fn take(host: &'a H, state: &'a State) -> Result<Self> {
+        // Before even a folder is made, and again once nobody else is at work.
+        state.is_known(host)?;
         make_folders(host.disk(), state)?;
         let lock = host.disk().lock(&state.path("lock"))?;
+        state.is_known(host)?;
         let mut claim = Self {
             host,
             state,
@@ -225,12 +238,12 @@ impl<'a, H: Host> Claim<'a, H> {
         if plan.steps.is_empty() && record == plan.record {
             return Ok(());
         }
-        let journal = Journal::open(plan, self.labels(plan)?, &record);
+        let journal = Journal::open(plan, self.stood(plan)?, &record);
         let wanted: BTreeSet<Hash> = journal.contents().chain(plan.record.contents()).collect();
         self.store()
             .keep(&wanted, |hash| match contents.get(hash) {
-                Some(bytes) => Ok(Some(bytes.to_vec())),
-                None => self.fetch(plan, hash),
+                Some(bytes) => Some(Source::Bytes(bytes)),
+                None => place_of(plan, hash).map(Source::At),
             })?;
         if plan.steps.is_empty() {
             return self.remember(&plan.record);
@@ -243,40 +256,18 @@ impl<'a, H: Host> Claim<'a, H> {
         self.run(journal, false, progress)
     }
 
-    /// The security labels of what stands where `plan` will change something.
-    fn labels(&self, plan: &Plan) -> Result<Labels> {
-        let mut labels = Labels::new();
-        let stood = |step: &&Step| step.before != Entry::Absent && !is_about(step);
-        for step in plan.steps.iter().filter(stood) {
-            if let Some(label) = self.host.disk().label(&step.path)? {
-                labels.insert(step.path.clone(), label);
+    /// What comes back with what stands where `plan` will change something.
+    fn stood(&self, plan: &Plan) -> Result<Stood> {
+        let mut all = Stood::default();
+        let stood = |step: &&Step| step.before != Entry::Absent && Place::is_path(&step.path);
+        for Step { path, .. } in plan.steps.iter().filter(stood).filter(|it| !is_about(it)) {
+            if let Some(label) = self.host.disk().label(path)? {
+                all.labels.insert(path.clone(), label);
             }
+            let attributes = self.host.disk().attributes(path)?;
+            all.attributes.insert(path.clone(), attributes);
         }
-        Ok(labels)
-    }
-
-    /// Contents that nobody brought: they stand somewhere on the machine now.
-    fn fetch(&self, plan: &Plan, hash: Hash) -> Result<Option<Vec<u8>>> {
-        let step = plan
-            .steps
-            .iter()
-            .find(|step| step.before.hash() == Some(hash))
-            .map(|step| &step.path);
-        let owned = || {
-            plan.record
-                .owned
-                .iter()
-                .find(|(_, owned)| {
-                    [&owned.entry, &owned.before]
-                        .iter()
-                        .any(|entry| entry.hash() == Some(hash))
-                })
-                .map(|(path, _)| path)
-        };
-        match step.or_else(owned) {
-            Some(path) => self.host.disk().read(path),
-            None => Ok(None),
-        }
+        Ok(all)
     }
 
     fn run(
@@ -354,7 +345,9 @@ impl<'a, H: Host> Claim<'a, H> {
         let moves = journal.moves();
         let steps = moves.len();
         let stops = journal.direction() == Direction::Forward;
-        for (done, Move { step, entry, label }) in moves.into_iter().enumerate() {
+        let mut by_policy = Vec::new();
+        for (done, it) in moves.into_iter().enumerate() {
+            let Move { step, entry, .. } = it;
             if stops && self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 return Err((name(step), Error::Stopped));
             }
@@ -364,9 +357,12 @@ impl<'a, H: Host> Claim<'a, H> {
                 // Staging takes minutes, and nobody knows what happens meanwhile.
                 placer.sync().and_then(|()| os::put(self.host, step, entry))
             } else {
-                placer.put(&step.path, entry, label)
+                placer.put(&step.path, entry, Had::of(&it))
             };
             put.map_err(|error| (name(step), error))?;
+            if it.is_labelled_by_policy() && Place::is_path(&step.path) && !is_about(step) {
+                by_policy.push((step.path.clone(), entry));
+            }
         }
         let mut after_all = |doing: &str| {
             let done = steps;
@@ -381,6 +377,8 @@ impl<'a, H: Host> Claim<'a, H> {
             Direction::Forward => told.map_err(|error| (what, error)),
             Direction::Back => Ok(()),
         };
+        let doing = "giving new paths the labels of the policy";
+        needed(doing.to_owned(), self.relabel(&by_policy))?;
         if journal.touches_units() {
             let doing = "reading the units again";
             after_all(doing);
@@ -401,45 +399,15 @@ impl<'a, H: Host> Claim<'a, H> {
     /// Keeps the contents of `targets` durably, so that they can be put back without `contents`.
     pub fn keep_contents(&self, targets: &Targets, contents: &Contents) -> Result<()> {
         let wanted = targets.values().filter_map(|target| target.entry.hash());
-        self.store().keep(&wanted.collect(), |hash| {
-            Ok(contents.get(hash).map(<[u8]>::to_vec))
-        })
-    }
-
-    /// Puts one path of ours back as the record says; what stood there.
-    pub fn heal(&self, path: &str, resource: &Resource, entry: &Entry) -> Result<Entry> {
-        let mut placer = Placer::new(self.host.disk(), self.store());
-        let missing: Vec<&str> = above(path)
-            .filter(|folder| {
-                self.host
-                    .disk()
-                    .look(folder)
-                    .is_ok_and(|entry| entry == Entry::Absent)
-            })
-            .collect();
-        let found = self.host.disk().look(path)?;
-        let record = if found == Entry::Absent {
-            self.record()?
-        } else {
-            Record::default()
-        };
-        for folder in missing {
-            let made = record.owned.get(folder).map(|owned| owned.entry.clone());
-            let made = made.unwrap_or_else(|| folder_for(folder, resource, entry));
-            placer.put(folder, &made, record.labels.get(folder).map(String::as_str))?;
-        }
-        // Nothing stands there to take the label from, but what stood there before us had it.
-        let label = record.labels.get(path).map(String::as_str);
-        placer.put(path, entry, label)?;
-        placer.sync()?;
-        Ok(found)
+        let find = |hash| contents.get(hash).map(Source::Bytes);
+        self.store().keep(&wanted.collect(), find)
     }
 
     fn remember(&self, record: &Record) -> Result<()> {
         let path = self.state.path("record");
-        let text = serde_json::to_vec(record).map_err(|error| Error::Journal {
+        let text = record.text().map_err(|source| Error::Journal {
             path: path.clone(),
-            source: evenkeel_plan::journal::Unreadable::Broken(error.to_string()),
+            source,
         })?;
         write_durably(self.host.disk(), &path, &text)
     }
@@ -466,6 +434,21 @@ impl<'a, H: Host> Claim<'a, H> {
 
     fn store(&self) -> Store<'a, H::Disk> {
         Store::new(self.host.disk(), &self.state.store)
+    }
+}
+
+/// Where contents stand on the machine now that nobody brought.
+fn place_of(plan: &Plan, hash: Hash) -> Option<&str> {
+    let step = plan.steps.iter();
+    let mut step = step.filter(|step| step.before.hash() == Some(hash));
+    let has_it = |entry: &Entry| entry.hash() == Some(hash);
+    let owned = || {
+        let mut owned = plan.record.owned.iter();
+        owned.find(|(_, owned)| has_it(&owned.entry) || has_it(&owned.before))
+    };
+    match step.next() {
+        Some(step) => Some(&step.path),
+        None => owned().map(|(path, _)| path.as_str()),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Looks at a machine: the facts that name its paths, and what stands at those paths. Read only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 
 use evenkeel_plan::desired::{Contents, Desired};
 use evenkeel_plan::disruption::rules;
@@ -12,10 +13,9 @@ use evenkeel_plan::record::Record;
 use evenkeel_plan::targets::{Facts, KEYS_USER, Part, Targets, targets};
 use evenkeel_plan::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset};
 
-use crate::Result;
 use crate::disk::{Disk, Folder, Host};
 use crate::execute::State;
-use crate::verify;
+use crate::{Error, Result, verify};
 
 /// Contents above this are compared by hash and never shown.
 const LARGEST_SHOWN: usize = 1 << 20;
@@ -165,10 +165,15 @@ fn keep_contents<D: Disk>(
     judged: bool,
     contents: &mut Contents,
 ) -> Result<()> {
-    if let Some(bytes) = disk.read(path)?
-        && (judged || bytes.len() <= LARGEST_SHOWN)
-    {
-        contents.keep(bytes);
+    let read = if judged {
+        disk.read(path)
+    } else {
+        disk.read_up_to(path, LARGEST_SHOWN)
+    };
+    match read {
+        // Nobody is shown so much.
+        Err(Error::Path { source, .. }) if !judged && source.kind() == ErrorKind::FileTooLarge => {}
+        read => _ = read?.map(|bytes| contents.keep(bytes)),
     }
     Ok(())
 }

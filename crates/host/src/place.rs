@@ -1,11 +1,36 @@
 //! How one path goes from one entry to another: atomically, durably, and twice as well as once.
 
+use evenkeel_plan::attributes::Attributes;
 use evenkeel_plan::entry::{Entry, Hash};
+use evenkeel_plan::journal::Move;
 use evenkeel_plan::place::Place;
 
 use crate::disk::{Disk, NAMED};
 use crate::store::Store;
 use crate::{Error, Result};
+
+/// What something had when it last stood at its path, as far as that is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Had<'a> {
+    label: Option<&'a str>,
+    attributes: Option<&'a Attributes>,
+}
+
+impl<'a> Had<'a> {
+    pub(crate) const fn of(it: &Move<'a>) -> Self {
+        Self {
+            label: it.label,
+            attributes: it.attributes,
+        }
+    }
+
+    pub(crate) const fn label(label: Option<&'a str>) -> Self {
+        Self {
+            label,
+            attributes: None,
+        }
+    }
+}
 
 /// Brings the paths of a plan where they belong, and remembers which folders are not yet durable.
 pub(crate) struct Placer<'a, D> {
@@ -34,9 +59,9 @@ impl<'a, D: Disk> Placer<'a, D> {
         }
     }
 
-    /// Makes `entry` stand at `path`, with this security label, or without one given, with that of
-    /// what it replaces. What already stands right is not touched.
-    pub(crate) fn put(&mut self, path: &str, entry: &Entry, label: Option<&str>) -> Result<()> {
+    /// Makes `entry` stand at `path` with what it `had`, or without a label given, with that of what it
+    /// replaces. What already stands right is not touched.
+    pub(crate) fn put(&mut self, path: &str, entry: &Entry, had: Had<'_>) -> Result<()> {
         if !Place::is_path(path) {
             self.unsynced.insert(NAMED.to_owned());
             return match self.disk.look(path)? {
@@ -50,7 +75,7 @@ impl<'a, D: Disk> Placer<'a, D> {
         }
         let seen = self.disk.look(path)?;
         if seen == *entry {
-            return self.label(path, label);
+            return self.give_back(path, had);
         }
         match entry {
             Entry::Absent => _ = self.take_away(path, &seen)?,
@@ -61,19 +86,19 @@ impl<'a, D: Disk> Placer<'a, D> {
                     return Ok(());
                 }
                 self.disk.make_folder(path, *mode, *owner)?;
-                self.label(path, label)?;
+                self.give_back(path, had)?;
             }
             Entry::File { hash, mode, owner } => {
-                let contents = self.store.get(*hash)?;
-                self.make_way(path, &seen)?;
                 let temporary = temporary(path);
                 self.disk.remove(&temporary)?;
-                self.disk.create(&temporary, &contents, *mode, *owner)?;
-                let standing = match (label, &seen) {
+                self.store.copy(*hash, &temporary, *mode, *owner)?;
+                self.make_way(path, &seen)?;
+                let standing = match (had.label, &seen) {
                     (None, Entry::File { .. }) => self.disk.label(path)?,
                     _ => None,
                 };
-                self.label(&temporary, label.or(standing.as_deref()))?;
+                let label = had.label.or(standing.as_deref());
+                self.give_back(&temporary, Had { label, ..had })?;
                 self.disk.sync_files(std::slice::from_ref(&temporary))?;
                 self.disk.rename(&temporary, path)?;
             }
@@ -82,7 +107,7 @@ impl<'a, D: Disk> Placer<'a, D> {
                 let temporary = temporary(path);
                 self.disk.remove(&temporary)?;
                 self.disk.link(&temporary, target)?;
-                self.label(&temporary, label)?;
+                self.give_back(&temporary, had)?;
                 self.disk.rename(&temporary, path)?;
             }
             Entry::Other => return Ok(()),
@@ -96,9 +121,14 @@ impl<'a, D: Disk> Placer<'a, D> {
         Ok(())
     }
 
-    /// Gives what stands at `path` this label, if there is one to give and it has another.
-    fn label(&self, path: &str, label: Option<&str>) -> Result<()> {
-        match label {
+    /// Gives what stands at `path` what it had, as far as it has not.
+    fn give_back(&self, path: &str, had: Had<'_>) -> Result<()> {
+        if let Some(attributes) = had.attributes
+            && self.disk.attributes(path)? != *attributes
+        {
+            self.disk.set_attributes(path, attributes)?;
+        }
+        match had.label {
             Some(label) if self.disk.label(path)?.as_deref() != Some(label) => {
                 self.disk.set_label(path, label)
             }

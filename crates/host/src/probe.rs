@@ -69,6 +69,12 @@ fn socket(path: &str, _: Duration) -> Result<(), String> {
 }
 
 fn http(port: u16, path: &str, timeout: Duration) -> Result<(), String> {
+    // A blank or the end of a line in it would make another question of it.
+    if path.contains(|it: char| it.is_control() || it.is_whitespace()) {
+        return Err(format!(
+            "port {port} is not asked for {path:?}: leave out its blanks and control characters"
+        ));
+    }
     let failed = |error: std::io::Error| format!("port {port} does not answer {path}: {error}");
     let mut stream = connect(port, timeout)?;
     let ask = format!(
@@ -283,6 +289,26 @@ mod tests {
             ask(&get(port, "/x"), SOON),
             Err(format!("port {port} answers /x with 503"))
         );
+    }
+
+    /// Covers S09.
+    #[test]
+    fn a_path_that_would_be_more_than_a_path_is_never_sent() {
+        for path in [
+            "/x HTTP/1.1\r\nHost: other",
+            "/x\nX-Token: y",
+            "/a b",
+            "/a\0",
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.set_nonblocking(true).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let path = path.to_owned();
+            let why = ask(&Check::HttpGet { port, path }, SOON).unwrap_err();
+            assert!(why.contains("is not asked for"), "{why}");
+            assert!(!why.contains(char::is_control), "{why}");
+            assert!(listener.accept().is_err(), "somebody came");
+        }
     }
 
     #[test]

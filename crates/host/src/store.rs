@@ -11,6 +11,15 @@ use crate::{Error, Result};
 /// More than this at a time are made durable together.
 const BATCH: usize = 256;
 
+/// Where contents come from that are not in the store yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'c> {
+    /// From whoever has them in memory.
+    Bytes(&'c [u8]),
+    /// From where they stand.
+    At(&'c str),
+}
+
 /// The store of one machine.
 #[derive(Debug)]
 pub(crate) struct Store<'a, D> {
@@ -31,24 +40,41 @@ impl<'a, D: Disk> Store<'a, D> {
         Self { disk, folder }
     }
 
-    /// The contents with this hash, checked.
+    /// The contents with this hash, checked, for whoever wants to see them.
     pub(crate) fn get(&self, hash: Hash) -> Result<Vec<u8>> {
         self.disk
             .read(&self.path(hash))?
             .filter(|contents| Hash::of(contents) == hash)
-            .ok_or_else(|| Error::Lost {
-                path: self.folder.to_owned(),
-                hash: hash.to_string(),
-            })
+            .ok_or_else(|| self.lost(hash))
+    }
+
+    /// Makes a new file with the contents with this hash, checked; if they are not there, no file.
+    pub(crate) fn copy(&self, hash: Hash, path: &str, mode: u32, owner: Ids) -> Result<()> {
+        match self.disk.copy(&self.path(hash), path, mode, owner)? {
+            Some(found) if found == hash => Ok(()),
+            found => {
+                if found.is_some() {
+                    self.disk.remove(path)?;
+                }
+                Err(self.lost(hash))
+            }
+        }
+    }
+
+    fn lost(&self, hash: Hash) -> Error {
+        Error::Lost {
+            path: self.folder.to_owned(),
+            hash: hash.to_string(),
+        }
     }
 
     /// Keeps contents durably; those that are there already are not written again.
     ///
-    /// `fetch` gives the bytes of a hash. What it gives is checked.
-    pub(crate) fn keep(
+    /// `find` says where those with a hash are. What is there is checked.
+    pub(crate) fn keep<'c>(
         &self,
         hashes: &BTreeSet<Hash>,
-        mut fetch: impl FnMut(Hash) -> Result<Option<Vec<u8>>>,
+        find: impl Fn(Hash) -> Option<Source<'c>>,
     ) -> Result<()> {
         let missing: Vec<Hash> = hashes
             .iter()
@@ -58,17 +84,22 @@ impl<'a, D: Disk> Store<'a, D> {
         for batch in missing.chunks(BATCH) {
             let mut ready = Vec::with_capacity(batch.len());
             for hash in batch {
-                let contents = fetch(*hash)?
-                    .filter(|contents| Hash::of(contents) == *hash)
-                    .ok_or_else(|| Error::Lost {
-                        path: self.folder.to_owned(),
-                        hash: hash.to_string(),
-                    })?;
                 let path = self.path(*hash);
                 let temporary = temporary(&path);
                 self.disk.remove(&temporary)?;
-                self.disk
-                    .create(&temporary, &contents, 0o600, Ids::default())?;
+                let owner = Ids::default();
+                let kept = match find(*hash) {
+                    Some(Source::Bytes(bytes)) if Hash::of(bytes) == *hash => {
+                        self.disk.create(&temporary, bytes, 0o600, owner)?;
+                        Some(*hash)
+                    }
+                    Some(Source::At(place)) => self.disk.copy(place, &temporary, 0o600, owner)?,
+                    Some(Source::Bytes(_)) | None => None,
+                };
+                if kept != Some(*hash) {
+                    self.disk.remove(&temporary)?;
+                    return Err(self.lost(*hash));
+                }
                 ready.push((temporary, path));
             }
             let temporaries: Vec<String> = ready

@@ -4,15 +4,16 @@
 //! way: forward until the last step and action are done, or back to where it was. Steps are
 //! idempotent, so whoever finds a journal does all of it again in its direction.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Attributes;
 use crate::disruption::Action;
 use crate::entry::{Entry, Hash};
 use crate::machine::Plan;
-use crate::record::{BootId, Labels, Record};
+use crate::record::{BootId, Labels, Record, Unreadable, VERSION, broken, newer};
 use crate::step::Step;
-
-const VERSION: u32 = 1;
 
 /// A plan on its way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +29,21 @@ pub struct Journal {
     /// Those of what comes back at paths that are ours no longer.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     returning: Labels,
+    /// The extended attributes of what stood at the paths of the steps.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<String, Attributes>,
+    /// Those of what comes back at paths that are ours no longer.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    returning_attributes: BTreeMap<String, Attributes>,
+}
+
+/// What stood at paths before anything was done there, besides what it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stood {
+    /// Security labels.
+    pub labels: Labels,
+    /// Extended attributes; without any, an empty set.
+    pub attributes: BTreeMap<String, Attributes>,
 }
 
 /// One thing to do: what shall stand at a path.
@@ -37,15 +53,26 @@ pub struct Move<'a> {
     pub step: &'a Step,
     /// What shall stand there.
     pub entry: &'a Entry,
+    /// What stands there before that.
+    pub replaced: &'a Entry,
     /// The security label it had when it last stood there. Without one, what is put there has that
     /// of what it replaces.
     pub label: Option<&'a str>,
+    /// The extended attributes that it had then, if they are known.
+    pub attributes: Option<&'a Attributes>,
 }
 
-impl<'a> Move<'a> {
-    fn new(step: &'a Step, entry: &'a Entry, labels: &'a Labels) -> Self {
-        let label = labels.get(&step.path).map(String::as_str);
-        Self { step, entry, label }
+impl Move<'_> {
+    /// Whether only the machine's policy can tell the label of what is put there: it has none from
+    /// before, and replaces nothing of its kind.
+    pub const fn is_labelled_by_policy(&self) -> bool {
+        match self.entry {
+            Entry::File { .. } => {
+                self.label.is_none() && !matches!(self.replaced, Entry::File { .. })
+            }
+            Entry::Link { .. } | Entry::Directory { .. } => self.label.is_none(),
+            _ => false,
+        }
     }
 }
 
@@ -59,61 +86,52 @@ pub enum Direction {
     Back,
 }
 
-/// The text is no journal of ours.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
-    /// It does not parse.
-    #[error("the journal cannot be read: {0}")]
-    Broken(String),
-    /// A newer program wrote it.
-    #[error(
-        "the journal is of version {0}, this program knows {VERSION}: finish with the program that wrote it"
-    )]
-    Newer(u32),
-}
-
 impl Journal {
-    /// Writes `plan` down, to be carried out on a machine with this `record`, where what stands at
-    /// the paths of the steps has these `labels`.
-    pub fn open(plan: &Plan, labels: Labels, record: &Record) -> Self {
+    /// Writes `plan` down, to be carried out on a machine with this `record`, where this `stood` at
+    /// the paths of the steps.
+    pub fn open(plan: &Plan, stood: Stood, record: &Record) -> Self {
         let mut after = plan.record.clone();
-        for (path, label) in &labels {
-            if after.owned.contains_key(path) && !record.owned.contains_key(path) {
+        let is_new = |after: &Record, path: &String| {
+            after.owned.contains_key(path) && !record.owned.contains_key(path)
+        };
+        for (path, label) in &stood.labels {
+            if is_new(&after, path) {
                 after.labels.insert(path.clone(), label.clone());
+            }
+        }
+        for (path, attributes) in &stood.attributes {
+            if is_new(&after, path) {
+                after.attributes.insert(path.clone(), attributes.clone());
             }
         }
         let mut returning = record.labels.clone();
         returning.retain(|path, _| !after.owned.contains_key(path));
+        let mut returning_attributes = record.attributes.clone();
+        returning_attributes.retain(|path, _| !after.owned.contains_key(path));
         Self {
             version: VERSION,
             direction: Direction::Forward,
             steps: plan.steps.clone(),
             actions: plan.actions.clone(),
             record: after,
-            labels,
+            labels: stood.labels,
             returning,
+            attributes: stood.attributes,
+            returning_attributes,
         }
     }
 
     /// Reads what [`Journal::text`] wrote.
     pub fn read(text: &[u8]) -> Result<Self, Unreadable> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            version: u32,
-        }
-        let broken = |error: serde_json::Error| Unreadable::Broken(error.to_string());
-        match serde_json::from_slice::<Versioned>(text)
-            .map_err(broken)?
-            .version
-        {
-            VERSION => serde_json::from_slice(text).map_err(broken),
-            newer => Err(Unreadable::Newer(newer)),
+        match newer(text) {
+            Some(newer) => Err(newer),
+            None => serde_json::from_slice(text).map_err(|error| broken(&error)),
         }
     }
 
     /// The journal as it stands on disk.
     pub fn text(&self) -> Result<Vec<u8>, Unreadable> {
-        serde_json::to_vec(self).map_err(|error| Unreadable::Broken(error.to_string()))
+        serde_json::to_vec(self).map_err(|error| broken(&error))
     }
 
     /// Which way it goes.
@@ -134,6 +152,8 @@ impl Journal {
             },
             labels: Labels::new(),
             returning: Labels::new(),
+            attributes: BTreeMap::new(),
+            returning_attributes: BTreeMap::new(),
         }
     }
 
@@ -151,18 +171,23 @@ impl Journal {
 
     /// What is still to be done, in order.
     pub fn moves(&self) -> Vec<Move<'_>> {
+        let forward = |step| Move {
+            step,
+            entry: &step.after,
+            replaced: &step.before,
+            label: self.returning.get(&step.path).map(String::as_str),
+            attributes: self.returning_attributes.get(&step.path),
+        };
+        let back = |step| Move {
+            step,
+            entry: &step.before,
+            replaced: &step.after,
+            label: self.labels.get(&step.path).map(String::as_str),
+            attributes: self.attributes.get(&step.path),
+        };
         match self.direction {
-            Direction::Forward => self
-                .steps
-                .iter()
-                .map(|step| Move::new(step, &step.after, &self.returning))
-                .collect(),
-            Direction::Back => self
-                .steps
-                .iter()
-                .rev()
-                .map(|step| Move::new(step, &step.before, &self.labels))
-                .collect(),
+            Direction::Forward => self.steps.iter().map(forward).collect(),
+            Direction::Back => self.steps.iter().rev().map(back).collect(),
         }
     }
 

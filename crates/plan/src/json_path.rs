@@ -3,6 +3,11 @@
 
 use serde_json::Value;
 
+/// No field of an object needs a longer path.
+const LONGEST: usize = 1024;
+/// How deep filters may stand in filters: reading and following them goes as deep.
+const DEEPEST: usize = 4;
+
 /// A path that was read.
 #[derive(Debug, PartialEq)]
 pub(crate) struct JsonPath(Vec<Step>);
@@ -30,10 +35,16 @@ enum Test {
 impl JsonPath {
     /// Reads a path, with or without its braces; else says what of it cannot be followed.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let length = text.len();
+        if length > LONGEST {
+            return Err(format!(
+                "it is {length} bytes long, and {LONGEST} are the most: name the field more directly"
+            ));
+        }
         let inner = text.trim();
         let inner = inner.strip_prefix('{').unwrap_or(inner);
         let inner = inner.strip_suffix('}').unwrap_or(inner);
-        steps(inner.strip_prefix('$').unwrap_or(inner)).map(Self)
+        steps(inner.strip_prefix('$').unwrap_or(inner), 0).map(Self)
     }
 
     /// All that it leads to.
@@ -85,13 +96,13 @@ impl Test {
     }
 }
 
-fn steps(text: &str) -> Result<Vec<Step>, String> {
+fn steps(text: &str, depth: usize) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
         if let Some(inner) = rest.strip_prefix('[') {
             let (inside, after) = until_closed(inner)?;
-            steps.push(bracket(inside)?);
+            steps.push(bracket(inside, depth)?);
             rest = after;
             continue;
         }
@@ -159,7 +170,7 @@ fn unquoted(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-fn bracket(inside: &str) -> Result<Step, String> {
+fn bracket(inside: &str, depth: usize) -> Result<Step, String> {
     let inside = inside.trim();
     if inside == "*" {
         return Ok(Step::All);
@@ -171,7 +182,7 @@ fn bracket(inside: &str) -> Result<Step, String> {
         .strip_prefix("?(")
         .and_then(|it| it.strip_suffix(')'))
     {
-        return filtered(filter);
+        return filtered(filter, depth + 1);
     }
     let index = inside.parse();
     index.map(Step::Index).map_err(|_| {
@@ -179,7 +190,12 @@ fn bracket(inside: &str) -> Result<Step, String> {
     })
 }
 
-fn filtered(text: &str) -> Result<Step, String> {
+fn filtered(text: &str, depth: usize) -> Result<Step, String> {
+    if depth > DEEPEST {
+        return Err(format!(
+            "filters stand more than {DEEPEST} deep in each other: name the field more directly"
+        ));
+    }
     let compares = |at: &usize| text[*at..].starts_with("==") || text[*at..].starts_with("!=");
     let operator = unquoted(text).map(|(at, _)| at).find(compares);
     let (path, test) = match operator {
@@ -202,7 +218,7 @@ fn filtered(text: &str) -> Result<Step, String> {
             "the filter {text} compares with something else than == or !="
         ));
     }
-    Ok(Step::Filter(JsonPath(steps(path)?), test))
+    Ok(Step::Filter(JsonPath(steps(path, depth)?), test))
 }
 
 /// A text in quotes, a number, `true` or `false`.
@@ -283,6 +299,27 @@ mod tests {
         ] {
             let refused = JsonPath::read(path).unwrap_err();
             assert!(refused.contains(words), "{path}: {refused}");
+        }
+    }
+
+    /// Covers S13.
+    #[test]
+    fn a_path_of_any_length_and_depth_is_answered_and_only_sensible_ones_are_followed() {
+        let nested = |depth: usize| {
+            let (open, close) = ("[?(@.a".repeat(depth), ")]".repeat(depth));
+            format!(".a{open}{close}")
+        };
+        assert!(JsonPath::read(&nested(DEEPEST)).is_ok());
+        let deep = JsonPath::read(&nested(DEEPEST + 1)).unwrap_err();
+        assert!(deep.contains("more than 4 deep"), "{deep}");
+        assert!(JsonPath::read(&".a".repeat(LONGEST / 2)).is_ok());
+        for long in [
+            nested(200_000),
+            ".a".repeat(1_000_000),
+            "[".repeat(1_000_000),
+        ] {
+            let why = JsonPath::read(&long).unwrap_err();
+            assert!(why.contains("1024 are the most"), "{why}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Everything here is a pure function of its arguments. There is no I/O, no runtime, no client, and
 //! time is an argument. Whoever carries a plan out has no choices left.
 
+pub mod attributes;
 pub mod bounds;
 pub mod certificates;
 pub mod coexistence;

@@ -1,5 +1,8 @@
 //! What the journal remembers once a plan is done: which paths are ours, and what stood there before
 //! we came.
+//!
+//! It has a version on disk: a program that does not know all that is remembered would forget a part of
+//! it, and what was there before us could never come back.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +10,7 @@ use evenkeel_api::machine_config::Section;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::attributes::Attributes;
 use crate::desired::Desired;
 use crate::entry::{Entry, Hash};
 use crate::journal::Journal;
@@ -17,6 +21,38 @@ use crate::targets::{Part, Target, Targets};
 
 /// How often a machine is told to boot for what does not arrive.
 const MOST_BOOTS: u32 = 2;
+
+/// The version of what is kept on a machine, record and journal alike. The first one has none in its
+/// record; the second has extended attributes.
+pub(crate) const VERSION: u32 = 2;
+
+/// What is kept on a machine cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It does not parse.
+    #[error("it cannot be read: {0}")]
+    Broken(String),
+    /// A newer program wrote it.
+    #[error(
+        "this machine was configured by a newer evenkeel (what it remembers is of version {0}, this one knows {VERSION}): run that version of evenkeel here, or a later one; nothing was changed"
+    )]
+    Newer(u32),
+}
+
+/// The version of a text that was kept, if it is newer than all that we know.
+pub fn newer(text: &[u8]) -> Option<Unreadable> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: Option<u32>,
+    }
+    let version = serde_json::from_slice(text).map(|it: Versioned| it.version);
+    let version = version.ok().flatten()?;
+    (version > VERSION).then_some(Unreadable::Newer(version))
+}
+
+pub(crate) fn broken(error: &serde_json::Error) -> Unreadable {
+    Unreadable::Broken(error.to_string())
+}
 
 /// The configuration a machine was brought to, and what is ours on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +77,9 @@ pub struct Record {
     /// The security labels of what stood at our paths before us, where it had one.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// Their extended attributes, access lists among them, as they come back with them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attributes: BTreeMap<String, Attributes>,
     /// The boot in which it was written, if it is current only after the next one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_in: Option<BootId>,
@@ -86,6 +125,29 @@ pub struct Standing {
 }
 
 impl Record {
+    /// Reads what [`Record::text`] wrote.
+    pub fn read(text: &[u8]) -> Result<Self, Unreadable> {
+        match newer(text) {
+            Some(newer) => Err(newer),
+            None => serde_json::from_slice(text).map_err(|error| broken(&error)),
+        }
+    }
+
+    /// The record as it stands on disk.
+    pub fn text(&self) -> Result<Vec<u8>, Unreadable> {
+        #[derive(Serialize)]
+        struct Versioned<'a> {
+            version: u32,
+            #[serde(flatten)]
+            record: &'a Record,
+        }
+        let versioned = Versioned {
+            version: VERSION,
+            record: self,
+        };
+        serde_json::to_vec(&versioned).map_err(|error| broken(&error))
+    }
+
     /// Everything of `desired` but the paths.
     pub(crate) fn about(desired: &Desired) -> Self {
         Self {
@@ -105,6 +167,7 @@ impl Record {
                 })
                 .collect(),
             labels: Labels::new(),
+            attributes: BTreeMap::new(),
             written_in: None,
             staged: Vec::new(),
             boots: 0,

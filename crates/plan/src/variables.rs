@@ -1,9 +1,20 @@
 //! Texts in a service's command that stand for a field of the Node, or for what a script prints.
+//!
+//! A kubelet writes its own Node, so that a field may hold anything. Nothing of it is quoted: how, would
+//! depend on the program. A value that could be more than one plain word is refused.
 
 use evenkeel_api::services::Service;
 use serde_json::Value;
 
 use crate::json_path::JsonPath;
+
+/// A longer value is no name, address or number of a node.
+const LONGEST: usize = 1024;
+/// How much of a text is shown.
+const SHOWN: usize = 80;
+/// Besides letters and digits, what means nothing to the service manager, to a shell, or to whoever
+/// splits a command into words.
+const PLAIN: &str = r"._-:/,=@+#~[]\";
 
 /// Why a text in a command has no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +28,9 @@ pub enum NoValue {
 /// The text of the one field of `node` that `path` names, written `{.metadata.name}`.
 pub fn field(path: &str, node: &Value) -> Result<String, NoValue> {
     let read = JsonPath::read(path).map_err(|error| {
+        let shown: String = path.chars().take(SHOWN).collect();
         NoValue::Never(format!(
-            "{path} is no JSON path that we can follow: {error}"
+            "{shown} is no JSON path that we can follow: {error}"
         ))
     })?;
     let found = read.find(node);
@@ -51,7 +63,9 @@ pub fn command(
     };
     for variable in &service.node_variables {
         let value = match node {
-            Some(node) => field(&variable.json_path, node),
+            Some(node) => {
+                field(&variable.json_path, node).and_then(|value| plain(&variable.json_path, value))
+            }
             None => Err(NoValue::NotYet("there is no Node yet".to_owned())),
         };
         note(&variable.name, value);
@@ -71,6 +85,15 @@ pub fn command(
             .iter()
             .find(|(name, _)| !name.is_empty() && rest.starts_with(name.as_str()));
         let length = if let Some((name, value)) = found {
+            // Only here it is known where a value stands.
+            let mut fields = service.node_variables.iter();
+            if let Some(field) = fields.find(|it| it.name == *name)
+                && begins_word(&command)
+                && value.starts_with(['-', '/'])
+            {
+                let why = refused(&field.json_path, value, "begins like an option");
+                return Err(vec![why.of(&service.name, name)]);
+            }
             command.push_str(value);
             name.len()
         } else {
@@ -80,6 +103,38 @@ pub fn command(
         rest = &rest[length..];
     }
     Ok(command)
+}
+
+/// The value of a field, if it is one plain word wherever it stands.
+fn plain(path: &str, value: String) -> Result<String, NoValue> {
+    let odd = |it: &char| !it.is_ascii_alphanumeric() && !PLAIN.contains(*it);
+    let why = match value.chars().find(odd) {
+        Some(letter) if letter.is_control() => "has a control character",
+        Some(letter) if letter.is_whitespace() => "has a blank",
+        Some('"' | '\'' | '`') => "has a quote",
+        Some(_) => "has a character that may mean something in a command",
+        None if value.is_empty() => "is empty",
+        None if value.len() > LONGEST => "is too long",
+        // Before a quote it would take that quote into the word.
+        None if value.ends_with('\\') => "ends with a backslash",
+        None => return Ok(value),
+    };
+    Err(refused(path, &value, why))
+}
+
+fn refused(path: &str, value: &str, why: &str) -> NoValue {
+    let shown: String = value.chars().take(SHOWN / 2).collect();
+    let more = if shown.len() < value.len() { "…" } else { "" };
+    NoValue::NotYet(format!(
+        "{path} of the Node {why} ({shown:?}{more}), which could change the command: give that field a plain \
+         value (letters, digits and {PLAIN}), or name another field in nodeVariablesinCommand"
+    ))
+}
+
+/// Whether what is put behind `command` begins a word of it.
+fn begins_word(command: &str) -> bool {
+    let before = command.trim_end_matches(['"', '\'']);
+    before.is_empty() || before.ends_with(char::is_whitespace)
 }
 
 impl NoValue {
@@ -195,5 +250,78 @@ mod tests {
         let words: Vec<_> = missing.iter().map(NoValue::words).collect();
         assert_eq!(words.len(), 3, "{words:?}");
         assert_eq!(words[2], "service proxy: OUT has no value: it hangs");
+    }
+
+    /// Covers S09.
+    #[test]
+    fn a_field_that_could_change_the_command_is_refused_with_its_variable_its_field_and_the_cure() {
+        let path = "{.metadata.labels.zone}";
+        let service = |command: &str| Service {
+            name: "proxy".to_owned(),
+            command: command.to_owned(),
+            node_variables: vec![NodeVariable {
+                name: "ZONE".to_owned(),
+                json_path: path.to_owned(),
+            }],
+            ..Service::default()
+        };
+        let say = |line: &str, value: &str| {
+            let node = json!({"metadata": {"labels": {"zone": value}}});
+            command(&service(line), Some(&node), |_| Ok(String::new()))
+        };
+        let long = "a".repeat(1025);
+        for (value, why) in [
+            ("a --token=x", "has a blank"),
+            ("a\u{a0}b", "has a blank"),
+            ("a\tb", "has a control character"),
+            ("a\r\nb", "has a control character"),
+            ("a\0", "has a control character"),
+            (r#"a" --x "b"#, "has a quote"),
+            ("a'b", "has a quote"),
+            ("a`b", "has a quote"),
+            ("%PATH%", "may mean something"),
+            ("$(calc)", "may mean something"),
+            ("a&calc", "may mean something"),
+            ("a|b", "may mean something"),
+            ("a;b", "may mean something"),
+            // Some programs read it as a plain quote.
+            ("a\u{ff02}b", "may mean something"),
+            (r"a\", "ends with a backslash"),
+            ("", "is empty"),
+            (&long, "is too long"),
+        ] {
+            for line in [
+                "p.exe --zone=ZONE",
+                "p.exe ZONE",
+                r#""p.exe" "--zone=ZONE""#,
+            ] {
+                let missing = say(line, value).unwrap_err();
+                let words = missing[0].words();
+                for part in ["service proxy: ZONE has no value", path, why, "plain value"] {
+                    assert!(words.contains(part), "{value:?}: {words}");
+                }
+                assert!(
+                    !words.contains(char::is_control) && words.len() < 500,
+                    "{words}"
+                );
+            }
+        }
+        for option in ["--privileged", "/quiet"] {
+            for line in ["p.exe ZONE", r#"p.exe "ZONE""#, "ZONE"] {
+                let missing = say(line, option).unwrap_err();
+                assert!(missing[0].words().contains("begins like an option"));
+            }
+            assert!(say("p.exe --zone=ZONE", option).is_ok());
+        }
+        for value in [
+            "a-1",
+            "10.0.0.7",
+            "fd00::7",
+            "10.1.0.0/24,fd00::/64",
+            r"d\u",
+            "azure:///s/x",
+        ] {
+            assert_eq!(say("p --zone=ZONE", value), Ok(format!("p --zone={value}")));
+        }
     }
 }

@@ -201,6 +201,105 @@ async fn an_agent_reads_and_makes_only_what_its_role_says() -> Result<()> {
     Ok(())
 }
 
+/// Covers S13.
+#[tokio::test]
+async fn no_agent_or_kubelet_writes_a_lease_of_a_node_whose_name_begins_like_its_own() -> Result<()>
+{
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let (admin, _) = nodes(&["twin", "twin.b"]).await?;
+    let agent = |node: &str| (format!("evenkeel:agent:{node}"), "evenkeel:agents");
+    let kubelet = |node: &str| (format!("system:node:{node}"), "system:nodes");
+    let lease = |name: &str, holder: &str| -> Result<Lease> {
+        let lease = json!({ "metadata": { "name": name }, "spec": { "holderIdentity": holder } });
+        serde_json::from_value(lease).doing(|| "no such lease")
+    };
+    let all = [
+        "twin",
+        "twin.b",
+        "twin.x",
+        "twin.b.x",
+        "twin.evenkeel-agent",
+        "twin.b.evenkeel-agent",
+        "twin.b.c.evenkeel-agent",
+    ];
+    let theirs: Api<Lease> = Api::namespaced(admin, "node-extensions");
+    for (who, own) in [
+        (agent("twin"), Some("twin.evenkeel-agent")),
+        (agent("twin.b"), Some("twin.b.evenkeel-agent")),
+        (kubelet("twin"), None),
+        (kubelet("twin.b"), None),
+    ] {
+        let (user, group) = &who;
+        let client = cluster()?
+            .kubeconfig_for_user(user, &[group])?
+            .client()
+            .await?;
+        let leases: Api<Lease> = Api::namespaced(client.clone(), "node-extensions");
+        let mut tries = 0;
+        until_async(
+            "the policy for Leases",
+            Duration::from_secs(30),
+            async || {
+                tries += 1;
+                let other = lease(&format!("other.try-{tries}"), "other")?;
+                Ok(match leases.create(&PostParams::default(), &other).await {
+                    Err(_) => Look::Found(()),
+                    Ok(_) => Look::NotYet("it was allowed".to_owned()),
+                })
+            },
+        )
+        .await?;
+        for name in all {
+            let made = leases
+                .create(&PostParams::default(), &lease(name, "twin.b")?)
+                .await;
+            assert_eq!(
+                made.is_ok(),
+                own == Some(name),
+                "{user} makes {name}: {made:?}"
+            );
+            if own == Some(name) {
+                theirs
+                    .delete(name, &DeleteParams::default())
+                    .await
+                    .doing(|| "cannot delete")?;
+            }
+            // One that is there already is not theirs to renew either.
+            let made = theirs
+                .create(&PostParams::default(), &lease(name, "twin")?)
+                .await;
+            let mut there = made.doing(|| "the administrator may")?;
+            there.spec.get_or_insert_default().holder_identity = Some("twin.b".to_owned());
+            let renewed = leases.replace(name, &PostParams::default(), &there).await;
+            assert_eq!(
+                renewed.is_ok(),
+                own == Some(name),
+                "{user} renews {name}: {renewed:?}"
+            );
+            let gone = leases.delete(name, &DeleteParams::default()).await;
+            assert!(gone.is_err(), "{user} deletes {name}");
+            theirs
+                .delete(name, &DeleteParams::default())
+                .await
+                .doing(|| "cannot delete")?;
+        }
+        if own.is_none() {
+            // Where a kubelet's own Lease is, the other's is not its own either.
+            let leases: Api<Lease> = Api::namespaced(client, "kube-node-lease");
+            for name in ["twin", "twin.b"] {
+                let made = leases
+                    .create(&PostParams::default(), &lease(name, name)?)
+                    .await;
+                let is_own = *user == format!("system:node:{name}");
+                assert_eq!(made.is_ok(), is_own, "{user} makes {name}: {made:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What keeps pods away from a node.
 const DOWN: &str = r#"{"spec":{"unschedulable":true}}"#;
 /// Where somebody approves a certificate.

@@ -11,7 +11,11 @@ use crate::shape::Shape;
 
 /// How many extensions a rule may have.
 const EXTENSIONS: u32 = 32;
-/// How long a duration may be, in letters.
+/// A text without control characters.
+const PRINTED: &str = r"^[^\x00-\x1f\x7f]*$";
+/// A path that stands in one line, between two blanks.
+const LINE: &str = r"^/[^\x00-\x20\x7f]*$";
+/// How a duration is written.
 const DURATION: &str = "^([0-9]+(ms|s|m|h))+$";
 
 pub(super) fn rules() -> Value {
@@ -99,6 +103,11 @@ fn decorate(schema: &mut Value, path: &str, facts: Value) {
     if let (Some(place), Value::Object(facts)) = (place.as_object_mut(), facts) {
         place.extend(facts);
     }
+}
+
+/// A text without control characters.
+fn printed(description: &str) -> Value {
+    json!({ "description": description, "pattern": PRINTED })
 }
 
 fn text(description: &str) -> Value {
@@ -298,7 +307,7 @@ fn facts() -> Vec<(&'static str, Value)> {
         ("extensions.[].probe.httpGet.port", port()),
         (
             "extensions.[].probe.httpGet.path",
-            json!({ "description": "The path.", "default": "/", "pattern": "^/" }),
+            json!({ "description": "The path, without blanks and control characters.", "default": "/", "pattern": LINE }),
         ),
         (
             "extensions.[].probe.tcpSocket",
@@ -312,20 +321,20 @@ fn facts() -> Vec<(&'static str, Value)> {
         ("extensions.[].probe.grpc.port", port()),
         (
             "extensions.[].probe.grpc.service",
-            text("Which service to ask for; empty is the whole server."),
+            printed("Which service to ask for; empty is the whole server."),
         ),
         (
             "extensions.[].probe.unixSocket",
             text("A connection to a socket file that is taken is well."),
         ),
-        ("extensions.[].probe.unixSocket.path", text("The file.")),
+        ("extensions.[].probe.unixSocket.path", printed("The file.")),
         (
             "extensions.[].probe.service",
             text("A service of the system that runs is well."),
         ),
         (
             "extensions.[].probe.service.name",
-            text("Its name, for example crio.service."),
+            printed("Its name, for example crio.service."),
         ),
         (
             "extensions.[].probe.period",

@@ -290,6 +290,17 @@ fn read_check(probe: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Option<
         .ok()?;
     let here = at.key(kind, node.line);
     let text = |key: &str, default: &str| node.text(key).unwrap_or(default).to_owned();
+    for key in ["path", "service", "name"] {
+        let in_a_line = kind == "httpGet";
+        let is_odd = |it: char| it.is_control() || (in_a_line && it.is_whitespace());
+        if node.text(key).is_some_and(|text| text.contains(is_odd)) {
+            let blanks = if in_a_line { "blanks or " } else { "" };
+            findings.problem(
+                &here,
+                format!("{key} has {blanks}control characters, which would change the question: leave them out"),
+            );
+        }
+    }
     let mut port = || {
         let port = node.integer("port")?;
         let valid = u16::try_from(port).ok().filter(|port| *port > 0);

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use evenkeel_plan::targets::{Part, Targets};
 
 use super::Claim;
-use crate::disk::{Disk, Host};
+use crate::disk::Host;
+use crate::store::Source;
 use crate::{Error, Result};
 
 impl<H: Host> Claim<'_, H> {
@@ -17,8 +18,7 @@ impl<H: Host> Claim<'_, H> {
                 && !self.store().has(hash)
             {
                 let wanted = BTreeSet::from([hash]);
-                let kept = self.store().keep(&wanted, |_| self.host.disk().read(path));
-                match kept {
+                match self.store().keep(&wanted, |_| Some(Source::At(path))) {
                     // It is not there, or not right: it was hashed on its way, and not before that once more.
                     Err(Error::Lost { .. }) => {}
                     kept => kept?,

@@ -3,20 +3,21 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use evenkeel_plan::attributes::Attributes;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
-use sha2::{Digest, Sha256};
 
+use super::attributes;
+use super::pieces::{copy, hash, is_like};
 use crate::disk::{Disk, Folder};
 use crate::{Error, Result};
 
-const LABEL: &str = "security.selinux";
+pub(super) const LABEL: &str = "security.selinux";
 /// From this many files on, one sync of their file system is cheaper than one of each.
 const MANY: usize = 16;
 
@@ -105,6 +106,27 @@ impl RootedDisk {
                 Some(Gid::from_raw(owner.group)),
             ),
         }
+    }
+
+    /// Makes a new file, and fills it.
+    fn make<T>(
+        &self,
+        path: &str,
+        mode: u32,
+        owner: Ids,
+        fill: impl FnOnce(&mut File) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let (parent, name) = self.parent(path)?;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(handle);
+        let filled = fill(&mut file)?;
+        let handle = OwnedFd::from(file);
+        // The owner first: giving a file away clears its set-user-id bit.
+        self.give(&handle, owner)?;
+        rustix::fs::fchmod(&handle, Mode::from_raw_mode(mode))?;
+        Ok(filled)
     }
 
     /// Opens a regular file for reading; `None` if there is none.
@@ -245,14 +267,35 @@ impl Disk for RootedDisk {
         }
     }
 
-    fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
+    fn read_up_to(&self, path: &str, most: usize) -> Result<Option<Vec<u8>>> {
         let failed = |error: io::Error| Error::path("read", path, error);
-        let Some((mut file, stat)) = self.file(path).map_err(|error| failed(error.into()))? else {
+        let Some((file, stat)) = self.file(path).map_err(|error| failed(error.into()))? else {
             return Ok(None);
         };
-        let mut contents = Vec::with_capacity(usize::try_from(stat.st_size).unwrap_or_default());
-        file.read_to_end(&mut contents).map_err(failed)?;
+        let too_large = || failed(io::ErrorKind::FileTooLarge.into());
+        let size = usize::try_from(stat.st_size).map_err(|_| too_large())?;
+        let mut contents = Vec::with_capacity(size.min(most));
+        // One more tells of a file that grew, or that does not say how large it is.
+        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        if size <= most {
+            file.take(limit)
+                .read_to_end(&mut contents)
+                .map_err(failed)?;
+        }
+        if size > most || contents.len() > most {
+            return Err(too_large());
+        }
         Ok(Some(contents))
+    }
+
+    fn copy(&self, from: &str, path: &str, mode: u32, owner: Ids) -> Result<Option<Hash>> {
+        let found = self.file(from);
+        let Some((file, _)) = found.map_err(|error| Error::path("read", from, error))? else {
+            return Ok(None);
+        };
+        self.make(path, mode, owner, |new| copy(&file, new))
+            .map(Some)
+            .map_err(|error| Error::path("write", path, error))
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>> {
@@ -302,21 +345,28 @@ impl Disk for RootedDisk {
         }
     }
 
-    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()> {
-        let make = || -> io::Result<()> {
-            let (parent, name) = self.parent(path)?;
-            let flags =
-                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let handle = rustix::fs::openat(&parent, name, flags, Mode::RUSR | Mode::WUSR)?;
-            let mut file = File::from(handle);
-            file.write_all(contents)?;
-            let handle = OwnedFd::from(file);
-            // The owner first: giving a file away clears its set-user-id bit.
-            self.give(&handle, owner)?;
-            rustix::fs::fchmod(&handle, Mode::from_raw_mode(mode))?;
-            Ok(())
+    fn attributes(&self, path: &str) -> Result<Attributes> {
+        let read = || -> rustix::io::Result<Attributes> {
+            let (_parent, spelled) = self.spelled_out(path)?;
+            attributes::read(&spelled)
         };
-        make().map_err(|error| Error::path("write", path, error))
+        match read() {
+            Err(Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(Attributes::default()),
+            other => other.map_err(|error| Error::path("read the attributes of", path, error)),
+        }
+    }
+
+    fn set_attributes(&self, path: &str, wanted: &Attributes) -> Result<()> {
+        let write = || -> rustix::io::Result<()> {
+            let (_parent, spelled) = self.spelled_out(path)?;
+            attributes::write(&spelled, wanted)
+        };
+        write().map_err(|error| Error::path("give attributes to", path, error))
+    }
+
+    fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()> {
+        self.make(path, mode, owner, |file| file.write_all(contents))
+            .map_err(|error| Error::path("write", path, error))
     }
 
     fn link(&self, path: &str, target: &str) -> Result<()> {
@@ -420,46 +470,4 @@ impl Disk for RootedDisk {
                 .then_some(FIRST_USER),
         }
     }
-}
-
-/// A file is read in pieces of this size.
-const ONE_GO: usize = 16 * 1024;
-
-fn hash(file: &mut File, size: i64) -> io::Result<Hash> {
-    let mut digest = Sha256::new();
-    let mut buffer = [MaybeUninit::uninit(); ONE_GO];
-    let mut left = usize::try_from(size).unwrap_or_default();
-    loop {
-        let piece = read_piece(file, &mut buffer)?;
-        digest.update(piece);
-        left = left.saturating_sub(piece.len());
-        // The size says where the end is; a file that grew is read on until it ends.
-        if piece.is_empty() || (left == 0 && piece.len() < ONE_GO) {
-            return Ok(Hash::from_digest(digest.finalize().into()));
-        }
-    }
-}
-
-/// Whether a file of this size has exactly these contents.
-fn is_like(file: &File, size: i64, contents: &[u8]) -> io::Result<bool> {
-    if usize::try_from(size) != Ok(contents.len()) {
-        return Ok(false);
-    }
-    let mut buffer = [MaybeUninit::uninit(); ONE_GO];
-    let mut left = contents;
-    loop {
-        let piece = read_piece(file, &mut buffer)?;
-        match left.strip_prefix(piece) {
-            // Shorter than it said it is.
-            Some(rest) if piece.is_empty() => return Ok(rest.is_empty()),
-            Some([]) if piece.len() < ONE_GO => return Ok(true),
-            Some(rest) => left = rest,
-            None => return Ok(false),
-        }
-    }
-}
-
-fn read_piece<'b>(file: &File, buffer: &'b mut [MaybeUninit<u8>]) -> io::Result<&'b [u8]> {
-    let (piece, _) = rustix::io::read(file, buffer)?;
-    Ok(piece)
 }

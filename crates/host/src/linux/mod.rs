@@ -1,10 +1,14 @@
 //! A Linux machine: its file system, or a tree that is prepared for one, and its systemd.
 
+mod attributes;
 mod disk;
 mod interrupt;
 mod logins;
 mod os;
+mod pieces;
 mod process;
+mod run;
+mod selinux;
 mod sockets;
 mod systemd;
 mod watch;
@@ -25,6 +29,7 @@ use evenkeel_plan::targets::Targets;
 use evenkeel_plan::units;
 
 use self::os::Os;
+use self::selinux::Policy;
 use self::systemd::Systemd;
 use crate::disk::Host;
 use crate::{Error, Result};
@@ -41,6 +46,7 @@ pub struct LinuxHost {
     disk: RootedDisk,
     systemd: Option<Systemd>,
     os: Option<Os>,
+    policy: Option<Policy>,
 }
 
 impl LinuxHost {
@@ -50,6 +56,7 @@ impl LinuxHost {
             disk: RootedDisk::open(Path::new("/"))?,
             systemd: Systemd::below(Path::new("/")),
             os: Some(Os::below(Path::new("/"))),
+            policy: Some(Policy::below(Path::new("/"))),
         })
     }
 
@@ -59,6 +66,7 @@ impl LinuxHost {
             disk: RootedDisk::open(root)?,
             systemd: Systemd::below(root),
             os: Some(Os::below(root)),
+            policy: Some(Policy::below(root)),
         })
     }
 
@@ -68,6 +76,7 @@ impl LinuxHost {
             disk: RootedDisk::open(root)?,
             systemd: None,
             os: None,
+            policy: None,
         })
     }
 
@@ -156,6 +165,11 @@ impl Host for LinuxHost {
         self.systemd
             .as_ref()
             .map_or(Ok(()), |systemd| systemd.restart(unit))
+    }
+
+    fn relabel(&self, paths: &[String]) -> Result<bool> {
+        let policy = self.policy.as_ref();
+        policy.map_or(Ok(false), |policy| policy.relabel(paths))
     }
 
     fn os(&self) -> Result<Sight> {

@@ -4,7 +4,6 @@
 //! From a container the machine's own programs are run with the machine's root as theirs. Every run
 //! has a deadline, and the last words of one that fails are in the error.
 
-mod run;
 mod status;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use evenkeel_plan::os::{Deployment, Edits, Sight, split};
 
-use self::run::Program;
+use super::run::Program;
 use crate::{Error, Result};
 
 /// How long it may take to say what is there.

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_plan::entry::{Activity, Entry, Ids, ServiceEntry};
+use evenkeel_plan::attributes::Attributes;
+use evenkeel_plan::entry::{Activity, Entry, Hash, Ids, ServiceEntry};
 use evenkeel_plan::place::Place;
 
 use super::fault::Faults;
@@ -64,6 +65,17 @@ impl SimulatedDisk {
 
     pub(super) fn tree(&self) -> MutexGuard<'_, Tree> {
         entered(&self.tree)
+    }
+
+    fn contents(&self, path: &str) -> Result<Option<Arc<[u8]>>> {
+        self.faults
+            .looks()
+            .map_err(|error| Error::path("read", path, error))?;
+        let tree = self.tree();
+        Ok(match tree.at(path).ok().and_then(|id| tree.node(id)) {
+            Some(Node::File(file)) => Some(Arc::clone(&file.contents)),
+            _ => None,
+        })
     }
 
     /// Where a new name goes, if nothing has it.
@@ -223,15 +235,20 @@ impl Disk for SimulatedDisk {
         })
     }
 
-    fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        self.faults
-            .looks()
-            .map_err(|error| Error::path("read", path, error))?;
-        let tree = self.tree();
-        Ok(match tree.at(path).ok().and_then(|id| tree.node(id)) {
-            Some(Node::File(file)) => Some(file.contents.to_vec()),
-            _ => None,
-        })
+    fn read_up_to(&self, path: &str, most: usize) -> Result<Option<Vec<u8>>> {
+        let contents = self.contents(path)?;
+        if contents.as_ref().is_some_and(|it| it.len() > most) {
+            return Err(Error::path("read", path, io::ErrorKind::FileTooLarge));
+        }
+        Ok(contents.map(|it| it.to_vec()))
+    }
+
+    fn copy(&self, from: &str, path: &str, mode: u32, owner: Ids) -> Result<Option<Hash>> {
+        let Some(contents) = self.contents(from)? else {
+            return Ok(None);
+        };
+        self.create(path, &contents, mode, owner)?;
+        Ok(Some(Hash::of(&contents)))
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>> {
@@ -265,6 +282,26 @@ impl Disk for SimulatedDisk {
             Ok(())
         };
         write().map_err(|error| Error::path("label", path, error))
+    }
+
+    fn attributes(&self, path: &str) -> Result<Attributes> {
+        self.faults
+            .looks()
+            .map_err(|error| Error::path("read the attributes of", path, error))?;
+        let tree = self.tree();
+        let found = tree.at(path).ok().map(|id| tree.attributes(id));
+        Ok(found.unwrap_or_default())
+    }
+
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> Result<()> {
+        let write = || -> io::Result<()> {
+            self.faults.changes_something()?;
+            let mut tree = self.tree();
+            let id = tree.at(path)?;
+            tree.set_attributes(id, attributes);
+            Ok(())
+        };
+        write().map_err(|error| Error::path("give attributes to", path, error))
     }
 
     fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()> {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use evenkeel_plan::attributes::Attributes;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
 
 /// A thing that stands under a name, by number.
@@ -54,6 +55,8 @@ pub(super) struct Tree {
     nodes: BTreeMap<Id, Arc<Node>>,
     /// The security labels of those that have one.
     labels: BTreeMap<Id, Arc<str>>,
+    /// The extended attributes of those that have some.
+    attributes: BTreeMap<Id, Arc<Attributes>>,
     next: Id,
     /// How many nodes there may be before the unreachable ones are dropped.
     roomy: usize,
@@ -91,6 +94,7 @@ impl Tree {
         Self {
             nodes: BTreeMap::from([(ROOT, Arc::new(root))]),
             labels: BTreeMap::new(),
+            attributes: BTreeMap::new(),
             next: ROOT + 1,
             roomy: 64,
             named: BTreeMap::new(),
@@ -132,6 +136,15 @@ impl Tree {
 
     pub(super) fn set_label(&mut self, id: Id, label: &str) {
         self.labels.insert(id, label.into());
+    }
+
+    pub(super) fn attributes(&self, id: Id) -> Attributes {
+        let found = self.attributes.get(&id);
+        found.map(|it| it.as_ref().clone()).unwrap_or_default()
+    }
+
+    pub(super) fn set_attributes(&mut self, id: Id, attributes: &Attributes) {
+        self.attributes.insert(id, Arc::new(attributes.clone()));
     }
 
     /// Follows `path` to its end, links too. No link leads out: the root's parent is the root.
@@ -212,6 +225,7 @@ impl Tree {
             let reached = self.reached();
             self.nodes.retain(|id, _| reached.contains(id));
             self.labels.retain(|id, _| reached.contains(id));
+            self.attributes.retain(|id, _| reached.contains(id));
             self.roomy = 2 * self.nodes.len().max(32);
         }
     }

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::os::windows::fs::OpenOptionsExt;
 use std::sync::Arc;
 
+use evenkeel_plan::attributes::Attributes;
 use evenkeel_plan::entry::{Entry, Hash, Ids};
 use evenkeel_plan::place::Place;
 use sha2::{Digest, Sha256};
@@ -69,17 +70,42 @@ impl Disk for WindowsDisk {
         }
     }
 
-    fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        let is_file = fs::symlink_metadata(path).map(|found| found.is_file());
-        let contents = match is_file {
-            Ok(true) => fs::read(path).map(Some),
-            Ok(false) => Ok(None),
-            Err(error) => Err(error),
+    fn read_up_to(&self, path: &str, most: usize) -> Result<Option<Vec<u8>>> {
+        let read = || -> io::Result<Option<Vec<u8>>> {
+            if !fs::symlink_metadata(path)?.is_file() {
+                return Ok(None);
+            }
+            // One more tells of a file that is larger.
+            let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+            let mut contents = Vec::new();
+            File::open(path)?.take(limit).read_to_end(&mut contents)?;
+            if contents.len() > most {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            Ok(Some(contents))
         };
-        match contents {
+        match read() {
             Err(error) if is_missing(&error) => Ok(None),
             other => other.map_err(|error| Error::path("read", path, error)),
         }
+    }
+
+    fn copy(&self, from: &str, path: &str, _: u32, _: Ids) -> Result<Option<Hash>> {
+        let open = || -> io::Result<Option<File>> {
+            let is_file = fs::symlink_metadata(from)?.is_file();
+            is_file.then(|| File::open(from)).transpose()
+        };
+        let file = match open() {
+            Err(error) if is_missing(&error) => return Ok(None),
+            other => other.map_err(|error| Error::path("read", from, error))?,
+        };
+        let Some(file) = file else {
+            return Ok(None);
+        };
+        let new = OpenOptions::new().write(true).create_new(true).open(path);
+        new.and_then(|mut new| pass(file, |piece| new.write_all(piece)))
+            .map(Some)
+            .map_err(|error| Error::path("write", path, error))
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>> {
@@ -103,6 +129,14 @@ impl Disk for WindowsDisk {
     }
 
     fn set_label(&self, _: &str, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn attributes(&self, _: &str) -> Result<Attributes> {
+        Ok(Attributes::default())
+    }
+
+    fn set_attributes(&self, _: &str, _: &Attributes) -> Result<()> {
         Ok(())
     }
 
@@ -251,14 +285,21 @@ fn look_at(path: &str) -> io::Result<Entry> {
 
 /// The hash of a file, which is never in memory as a whole.
 pub(super) fn hash_of(path: &str) -> io::Result<Hash> {
-    let mut file = File::open(path)?;
+    pass(File::open(path)?, |_| Ok(()))
+}
+
+/// Passes a file on in pieces, and says what its hash is.
+fn pass(mut file: File, mut on: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Hash> {
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(Hash::from_digest(digest.finalize().into())),
-            length => digest.update(&buffer[..length]),
+        let length = file.read(&mut buffer)?;
+        let piece = buffer.get(..length).unwrap_or_default();
+        if piece.is_empty() {
+            return Ok(Hash::from_digest(digest.finalize().into()));
         }
+        digest.update(piece);
+        on(piece)?;
     }
 }
 

@@ -11,8 +11,9 @@ use evenkeel_host::simulated::{
     SimulatedHost, SimulatedLock, SimulatedOs, SimulatedServices, Told,
 };
 use evenkeel_host::{Error, Result, observe};
+use evenkeel_plan::attributes::Attributes;
 use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::entry::{Entry, Ids};
+use evenkeel_plan::entry::{Entry, Hash, Ids};
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::os::{Edits, Sight};
 
@@ -82,8 +83,22 @@ impl Disk for AnyDisk {
         on!(self, disk => disk.folder(path))
     }
 
-    fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        on!(self, disk => disk.read(path))
+    fn read_up_to(&self, path: &str, most: usize) -> Result<Option<Vec<u8>>> {
+        on!(self, disk => disk.read_up_to(path, most))
+    }
+
+    fn copy(&self, from: &str, path: &str, mode: u32, owner: Ids) -> Result<Option<Hash>> {
+        let this = self.changes();
+        on!(this, disk => disk.copy(from, path, mode, owner))
+    }
+
+    fn attributes(&self, path: &str) -> Result<Attributes> {
+        on!(self, disk => disk.attributes(path))
+    }
+
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> Result<()> {
+        let this = self.changes();
+        on!(this, disk => disk.set_attributes(path, attributes))
     }
 
     fn list(&self, path: &str) -> Result<Vec<String>> {

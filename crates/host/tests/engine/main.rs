@@ -4,14 +4,22 @@
 //! is proved on the first holds on the second.
 
 #[cfg(test)]
+mod attributes;
+#[cfg(test)]
 mod configs;
 #[cfg(test)]
 mod labels;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod large;
 #[cfg(test)]
 mod machine;
 
 #[cfg(test)]
 mod os_promises;
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod policy_labels;
 #[cfg(all(test, target_os = "linux"))]
 mod power_cuts;
 #[cfg(test)]
@@ -30,3 +38,5 @@ mod service_promises;
 mod simulated_kills;
 #[cfg(test)]
 mod unit_promises;
+#[cfg(test)]
+mod versions;

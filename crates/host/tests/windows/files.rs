@@ -2,6 +2,7 @@
 
 use evenkeel_host::Error;
 use evenkeel_host::disk::{Disk, Folder, Host};
+use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::windows::{WindowsHost, about};
 use evenkeel_plan::entry::{Activity, Entry, Hash, Ids};
 
@@ -94,4 +95,22 @@ fn a_machine_knows_its_boot_its_name_and_its_addresses() {
         addresses.contains(&expected.parse().unwrap()),
         "{addresses:?}"
     );
+}
+
+/// Covers S12.
+#[test]
+fn a_machine_of_a_newer_program_is_refused_and_not_touched() {
+    let host = WindowsHost::live();
+    let base = "c:/k/newer";
+    _ = std::fs::remove_dir_all(base);
+    std::fs::create_dir_all(base).unwrap();
+    let record = br#"{"version": 99, "owned": {}}"#;
+    std::fs::write(format!("{base}/record"), record).unwrap();
+    let state = State::at(base);
+    let error = Claim::take(&host, &state).map(|_| ()).unwrap_err();
+    assert_eq!(error.category(), "NewerRecord");
+    assert_eq!(host.disk().list(base).unwrap(), ["record"]);
+    let found = host.disk().read(&format!("{base}/record")).unwrap();
+    assert_eq!(found.as_deref(), Some(&record[..]));
+    std::fs::remove_dir_all(base).unwrap();
 }

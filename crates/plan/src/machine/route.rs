@@ -43,6 +43,10 @@ pub(super) fn steps(
     let labels = record.labels.iter().filter(|(path, _)| still_ours(path));
     let labels = labels.map(|(path, label)| (path.clone(), label.clone()));
     route.after.labels = labels.collect();
+    let attributes = record.attributes.iter();
+    let attributes = attributes.filter(|(path, _)| still_ours(path));
+    let attributes = attributes.map(|(path, it)| (path.clone(), it.clone()));
+    route.after.attributes = attributes.collect();
     route.steps.sort_by_key(turn);
     Ok((route.steps, route.after))
 }

@@ -216,6 +216,14 @@ pub(super) fn is_of(holder: &str, node: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// Whether this is the Lease of another node's agent, and no evidence for `node`: an agent may write one
+/// Lease, and a pattern of a rule may lead to that one from a node whose name begins or ends alike.
+pub(super) fn is_anothers(feed: &Feed, name: &str, node: &str) -> bool {
+    let owner = name.strip_suffix(AGENT_EXTENSION);
+    let owner = owner.and_then(|rest| rest.strip_suffix('.'));
+    *feed == Feed::agents() && owner.is_some_and(|owner| owner != node)
+}
+
 /// Whether it is the agent's own state, which never evicts anybody.
 pub(super) fn is_agent(extension: &Extension) -> bool {
     matches!(&extension.source, Source::Lease { namespace, name, .. }
@@ -260,6 +268,9 @@ impl Case<'_> {
 
     fn sign(&self) -> Option<&Sign> {
         let (feed, name) = place(self.extension, &self.node.name)?;
+        if is_anothers(&feed, &name, &self.node.name) {
+            return None;
+        }
         let evidence = (self.evidence)(&feed)?;
         let sign = evidence.signs.get(name.as_str());
         sign.filter(|sign| is_of(&sign.holder, &self.node.name))

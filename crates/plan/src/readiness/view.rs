@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::gate::{Gate, Need, OWN_LIST, Phase};
 use super::guard::{ZoneCounts, ZoneState};
 use super::time::Moment;
-use super::verdict::{Verdict, feed, place};
+use super::verdict::{Verdict, feed, is_anothers, is_of, place};
 use super::{Feed, Readiness, own_list};
 
 /// How many nodes are named in the status of a rule.
@@ -260,7 +260,8 @@ impl Readiness {
             .filter_map(|it| place(it.extension()?, node));
         let foreign = places.filter_map(|(feed, name)| {
             let sign = self.evidence.get(&feed)?.signs.get(name.as_str())?;
-            let is_ours = sign.is_gone() || super::verdict::is_of(&sign.holder, node);
+            let is_ours =
+                sign.is_gone() || (is_of(&sign.holder, node) && !is_anothers(&feed, &name, node));
             (!is_ours).then(|| (name, sign.holder.to_string()))
         });
         foreign.collect()

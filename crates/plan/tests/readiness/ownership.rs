@@ -1,10 +1,11 @@
 //! Whose a taint is, and what goes with its rule.
 
 use evenkeel_api::names::taint;
+use evenkeel_plan::readiness::LeaseSight;
 use serde_json::json;
 
 use crate::promises::one;
-use crate::world::World;
+use crate::world::{World, rule};
 
 /// Covers R12, R15.
 #[test]
@@ -73,4 +74,35 @@ fn what_is_ours_goes_with_its_rule_and_what_is_not_is_never_touched() {
     assert!(world.is_tainted("n1"));
     world.delete_rule("cni");
     assert!(!world.is_tainted("n1"));
+}
+
+/// Covers S13.
+#[test]
+fn the_lease_of_another_nodes_agent_is_no_evidence_whatever_name_leads_to_it() {
+    // Each pattern leads from the one node to the only Lease that the agent of the other may write.
+    for (pattern, victim, liar) in [
+        ("{node}.b.evenkeel-agent", "a", "a.b"),
+        ("{node}-agent", "a.evenkeel", "a"),
+        ("x.{node}.evenkeel-agent", "a", "x.a"),
+        ("{node}", "a.evenkeel-agent", "a"),
+    ] {
+        let lease = json!({ "name": pattern, "expiry": "60s" });
+        let wanted = json!({ "name": "dp", "lease": lease });
+        let mut world = World::new(&[rule("gpu", &json!({ "extensions": [wanted] }))]);
+        world.add(victim, "a", &[]);
+        world.begin();
+        for second in 0..100 {
+            // It says that it is the other's, too.
+            let forged = LeaseSight {
+                renewed: format!("forged {second}"),
+                holder: victim.to_owned(),
+                ..LeaseSight::default()
+            };
+            world.lease("node-extensions", &format!("{liar}.evenkeel-agent"), forged);
+            world.pass(1_000);
+        }
+        assert!(world.is_tainted(victim), "{pattern}");
+        let told = (format!("{liar}.evenkeel-agent"), victim.to_owned());
+        assert_eq!(world.readiness.foreign(victim), [told], "{pattern}");
+    }
 }

@@ -9,13 +9,20 @@ use serde_json::{Value, json};
 
 use super::scene::{AGENT, SOON, STATE, Scene};
 
+/// Whoever is a kubelet is in this group.
+const KUBELETS: &str = "--as-group=system:nodes";
+
+fn as_kubelet(scene: &Scene) -> String {
+    format!("--as=system:node:{}", scene.name)
+}
+
 const DOUBLE: &str = r"C:\k\service-double.exe";
 
 fn service(name: &str, command: &str, priority: u32) -> Value {
     json!({"name": name, "command": command, "bootstrap": false, "priority": priority})
 }
 
-/// Covers H25, H28.
+/// Covers H25, H28, S09.
 #[test]
 fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
     let Some(scene) = Scene::start("win-trouble")? else {
@@ -37,6 +44,9 @@ fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
     };
     let mut lost = service("lost", &format!("{DOUBLE} --x FIELD"), 9);
     lost["nodeVariablesinCommand"] = json!([{"name": "FIELD", "jsonPathNodeObject": "{.metadata.annotations.example\\.com/field}"}]);
+    let mut lied = service("lied", &format!("{DOUBLE} --x LIE"), 11);
+    lied["nodeVariablesinCommand"] =
+        json!([{"name": "LIE", "jsonPathNodeObject": "{.metadata.annotations.example\\.com/lie}"}]);
     let mut lonely = service("lonely", DOUBLE, 10);
     lonely["dependencies"] = json!(["no-such-service"]);
     let more = json!([
@@ -46,6 +56,7 @@ fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
         scripted("two", 6),
         scripted("fails", 7),
         lost,
+        lied,
         lonely,
     ]);
     let hash = scene.publish(&scene.data_with("", &json!([]), &more)?)?;
@@ -91,6 +102,25 @@ fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
     for good in ["containerd", "kubelet", "network", "good"] {
         assert_eq!(scene.state(good), "Running", "{good}");
     }
+
+    // A value that its kubelet writes cannot change the command: it is told, and nothing is started.
+    let lie = r#"example.com/lie=a" --die "7"#;
+    scene.kubectl(&[
+        "annotate",
+        "node",
+        &scene.name,
+        lie,
+        &as_kubelet(&scene),
+        KUBELETS,
+    ])?;
+    let note = scene.until_told(
+        "ServicesIncomplete",
+        r"service lied: LIE has no value: {.metadata.annotations.example\.com/lie} of the Node has a blank",
+    )?;
+    assert!(note.contains("give that field a plain value"), "{note}");
+    assert_ne!(scene.state("lied"), "Running");
+    let nothing = scene.value(&format!(r"{}\lied", super::SERVICES), "ImagePath")?;
+    assert_eq!(nothing, None);
 
     // A value that comes later is used at once.
     let field = "example.com/field=here";

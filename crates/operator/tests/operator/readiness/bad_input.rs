@@ -82,3 +82,55 @@ async fn a_doubtful_rule_is_warned_of_and_what_cannot_be_watched_is_told_to_whom
     assert_eq!(valid(&good)["reason"], "Followed");
     Ok(())
 }
+
+/// Covers S09.
+#[tokio::test]
+async fn a_probe_that_would_be_more_than_one_question_is_refused_by_the_api_server() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("lines").await?;
+    scene.prepare_readiness()?;
+    let rule =
+        |probe: Value| json!({ "extensions": [{ "name": "a", "probe": probe }], "dryRun": true });
+    for (name, field, probe) in [
+        (
+            "crlf",
+            "path",
+            json!({ "httpGet": { "port": 1, "path": "/x\r\nHost: other" } }),
+        ),
+        (
+            "lf",
+            "path",
+            json!({ "httpGet": { "port": 1, "path": "/x\nA: b" } }),
+        ),
+        (
+            "blank",
+            "path",
+            json!({ "httpGet": { "port": 1, "path": "/x HTTP/1.0" } }),
+        ),
+        (
+            "nul",
+            "path",
+            json!({ "unixSocket": { "path": "/run/a\0b" } }),
+        ),
+        (
+            "grpc",
+            "service",
+            json!({ "grpc": { "port": 1, "service": "a\r\nb" } }),
+        ),
+        (
+            "unit",
+            "name",
+            json!({ "service": { "name": "a\tb.service" } }),
+        ),
+    ] {
+        let refused = scene.rule(name, rule(probe)).await;
+        let error = refused.expect_err(name).to_string();
+        let place = format!("{field} in body should match");
+        assert!(error.contains(&place), "{name}: {error}");
+    }
+    let fine = json!({ "httpGet": { "port": 1, "path": "/healthz?a=b%20c" } });
+    scene.rule("fine", rule(fine)).await?;
+    Ok(())
+}
