@@ -126,6 +126,7 @@ async fn the_page_about_metrics_says_exactly_what_is_served() -> Result<()> {
         "evenkeel_api_errors_total",
         "evenkeel_events_dropped_total",
         "evenkeel_leader",
+        "evenkeel_panics_total",
     ];
     let missing = page
         .keys()

@@ -69,7 +69,7 @@ async fn an_agent_cannot_change_another_node_or_what_is_not_an_agents() -> Resul
     for allowed in [
         annotation(STATE),
         annotation(ASKED),
-        annotation("evenkeel.dev/cordoned-by"),
+        json!({ "metadata": { "annotations": { "evenkeel.dev/cordoned-by": "agent" } } }),
         json!({ "spec": { "unschedulable": true } }),
         json!({ "spec": { "unschedulable": null } }),
     ] {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::object;
 use evenkeel_daemon::Severity;
+use evenkeel_daemon::panics::contain_work;
 use evenkeel_plan::instances::{
     Problem, Record, Sight, State, Todo, Wanted, WindowsNode, Work, decide, node_of, owned,
 };
@@ -139,6 +140,14 @@ async fn follow(fleet: &Fleet, secret: &str, keys: &watch::Sender<()>) {
 
 type Ended = (String, Work, Result<(), Problem>);
 
+/// What is told of an instance the work on which has panicked. It is tried again, as after any problem.
+fn panicked() -> Problem {
+    Problem {
+        category: "Crashed",
+        message: "this is a mistake of ours: the operator's log says more".to_owned(),
+    }
+}
+
 /// Runs all tasks, each on its own.
 async fn work(
     mut begun: mpsc::UnboundedReceiver<(Job, Ending)>,
@@ -150,11 +159,15 @@ async fn work(
             job = begun.recv() => {
                 let Some((job, ending)) = job else { return };
                 running.push(async move {
-                    let done = match ending {
-                        Ending::Done => job.run().await,
-                        Ending::Abandoned => job.abandon().await,
-                        Ending::Forgotten => job.let_go().await,
+                    let work = async {
+                        match ending {
+                            Ending::Done => job.run().await,
+                            Ending::Abandoned => job.abandon().await,
+                            Ending::Forgotten => job.let_go().await,
+                        }
                     };
+                    let done = contain_work("instances", &job.name, work).await;
+                    let done = done.unwrap_or_else(|| Err(panicked()));
                     (job.name.clone(), job.work, done)
                 });
             }

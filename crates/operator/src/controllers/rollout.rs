@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::machine_config_pool::{Configuration, PoolStatus, condition};
+use evenkeel_daemon::panics::contain;
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::node::{Change, Node};
 use evenkeel_plan::pool::{Assignment, Pool};
@@ -114,6 +115,9 @@ impl Controller<'_> {
         let decisions = self.decide(&pools);
         let mut again = None;
         for (seen, decision) in pools.iter().zip(decisions) {
+            let Some(decision) = decision else {
+                continue;
+            };
             let soonest = |one: Option<Duration>, other: Option<Duration>| match (one, other) {
                 (Some(one), Some(other)) => Some(one.min(other)),
                 (one, other) => one.or(other),
@@ -128,7 +132,7 @@ impl Controller<'_> {
     }
 
     /// Decides for all pools, from one look at all nodes.
-    fn decide(&self, pools: &[SeenPool]) -> Vec<Decision> {
+    fn decide(&self, pools: &[SeenPool]) -> Vec<Option<Decision>> {
         let wanted: Vec<Pool> = self.shared.configs.store().look(|all| {
             let with_configs = |seen: &SeenPool| {
                 let configs = all
@@ -142,7 +146,7 @@ impl Controller<'_> {
             let permitted = self.shared.permits.on(all);
             let node = |seen| permitted.node(seen);
             let assignment = Assignment::of(&wanted, all.values().map(node));
-            let decisions = wanted.iter().zip(&assignment.members).map(|(pool, nodes)| {
+            let decide = |pool: &Pool, nodes: &[&Node]| {
                 let rollout = rollout::plan(pool, nodes);
                 let torn = assignment.torn_from(&pool.name);
                 let problem = self.shared.pools.problem(&pool.name);
@@ -166,7 +170,12 @@ impl Controller<'_> {
                         .cloned()
                         .collect(),
                 }
-            });
+            };
+            // A pool that nobody can decide about stays as it is, and the others go on.
+            let decisions = wanted
+                .iter()
+                .zip(&assignment.members)
+                .map(|(pool, nodes)| contain("rollout", &pool.name, || decide(pool, nodes)));
             decisions.collect()
         })
     }

@@ -115,7 +115,7 @@ fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
     ])?;
     let note = scene.until_told(
         "ServicesIncomplete",
-        r"service lied: LIE has no value: {.metadata.annotations.example\.com/lie} of the Node has a blank",
+        r"service lied: LIE has no value: {.metadata.annotations.example\.com/lie} of the Node has a quote",
     )?;
     assert!(note.contains("give that field a plain value"), "{note}");
     assert_ne!(scene.state("lied"), "Running");
