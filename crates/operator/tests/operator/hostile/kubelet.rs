@@ -34,22 +34,24 @@ pub(super) struct Told {
     request: Option<String>,
 }
 
-/// The Node of a liar, made by its own kubelet.
+/// The Node of a liar, made by its own kubelet. What the chart's policies let no kubelet write is written as if there were none: the
+/// operator believes none of it, either.
 async fn register(bed: &Bed, name: &str, instance: &str, addresses: &[&str]) -> Result<Kubeconfig> {
     let login = bed.scene.control_plane.kubeconfig_for_node(name)?;
     let nodes: Api<Node> = Api::all(login.client().await?);
     let node: Node = serde_json::from_value(json!({ "metadata": {
         "name": name,
         "labels": { "kubernetes.io/os": "windows", "place": bed.scene.name },
-        "annotations": {
-            INSTANCE: format!("Administrator@{instance}"),
-            "windowsmachineconfig.openshift.io/version": "1.2.3-abc1234",
-            "windowsmachineconfig.openshift.io/desired-version": "1.2.3-abc1234",
-        },
     } }))
     .doing(|| "no Node")?;
     let made = nodes.create(&PostParams::default(), &node).await;
     made.doing(|| "a kubelet cannot make its Node")?;
+    let words = json!({ "metadata": { "annotations": {
+        INSTANCE: format!("Administrator@{instance}"),
+        "windowsmachineconfig.openshift.io/version": "1.2.3-abc1234",
+        "windowsmachineconfig.openshift.io/desired-version": "1.2.3-abc1234",
+    } } });
+    bed.scene.patch(name, &words).await?;
     say(&nodes, name, addresses).await?;
     Ok(login)
 }
