@@ -59,6 +59,8 @@ pub(crate) async fn run(
     let mut machines = fleet.machines.changes();
     let mut sets = fleet.machine_sets.changes();
     let mut removals = fleet.removals.changes();
+    // Where there is no pool, nothing else tells that a permit was given back.
+    let mut permits = shared.permits.changes();
     let mut pause: Option<Duration> = None;
     loop {
         tokio::select! {
@@ -71,6 +73,7 @@ pub(crate) async fn run(
             Ok(()) = machines.changed() => {}
             Ok(()) = sets.changed() => {}
             Ok(()) = removals.changed() => {}
+            Ok(()) = permits.changed() => {}
             () = again(pause) => {}
         }
         pause = if !shared.knows_windows() {

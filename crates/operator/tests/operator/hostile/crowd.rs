@@ -60,7 +60,7 @@ fn shortest_list(node: &str) -> String {
 /// A Node filled to the brim. Half of them have a list that is too long, half one that just counts.
 fn hostile(scene: &Scene, number: usize) -> Result<Node> {
     let name = scene.own(&format!("liar-{number}"));
-    let list = if number % 2 == 0 {
+    let list = if number.is_multiple_of(2) {
         longest_list(&name)
     } else {
         shortest_list(&name)

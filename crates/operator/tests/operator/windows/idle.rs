@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_api::names::{annotation, openshift};
+use evenkeel_api::names::{annotation, object, openshift};
 use evenkeel_api::windows_pool::condition;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until_async};
@@ -12,10 +12,13 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use super::bed::{Bed, worker_ignition};
+use super::bed::{Bed, OWN, worker_ignition};
 use crate::idle::{Leader, control_plane, told};
 use crate::instances::certificates::{AGENT_LOGIN, Asked, answer, ask};
 use crate::scene::{SOON, annotated};
+
+/// A machine where nobody answers.
+const MACHINE: &str = "127.38.0.1";
 
 /// Covers X09, O03.
 #[tokio::test]
@@ -36,7 +39,20 @@ async fn beside_the_operator_for_windows_nodes_nothing_is_done_until_the_owner_s
     let made = locks.create(&PostParams::default(), &lock).await;
     made.doing(|| "cannot make their lock")?;
     bed.give_worker(&worker_ignition("first")).await?;
-    let node = bed.node("w", "1.0.0-0000001", "before").await?;
+    let node = bed.node("w", OWN, "before").await?;
+    // Made of a machine that is listed, and by a record of ours: only such a node gets a certificate.
+    bed.annotate(
+        node.name(),
+        json!({ annotation::INSTANCE: format!("Administrator@{MACHINE}") }),
+    )
+    .await?;
+    let listed = json!({
+        "metadata": { "name": object::WINDOWS_INSTANCES },
+        "data": { MACHINE: "username=Administrator" },
+    });
+    bed.scene.create::<ConfigMap>(listed).await?;
+    let known = [(MACHINE, node.name())];
+    bed.scene.remember(known.into_iter()).await?;
     let mut operator = bed.operator()?;
     let message = bed
         .until_condition(condition::IDLE, true, "OtherOperatorAlive")
