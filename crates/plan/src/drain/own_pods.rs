@@ -159,6 +159,7 @@ mod tests {
         let node = Node {
             name: "n1".to_owned(),
             ready: true,
+            has_permit: true,
             desired_drain: Some("drain-new".to_owned()),
             ..Node::default()
         };
