@@ -31,7 +31,7 @@ fn tests(folder: &Path, found: &mut BTreeSet<String>) -> Result<()> {
                     }
                     Some(_) => is_test = false,
                     None => {
-                        is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test")
+                        is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
                     }
                 }
             }
