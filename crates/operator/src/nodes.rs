@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::store::{Identity, Kept, Store};
 
 /// How many objects are asked for at a time: also if all of them are as large as can be (1.5 MiB), there is room for them.
-pub(crate) const PAGE: u32 = 25;
+pub(crate) const PAGE: u32 = 15;
 
 /// What is read of a Node.
 #[derive(Debug, Clone, Default, Deserialize)]
