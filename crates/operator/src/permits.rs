@@ -120,8 +120,8 @@ struct Shared {
     term: Term,
     /// Those that we have claimed: which object it was, and under which epoch.
     claimed: RefCell<BTreeMap<Record, (String, i64)>>,
-    /// Pools whose status does not keep permits, by name.
-    forgetful: RefCell<BTreeSet<String>>,
+    /// Pools whose status does not keep permits.
+    forgetful: RefCell<BTreeSet<Record>>,
     changes: watch::Sender<()>,
 }
 
@@ -155,18 +155,23 @@ impl PermitRecords {
 
     /// Where the permits of the nodes of a pool are recorded.
     pub(crate) fn of_pool(&self, pool: &str) -> Record {
-        if self.shared.forgetful.borrow().contains(pool) {
-            Record::Rest
-        } else {
-            Record::Pool(pool.to_owned())
-        }
+        self.kept(Record::Pool(pool.to_owned()))
     }
 
     /// Where the permits of Windows nodes are recorded.
     pub(crate) fn of_windows(&self) -> Record {
         match self.shared.windows.seen() {
-            Some(_) => Record::Windows,
+            Some(_) => self.kept(Record::Windows),
             None => Record::Rest,
+        }
+    }
+
+    /// Where permits are kept that were to be recorded there.
+    fn kept(&self, record: Record) -> Record {
+        if self.shared.forgetful.borrow().contains(&record) {
+            Record::Rest
+        } else {
+            record
         }
     }
 
@@ -226,16 +231,13 @@ impl PermitRecords {
         let permits = permit::claim(page.permits.as_ref(), self.shared.term.0);
         let written = self.write(&page, &permits).await?;
         if written.permits.as_ref() != Some(&permits) {
-            let Record::Pool(pool) = record else {
-                tracing::warn!("{record} does not keep permits: install deploy/crds");
-                return Ok(());
-            };
-            tracing::info!(
-                pool,
-                "its kind keeps no permits in its status: they are recorded in ConfigMap {}",
+            // Helm installs kinds once and never anew, so an upgrade meets those of before; after a take-over they are OpenShift's.
+            tracing::warn!(
+                "the kind of {record} keeps no permits in its status: they are recorded in ConfigMap {}; \
+                 kubectl apply -f deploy/crds makes it keep them",
                 object::PERMITS
             );
-            self.shared.forgetful.borrow_mut().insert(pool.clone());
+            self.shared.forgetful.borrow_mut().insert(record.clone());
             self.shared.changes.send_replace(());
             return Ok(());
         }

@@ -111,9 +111,14 @@ pub(crate) async fn run(
 impl Cluster {
     /// Makes a record ours, or tries again later.
     async fn claim(self, record: Record) -> Done {
-        if let Err(error) = self.permits.claim(&record).await {
-            tracing::warn!("cannot claim the permits of {record}, and try again: {error}");
-            self.pause(RECORD_PAUSE).await;
+        match self.permits.claim(&record).await {
+            // Where it is not ours after all, such as one that is just gone, nobody asks again at once.
+            Ok(()) if self.permits.epoch(&record).is_some() => {}
+            Ok(()) => self.pause(RECORD_PAUSE).await,
+            Err(error) => {
+                tracing::warn!("cannot claim the permits of {record}, and try again: {error}");
+                self.pause(RECORD_PAUSE).await;
+            }
         }
         Done::Claimed(record)
     }

@@ -6,6 +6,7 @@ mod bed;
 mod gate;
 mod idle;
 mod nodes;
+mod old_kinds;
 mod olm;
 mod payload;
 mod proxy;
