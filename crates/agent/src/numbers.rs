@@ -1,7 +1,7 @@
 //! Numbers of a node that have the same names on both systems.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::state::State;
+use evenkeel_plan::machine::state::State;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_host::execute::Progress;
-use evenkeel_plan::waiting::Waiting;
+use evenkeel_plan::machine::waiting::Waiting;
 use jiff::Timestamp;
 use tokio::sync::watch;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_daemon::Check;
 use evenkeel_host::Error;
-use evenkeel_plan::phase::Reason;
+use evenkeel_plan::machine::phase::Reason;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 /// How long after a failure it is tried again, at first and at most.

@@ -8,8 +8,8 @@ use anyhow::Result;
 use evenkeel_host::disk::Host;
 use evenkeel_host::execute::{Claim, Progress};
 use evenkeel_host::linux::on_interrupt;
-use evenkeel_plan::journal::Direction;
 use evenkeel_plan::machine::Plan;
+use evenkeel_plan::machine::journal::Direction;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::{ApplyArguments, Format};

@@ -8,7 +8,7 @@ use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::payload::Opened;
 use evenkeel_api::trust_bundle::TrustBundle;
 use evenkeel_api::{Place, Problem, Warning};
-use evenkeel_plan::standing;
+use evenkeel_plan::machine::standing;
 use serde_json::json;
 
 use crate::arguments::{CheckArguments, Format};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use evenkeel_plan::node::Node;
+use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::readiness::{NodeSight, NodeView, Row};
 use serde_json::{Value, json};
 

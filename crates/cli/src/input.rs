@@ -9,7 +9,7 @@ use evenkeel_api::fragment::Fragment;
 use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::services::Services;
 use evenkeel_api::{Problems, Warning};
-use evenkeel_plan::render;
+use evenkeel_plan::fleet::render;
 
 /// One file's bytes and the name by which people know it.
 pub(crate) struct Source {

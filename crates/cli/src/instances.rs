@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
 use evenkeel_api::names::{label, object};
-use evenkeel_plan::instances::{Record, State};
-use evenkeel_plan::node::Node;
-use evenkeel_plan::windows_pool::removal::{Removal, Step, is_asked};
+use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::windows::instances::{Record, State};
+use evenkeel_plan::windows::windows_pool::removal::{Removal, Step, is_asked};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use evenkeel_api::names::linux::OWN_STATE;
 use evenkeel_host::execute::State;
 use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::{Error, observe};
-use evenkeel_plan::desired::{Contents, Desired};
+use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::{Plan, Seen};
 
 use crate::arguments::Place;

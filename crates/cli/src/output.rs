@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
-use evenkeel_plan::desired::Contents;
-use evenkeel_plan::diff::{self, Line};
+use evenkeel_plan::machine::desired::Contents;
+use evenkeel_plan::machine::diff::{self, Line};
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::targets::Part;
 use evenkeel_plan::machine::{ChangeAction, Plan};
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::targets::Part;
 use serde::Serialize;
 
 use crate::arguments::Format;

@@ -2,12 +2,12 @@
 
 use anyhow::{Result, bail};
 use evenkeel_api::machine_config::MachineConfig;
-use evenkeel_plan::desired::Contents;
+use evenkeel_plan::machine::desired::Contents;
+use evenkeel_plan::machine::problem::Refused;
+use evenkeel_plan::machine::record::Record;
+use evenkeel_plan::machine::targets::{Facts, Targets, targets};
 use evenkeel_plan::machine::{self, Seen};
-use evenkeel_plan::problem::Refused;
-use evenkeel_plan::record::Record;
-use evenkeel_plan::services;
-use evenkeel_plan::targets::{Facts, Targets, targets};
+use evenkeel_plan::windows::services;
 
 use crate::arguments::{Format, PlanArguments};
 use crate::input::Configuration;

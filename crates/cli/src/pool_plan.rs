@@ -8,11 +8,11 @@ use anyhow::{Context, Result, bail};
 use evenkeel_api::document::{self, Document};
 use evenkeel_api::machine_config::MachineConfig;
 use evenkeel_api::names::pool::RENDERED_PREFIX;
-use evenkeel_plan::drain;
-use evenkeel_plan::fleet::{self, Forecast};
-use evenkeel_plan::node::Node;
-use evenkeel_plan::pool::{Assignment, Pool};
-use evenkeel_plan::render::{self, Rendered};
+use evenkeel_plan::fleet::drain;
+use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::overview::{self, Forecast};
+use evenkeel_plan::fleet::pool::{Assignment, Pool};
+use evenkeel_plan::fleet::render::{self, Rendered};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -93,7 +93,7 @@ struct Shown {
     nodes: usize,
     /// From what the pool has now to what it would have.
     base: Compared,
-    contents: evenkeel_plan::desired::Contents,
+    contents: evenkeel_plan::machine::desired::Contents,
     forecast: Forecast,
     /// From what a node runs to what the pool would have, by what it runs.
     from: BTreeMap<Option<String>, Result<PlanDocument, String>>,
@@ -162,7 +162,7 @@ async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
     let members: &[&Node] = members
         .map(|(_, members)| members.as_slice())
         .unwrap_or_default();
-    let forecast = fleet::forecast(&pool, members, WAVES);
+    let forecast = overview::forecast(&pool, members, WAVES);
     pool.allowance.paused = paused;
     let mut names = members.iter().map(|node| &node.name);
     let only_node = names.find(|name| drain::is_only_node(name, &fleet.candidates));

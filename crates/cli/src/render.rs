@@ -1,7 +1,7 @@
 //! `evenkeel render`: the one rendered configuration that the given files stand for.
 
 use anyhow::Result;
-use evenkeel_plan::render;
+use evenkeel_plan::fleet::render;
 
 use crate::arguments::{Format, RenderArguments};
 use crate::{Ending, input, output};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use evenkeel_plan::fleet::{self, PoolView, State};
-use evenkeel_plan::pool::Assignment;
+use evenkeel_plan::fleet::overview::{self, PoolView, State};
+use evenkeel_plan::fleet::pool::Assignment;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
@@ -116,7 +116,7 @@ struct Look {
 async fn look(cluster: &Cluster, name: &str, format: Format) -> Result<Option<Look>> {
     let fleet = cluster.fleet().await?;
     let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
-    let views = fleet::view(&fleet.pools, &assignment);
+    let views = overview::view(&fleet.pools, &assignment);
     let found = views.iter().zip(&fleet.statuses);
     let Some((view, status)) = found.into_iter().find(|(view, _)| view.pool.name == name) else {
         return Ok(None);

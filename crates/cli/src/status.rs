@@ -7,10 +7,10 @@ use anyhow::Result;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use evenkeel_api::machine_config_pool::{PoolStatus, condition};
-use evenkeel_plan::coexistence::{Coexistence, Half, Notices};
-use evenkeel_plan::fleet::{self, PoolView, State};
-use evenkeel_plan::node::Node;
-use evenkeel_plan::pool::Assignment;
+use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notices};
+use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::overview::{self, PoolView, State};
+use evenkeel_plan::fleet::pool::Assignment;
 use serde_json::{Value, json};
 
 use crate::Ending;
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
     })?;
     let (fleet, rules, windows, notices, leaderless) = seen;
     let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
-    let mut views = fleet::view(&fleet.pools, &assignment);
+    let mut views = overview::view(&fleet.pools, &assignment);
     let is_idle = notices
         .get(Half::MachineConfig.word())
         .is_some_and(|it| it.idle);

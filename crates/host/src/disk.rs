@@ -5,10 +5,10 @@
 //! pieces are small on purpose: how they make a write atomic and durable is written once, above
 //! them, and the simulated host can stop or forget between any two of them.
 
-use evenkeel_plan::attributes::Attributes;
-use evenkeel_plan::entry::{Entry, Hash, Ids};
-use evenkeel_plan::os::{Edits, Sight};
-use evenkeel_plan::record::BootId;
+use evenkeel_plan::machine::attributes::Attributes;
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::os::{Edits, Sight};
+use evenkeel_plan::machine::record::BootId;
 
 use crate::{Error, Result};
 

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use evenkeel_plan::problem::Refused;
-use evenkeel_plan::record::Unreadable;
+use evenkeel_plan::machine::problem::Refused;
+use evenkeel_plan::machine::record::Unreadable;
 
 /// An error of a host. Its source is not in its text; whoever prints it prints the chain.
 #[derive(Debug, thiserror::Error)]

@@ -9,16 +9,16 @@ mod payload;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_plan::desired::Contents;
-use evenkeel_plan::disruption::Action;
-use evenkeel_plan::entry::{Entry, Hash, Ids};
-use evenkeel_plan::journal::{Direction, Journal, Move, Stood};
+use evenkeel_plan::machine::desired::Contents;
+use evenkeel_plan::machine::disruption::Action;
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::journal::{Direction, Journal, Move, Stood};
+use evenkeel_plan::machine::os::{Sight, is_about};
+use evenkeel_plan::machine::place::Place;
+use evenkeel_plan::machine::record::{Record, newer};
+use evenkeel_plan::machine::step::Step;
+use evenkeel_plan::machine::targets::Targets;
 use evenkeel_plan::machine::{Plan, above};
-use evenkeel_plan::os::{Sight, is_about};
-use evenkeel_plan::place::Place;
-use evenkeel_plan::record::{Record, newer};
-use evenkeel_plan::step::Step;
-use evenkeel_plan::targets::Targets;
 
 use crate::disk::{Disk, Host};
 use crate::place::{Had, Placer, write_durably};

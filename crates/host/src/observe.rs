@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
-use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::disruption::rules;
-use evenkeel_plan::entry::{Entry, Names};
+use evenkeel_plan::machine::desired::{Contents, Desired};
+use evenkeel_plan::machine::disruption::rules;
+use evenkeel_plan::machine::entry::{Entry, Names};
+use evenkeel_plan::machine::os;
+use evenkeel_plan::machine::problem::Refused;
+use evenkeel_plan::machine::record::Record;
+use evenkeel_plan::machine::targets::{Facts, KEYS_USER, Part, Targets, targets};
+use evenkeel_plan::machine::units::{
+    Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset,
+};
 use evenkeel_plan::machine::{self, Plan, Seen, above, interest};
-use evenkeel_plan::os;
-use evenkeel_plan::problem::Refused;
-use evenkeel_plan::record::Record;
-use evenkeel_plan::targets::{Facts, KEYS_USER, Part, Targets, targets};
-use evenkeel_plan::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset};
 
 use crate::disk::{Disk, Folder, Host};
 use crate::execute::State;

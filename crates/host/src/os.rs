@@ -1,9 +1,9 @@
 //! How the operating system goes from one entry to another: by what the next boot brings, and twice as
 //! well as once, also when a boot lies in between.
 
-use evenkeel_plan::entry::Entry;
-use evenkeel_plan::os::{Deployment, Sight, remaining};
-use evenkeel_plan::step::Step;
+use evenkeel_plan::machine::entry::Entry;
+use evenkeel_plan::machine::os::{Deployment, Sight, remaining};
+use evenkeel_plan::machine::step::Step;
 
 use crate::disk::Host;
 use crate::{Error, Result};

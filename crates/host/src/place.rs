@@ -1,9 +1,9 @@
 //! How one path goes from one entry to another: atomically, durably, and twice as well as once.
 
-use evenkeel_plan::attributes::Attributes;
-use evenkeel_plan::entry::{Entry, Hash};
-use evenkeel_plan::journal::Move;
-use evenkeel_plan::place::Place;
+use evenkeel_plan::machine::attributes::Attributes;
+use evenkeel_plan::machine::entry::{Entry, Hash};
+use evenkeel_plan::machine::journal::Move;
+use evenkeel_plan::machine::place::Place;
 
 use crate::disk::{Disk, NAMED};
 use crate::store::Store;
@@ -187,7 +187,7 @@ pub(crate) fn write_durably<D: Disk>(disk: &D, path: &str, contents: &[u8]) -> R
         &temporary,
         contents,
         0o600,
-        evenkeel_plan::entry::Ids::default(),
+        evenkeel_plan::machine::entry::Ids::default(),
     )?;
     disk.sync_files(std::slice::from_ref(&temporary))?;
     disk.rename(&temporary, path)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 
 use crate::disk::Disk;
 use crate::place::temporary;

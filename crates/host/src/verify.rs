@@ -1,11 +1,11 @@
 //! Compares a machine with its targets: every difference, not the first one. Read only.
 
-use evenkeel_plan::desired::Contents;
-use evenkeel_plan::diff;
-use evenkeel_plan::entry::Entry;
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::step::Step;
-use evenkeel_plan::targets::{Part, Target, Targets};
+use evenkeel_plan::machine::desired::Contents;
+use evenkeel_plan::machine::diff;
+use evenkeel_plan::machine::entry::Entry;
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::step::Step;
+use evenkeel_plan::machine::targets::{Part, Target, Targets};
 
 use crate::Result;
 use crate::disk::{Disk, Host};

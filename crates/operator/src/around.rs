@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::instances::{State, is_machine};
-use evenkeel_plan::upgrade::gate::{self, Kubernetes};
-use evenkeel_plan::upgrade::recreate::Machines;
-use evenkeel_plan::upgrade::{Around, Backing};
-use evenkeel_plan::windows_pool::Trouble;
+use evenkeel_plan::windows::instances::{State, is_machine};
+use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
+use evenkeel_plan::windows::upgrade::recreate::Machines;
+use evenkeel_plan::windows::upgrade::{Around, Backing};
+use evenkeel_plan::windows::windows_pool::Trouble;
 use jiff::Timestamp;
 use kube::Client;
 

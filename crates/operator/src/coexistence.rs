@@ -1,6 +1,6 @@
 //! How we live with OpenShift's own operators: its machine-config operator has pools and Linux nodes, its operator for
 //! Windows the Windows nodes. Where one is on the cluster, that half of ours stays idle, unless the owner says
-//! otherwise. `evenkeel_plan::coexistence` decides; here it is observed, and told: by Event, metric and on our own
+//! otherwise. `evenkeel_plan::fleet::coexistence` decides; here it is observed, and told: by Event, metric and on our own
 //! Lease. Nothing is ever written into an object of theirs.
 
 mod observer;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::{annotation, program};
 use evenkeel_daemon::{Event, Events, Severity, Stop};
-use evenkeel_plan::coexistence::{Coexistence, Half, Notice, Notices, Presence};
+use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notice, Notices, Presence};
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ObjectReference;

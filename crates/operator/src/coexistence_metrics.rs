@@ -1,7 +1,7 @@
 //! How we live with OpenShift's own operators, as a metric.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::coexistence::{Coexistence, Half};
+use evenkeel_plan::fleet::coexistence::{Coexistence, Half};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

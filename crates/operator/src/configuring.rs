@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use evenkeel_plan::certificates::Identity;
+use evenkeel_plan::windows::certificates::Identity;
 use jiff::Timestamp;
 use tokio::sync::watch;
 

@@ -42,11 +42,11 @@ use clap::{Parser, Subcommand};
 use evenkeel_api::names::program;
 use evenkeel_api::version::Version;
 use evenkeel_daemon::{Daemon, LeaseName, Program, Result, Timing};
-use evenkeel_plan::coexistence::Half;
-use evenkeel_plan::drain::Settings;
-use evenkeel_plan::proxy::Variable;
+use evenkeel_plan::fleet::coexistence::Half;
+use evenkeel_plan::fleet::drain::Settings;
 use evenkeel_plan::readiness::Limits;
-use evenkeel_plan::upgrade::gate::{self, Kubernetes};
+use evenkeel_plan::windows::proxy::Variable;
+use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 
 use crate::controllers::instances::InstanceOptions;
 use crate::controllers::proxy::Given;

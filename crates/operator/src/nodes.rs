@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use evenkeel_api::names::{annotation, program, taint};
 use evenkeel_daemon::{Check, Stop};
-use evenkeel_plan::bounds;
-use evenkeel_plan::drain::Candidate;
-use evenkeel_plan::node::{Change, Node};
+use evenkeel_plan::fleet::bounds;
+use evenkeel_plan::fleet::drain::Candidate;
+use evenkeel_plan::fleet::node::{Change, Node};
 use evenkeel_plan::readiness::{ConditionSight, NodeSight, own_list};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;

@@ -1,12 +1,12 @@
 //! Tells OLM whether a newer version may be installed: the condition Upgradeable of the `OperatorCondition` that OLM made for
-//! this operator. `evenkeel_plan::operator_condition` decides. Without OLM nothing of this runs.
+//! this operator. `evenkeel_plan::windows::operator_condition` decides. Without OLM nothing of this runs.
 
 use std::time::Duration;
 
 use evenkeel_api::machine_config_pool::Condition;
 use evenkeel_api::names::group;
 use evenkeel_api::windows_pool::condition::UPGRADEABLE;
-use evenkeel_plan::operator_condition::upgradeable;
+use evenkeel_plan::windows::operator_condition::upgradeable;
 use kube::Api;
 use kube::api::Patch;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};

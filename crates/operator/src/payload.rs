@@ -11,8 +11,8 @@ use evenkeel_api::payload::{self, MANIFEST, Manifest, Opened, SEAL};
 use evenkeel_api::services::Template;
 use evenkeel_api::version::Version;
 use evenkeel_api::worker::Worker;
-use evenkeel_plan::payload::{Composed, compose};
-use evenkeel_plan::proxy::Settings;
+use evenkeel_plan::windows::payload::{Composed, compose};
+use evenkeel_plan::windows::proxy::Settings;
 use serde_json::{Map, Value};
 
 pub(crate) use seal::seal;

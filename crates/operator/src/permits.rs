@@ -1,5 +1,5 @@
 //! Where disruption permits are recorded: in the status of the node's pool, and for nodes without one (or whose pool's kind
-//! is somebody else's, and keeps no such field) in a ConfigMap of ours. `evenkeel_plan::disruption::permit` says what
+//! is somebody else's, and keeps no such field) in a ConfigMap of ours. `evenkeel_plan::fleet::permit` says what
 //! may be written there, and when; here it is read and written.
 
 use std::cell::RefCell;
@@ -10,8 +10,8 @@ use std::rc::Rc;
 use evenkeel_api::names::object;
 use evenkeel_api::permits::Permits;
 use evenkeel_daemon::Term;
-use evenkeel_plan::disruption::permit;
-use evenkeel_plan::node::Node;
+use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::permit;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PostParams};
 use kube::{Api, Client};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_plan::drain::{self, Owner, Pod, Refusal};
+use evenkeel_plan::fleet::drain::{self, Owner, Pod, Refusal};
 use evenkeel_plan::readiness::is_tolerated_by;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,7 +1,7 @@
 //! The numbers of pools.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::rollout::Counts;
+use evenkeel_plan::fleet::rollout::Counts;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

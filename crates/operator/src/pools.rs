@@ -9,8 +9,8 @@ use evenkeel_api::machine_config_pool::{Configuration, KIND, PLURAL, PoolStatus}
 use evenkeel_api::names::group;
 use evenkeel_api::permits::Permits;
 use evenkeel_daemon::{Check, Stop};
-use evenkeel_plan::pool::Pool;
-use evenkeel_plan::render::RenderProblem;
+use evenkeel_plan::fleet::pool::Pool;
+use evenkeel_plan::fleet::render::RenderProblem;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::Patch;
 use kube::core::{ApiResource, GroupVersionKind, Object};

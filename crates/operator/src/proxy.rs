@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evenkeel_api::names::{group, proxy};
 use evenkeel_daemon::{Check, Stop};
-use evenkeel_plan::proxy::{Decision, Settings, Variable};
+use evenkeel_plan::windows::proxy::{Decision, Settings, Variable};
 use kube::core::{ApiResource, GroupVersionKind, Object};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};

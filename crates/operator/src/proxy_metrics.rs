@@ -1,7 +1,7 @@
 //! The numbers of the egress proxy and of its trust bundle. No value of a variable is ever among them.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::proxy::{Decision, Source, Variable};
+use evenkeel_plan::windows::proxy::{Decision, Source, Variable};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -1,11 +1,11 @@
 //! What a request for a certificate says, read from its bytes. Whether that is right is decided in
-//! `evenkeel_plan::certificates`.
+//! `evenkeel_plan::windows::certificates`.
 
 use std::net::IpAddr;
 
 use evenkeel_api::names::certificate;
 use evenkeel_api::names::identity::AGENT_USER_PREFIX;
-use evenkeel_plan::certificates::{Request, Subject};
+use evenkeel_plan::windows::certificates::{Request, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use x509_parser::certification_request::X509CertificationRequest;

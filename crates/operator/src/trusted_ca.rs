@@ -4,7 +4,7 @@
 use evenkeel_api::names::{label, object};
 use evenkeel_api::windows_pool::KIND;
 use evenkeel_daemon::{Check, Stop};
-use evenkeel_plan::trusted_ca::SeenBundle;
+use evenkeel_plan::windows::trusted_ca::SeenBundle;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 use kube::runtime::watcher::{self, watcher};

@@ -1,4 +1,4 @@
-//! `evenkeel-operator uninstall`: what the chart runs before it is removed. `evenkeel_plan::uninstall`
+//! `evenkeel-operator uninstall`: what the chart runs before it is removed. `evenkeel_plan::fleet::uninstall`
 //! says what of a Node is ours; here it is taken off, after everybody of ours who could put it back was
 //! stopped.
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::{object, openshift, program};
 use evenkeel_daemon::{Arguments, Daemon, Error, Listen, Program, Result};
-use evenkeel_plan::uninstall::{Farewell, Marks, farewell};
+use evenkeel_plan::fleet::uninstall::{Farewell, Marks, farewell};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,

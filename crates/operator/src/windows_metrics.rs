@@ -1,9 +1,9 @@
 //! The numbers of Windows nodes.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::upgrade::gate::REFUSALS;
-use evenkeel_plan::upgrade::in_place::Step;
-use evenkeel_plan::windows_pool::{Counts, TROUBLES, Trouble, phase};
+use evenkeel_plan::windows::upgrade::gate::REFUSALS;
+use evenkeel_plan::windows::upgrade::in_place::Step;
+use evenkeel_plan::windows::windows_pool::{Counts, TROUBLES, Trouble, phase};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::label;
 use evenkeel_api::windows_pool::UpdatingNode;
-use evenkeel_plan::disruption::leave::{Allowance, MaxUnavailable, answer};
-use evenkeel_plan::node::{Node, WindowsFacts};
-use evenkeel_plan::pool::{Assignment, Pool};
-use evenkeel_plan::upgrade::{Around, Backing};
-use evenkeel_plan::windows_pool::{self, Grant, WindowsPool};
-use evenkeel_plan::{render, rollout};
+use evenkeel_plan::fleet::budget::{Allowance, MaxUnavailable, answer};
+use evenkeel_plan::fleet::node::{Node, WindowsFacts};
+use evenkeel_plan::fleet::pool::{Assignment, Pool};
+use evenkeel_plan::fleet::{render, rollout};
+use evenkeel_plan::windows::upgrade::{Around, Backing};
+use evenkeel_plan::windows::windows_pool::{self, Grant, WindowsPool};
 use jiff::Timestamp;
 use serde_json::json;
 

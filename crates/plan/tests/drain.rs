@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, cordon, pod};
-use evenkeel_plan::drain::{
+use evenkeel_plan::fleet::drain::{
     Attempt, Next, Ours, Owner, Pod, Refusal, Settings, Stay, evict, grant, losses, next, refused,
 };
-use evenkeel_plan::node::{Change, Node};
+use evenkeel_plan::fleet::node::{Change, Node};
 use jiff::Timestamp;
 use proptest::prelude::*;
 

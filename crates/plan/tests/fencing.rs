@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use evenkeel_api::permits::Permits;
-use evenkeel_plan::disruption::leave::{Allowance, Leave, MaxUnavailable, answer};
-use evenkeel_plan::disruption::permit;
-use evenkeel_plan::drain::{self, Next};
-use evenkeel_plan::node::{Change, Node};
+use evenkeel_plan::fleet::budget::{Allowance, Leave, MaxUnavailable, answer};
+use evenkeel_plan::fleet::drain::{self, Next};
+use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::fleet::permit;
 use jiff::Timestamp;
 use proptest::prelude::*;
 

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::disruption::Disruption;
-use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::desired::{Contents, Desired};
+use evenkeel_plan::machine::disruption::Disruption;
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::os;
+use evenkeel_plan::machine::record::Record;
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::step::Step;
+use evenkeel_plan::machine::targets::{Part, Target, Targets};
 use evenkeel_plan::machine::{Plan, Seen, above, interest, plan};
-use evenkeel_plan::os;
-use evenkeel_plan::record::Record;
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::step::Step;
-use evenkeel_plan::targets::{Part, Target, Targets};
 use proptest::prelude::*;
 use proptest::sample::select;
 

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, label};
-use evenkeel_plan::disruption::leave::{MaxUnavailable, is_ours};
-use evenkeel_plan::node::Node;
-use evenkeel_plan::pool::Pool;
-use evenkeel_plan::rollout::{self, Stand};
+use evenkeel_plan::fleet::budget::{MaxUnavailable, is_ours};
+use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::pool::Pool;
+use evenkeel_plan::fleet::rollout::{self, Stand};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_api::version::Version;
-use evenkeel_plan::service_maps::{Action, Own, SeenMap, decide};
+use evenkeel_plan::windows::service_maps::{Action, Own, SeenMap, decide};
 use proptest::prelude::*;
 
 fn map(name: &str, digest: &str) -> SeenMap {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_host::verify::Finding;
 use evenkeel_host::watch::Event;
-use evenkeel_plan::phase::OnDrift;
+use evenkeel_plan::machine::phase::OnDrift;
 
 use crate::tiding::Tiding;
 

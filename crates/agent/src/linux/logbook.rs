@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use evenkeel_plan::phase::Phase;
+use evenkeel_plan::machine::phase::Phase;
 use serde::{Deserialize, Serialize};
 
 /// A part of an update whose time is taken.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     fn degraded() -> Phase {
-        Phase::Degraded(evenkeel_plan::phase::Reason::missing("new"))
+        Phase::Degraded(evenkeel_plan::machine::phase::Reason::missing("new"))
     }
 
     #[test]

@@ -9,8 +9,8 @@ use evenkeel_api::names::linux::FORCE_FILE;
 use evenkeel_host::linux::{Stopper, Watcher};
 use evenkeel_host::watch::{Event, Heard, Look, Monitor, Source};
 use evenkeel_host::{Error, Result, memory};
-use evenkeel_plan::phase::OnDrift;
-use evenkeel_plan::targets::Targets;
+use evenkeel_plan::machine::phase::OnDrift;
+use evenkeel_plan::machine::targets::Targets;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;

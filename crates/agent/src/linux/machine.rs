@@ -9,12 +9,12 @@ use evenkeel_host::execute::{Claim, Progress, State};
 use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::verify::Finding;
 use evenkeel_host::{Result, observe, verify, watch};
-use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::entry::Entry;
-use evenkeel_plan::journal::Direction;
 use evenkeel_plan::machine::Plan;
-use evenkeel_plan::os::{self, Sight};
-use evenkeel_plan::targets::Targets;
+use evenkeel_plan::machine::desired::{Contents, Desired};
+use evenkeel_plan::machine::entry::Entry;
+use evenkeel_plan::machine::journal::Direction;
+use evenkeel_plan::machine::os::{self, Sight};
+use evenkeel_plan::machine::targets::Targets;
 
 use super::logbook::Logbook;
 

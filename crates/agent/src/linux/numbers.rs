@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_daemon::Metrics;
 use evenkeel_host::verify::Finding;
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::state::State;
-use evenkeel_plan::targets::Part;
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::state::State;
+use evenkeel_plan::machine::targets::Part;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

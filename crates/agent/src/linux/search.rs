@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use evenkeel_api::Problems;
 use evenkeel_api::document::{self, Document};
-use evenkeel_plan::desired::Desired;
-use evenkeel_plan::phase::Reason;
+use evenkeel_plan::machine::desired::Desired;
+use evenkeel_plan::machine::phase::Reason;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 

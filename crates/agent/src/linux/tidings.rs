@@ -2,7 +2,7 @@
 
 use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
-use evenkeel_plan::phase::{Phase, Reason};
+use evenkeel_plan::machine::phase::{Phase, Reason};
 
 use crate::tiding::{Tiding, shown};
 

@@ -11,10 +11,10 @@ use evenkeel_daemon::{Check, Events, Heartbeat};
 use evenkeel_host::linux::Login;
 use evenkeel_host::memory;
 use evenkeel_host::verify::Finding;
-use evenkeel_plan::linux_node::Report;
 use evenkeel_plan::machine::Plan;
-use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
-use evenkeel_plan::voucher::DesiredConfig;
+use evenkeel_plan::machine::linux_node::Report;
+use evenkeel_plan::machine::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
+use evenkeel_plan::machine::voucher::DesiredConfig;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::cluster::{Cluster, OwnNode};

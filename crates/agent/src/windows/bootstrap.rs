@@ -6,10 +6,10 @@ use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::services::Services;
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_host::windows::about;
-use evenkeel_plan::node::Change;
-use evenkeel_plan::targets::Part;
-use evenkeel_plan::trust::{Published, has_proxy};
-use evenkeel_plan::windows_node::has_served;
+use evenkeel_plan::fleet::node::Change;
+use evenkeel_plan::machine::targets::Part;
+use evenkeel_plan::windows::trust::{Published, has_proxy};
+use evenkeel_plan::windows::windows_node::has_served;
 use kube::Client;
 
 use super::arguments::BootstrapArguments;

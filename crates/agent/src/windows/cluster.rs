@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use evenkeel_api::names::object;
-use evenkeel_plan::node::Change;
-use evenkeel_plan::trust::Published;
+use evenkeel_plan::fleet::node::Change;
+use evenkeel_plan::windows::trust::Published;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ObjectReference};
 use kube::api::{ListParams, Patch, PatchParams};

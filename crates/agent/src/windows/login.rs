@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
 use evenkeel_daemon::{Daemon, Error, Result};
-use evenkeel_plan::windows_node::{renew_again_after, renew_at};
+use evenkeel_plan::windows::windows_node::{renew_again_after, renew_at};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{

@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel_host::watch::{Event, Monitor, Turn};
 use evenkeel_host::windows::Stopper;
 use evenkeel_host::{Error, Result};
-use evenkeel_plan::targets::Targets;
+use evenkeel_plan::machine::targets::Targets;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;

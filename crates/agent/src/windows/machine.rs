@@ -14,16 +14,16 @@ use evenkeel_host::verify::{self, Finding};
 use evenkeel_host::windows::WindowsHost;
 use evenkeel_host::windows::trust::{self as roots, Synced};
 use evenkeel_host::{Result, observe};
-use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::entry::{Entry, Hash};
-use evenkeel_plan::journal::Direction;
+use evenkeel_plan::machine::desired::{Contents, Desired};
+use evenkeel_plan::machine::entry::{Entry, Hash};
+use evenkeel_plan::machine::journal::Direction;
+use evenkeel_plan::machine::place;
+use evenkeel_plan::machine::record::Owned;
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::targets::{Part, Targets};
 use evenkeel_plan::machine::{self, Plan, Seen};
-use evenkeel_plan::place;
-use evenkeel_plan::record::Owned;
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::services::{Facts, targets_on};
-use evenkeel_plan::targets::{Part, Targets};
-use evenkeel_plan::trust::{self, Published};
+use evenkeel_plan::windows::services::{Facts, targets_on};
+use evenkeel_plan::windows::trust::{self, Published};
 use serde::{Deserialize, Serialize};
 
 /// A machine with where our state is.

@@ -7,8 +7,9 @@ use evenkeel_api::trust_bundle::TrustBundle;
 use evenkeel_daemon::{Error, Result};
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::windows::{about, trust};
-use evenkeel_plan::entry::{Activity, Entry, ServiceEntry, Start};
-use evenkeel_plan::{place, services};
+use evenkeel_plan::machine::entry::{Activity, Entry, ServiceEntry, Start};
+use evenkeel_plan::machine::place;
+use evenkeel_plan::windows::services;
 use serde_json::json;
 
 use super::arguments::{ServiceCommand, TrustCommand};
@@ -86,7 +87,7 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
             }
             let certificates = certificates(&path, &bundle)?;
             let synced = trust::sync(&certificates).map_err(|error| host_error(&error))?;
-            let words = |hashes: &[evenkeel_plan::entry::Hash]| -> Vec<String> {
+            let words = |hashes: &[evenkeel_plan::machine::entry::Hash]| -> Vec<String> {
                 hashes.iter().map(ToString::to_string).collect()
             };
             answer(&json!({ "added": words(&synced.added), "removed": words(&synced.removed) }))

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use evenkeel_api::trust_bundle::TrustBundle;
 use evenkeel_host::windows::Stopper;
 use evenkeel_host::windows::trust::Synced;
-use evenkeel_plan::entry::Hash;
-use evenkeel_plan::trust::Published;
+use evenkeel_plan::machine::entry::Hash;
+use evenkeel_plan::windows::trust::Published;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::Problems;
 use evenkeel_api::services::Services;
-use evenkeel_plan::phase::Reason;
-use evenkeel_plan::windows_node::Told;
+use evenkeel_plan::machine::phase::Reason;
+use evenkeel_plan::windows::windows_node::Told;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 

@@ -1,7 +1,7 @@
 //! What people are told of a Windows node's life, as Events on its Node and in the log.
 
 use evenkeel_host::watch;
-use evenkeel_plan::phase::Phase;
+use evenkeel_plan::machine::phase::Phase;
 
 use crate::tiding::{Tiding, shown};
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::services::Services;
 use evenkeel_host::windows::script;
-use evenkeel_plan::place;
-use evenkeel_plan::variables::{NoValue, command};
+use evenkeel_plan::machine::place;
+use evenkeel_plan::windows::variables::{NoValue, command};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 

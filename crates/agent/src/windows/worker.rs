@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::annotation;
 use evenkeel_daemon::{Check, Events, Heartbeat};
 use evenkeel_host::watch::Event;
-use evenkeel_plan::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
-use evenkeel_plan::targets::Part;
-use evenkeel_plan::trust::Published;
-use evenkeel_plan::waiting::Waiting;
-use evenkeel_plan::windows_node::{Progress, Told, has_served};
+use evenkeel_plan::machine::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
+use evenkeel_plan::machine::targets::Part;
+use evenkeel_plan::machine::waiting::Waiting;
+use evenkeel_plan::windows::trust::Published;
+use evenkeel_plan::windows::windows_node::{Progress, Told, has_served};
 use tokio::sync::mpsc::UnboundedSender;
 
 use self::errands::Wanting;

@@ -11,7 +11,7 @@ use evenkeel_host::disk::Disk;
 use evenkeel_host::execute::State;
 use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::{disk::Host, observe};
-use evenkeel_plan::step::Step;
+use evenkeel_plan::machine::step::Step;
 use evenkeel_testbed::chance::{Chance, is_soak, seed};
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::{Doing, Error, Result};
@@ -118,7 +118,7 @@ fn steps(scene: &Scene, root: &Path, next: &Value) -> Result<Vec<Step>> {
     else {
         return Err(Error::failed("no configuration"));
     };
-    let (desired, contents) = evenkeel_plan::desired::Desired::of(config);
+    let (desired, contents) = evenkeel_plan::machine::desired::Desired::of(config);
     let plan = observe::plan(&host, &state, &desired, &contents);
     Ok(plan.doing(|| "cannot plan")?.steps)
 }

@@ -1,7 +1,7 @@
 //! What the command line says beside OpenShift's own operators: whose a node is, and who does the work.
 
 use evenkeel_api::names::annotation;
-use evenkeel_plan::coexistence::{Coexistence, Half, Notice, Notices};
+use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notice, Notices};
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Result, need};
 use serde_json::json;

@@ -15,8 +15,8 @@ use evenkeel_host::linux::{LinuxHost, Stopper};
 use evenkeel_host::verify::verify;
 use evenkeel_host::watch::{Event, Monitor};
 use evenkeel_host::{memory, observe};
-use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::targets::Targets;
+use evenkeel_plan::machine::desired::{Contents, Desired};
+use evenkeel_plan::machine::targets::Targets;
 use evenkeel_testbed::table::Table;
 use tempfile::TempDir;
 

@@ -1,10 +1,10 @@
 //! One path of ours is put back, without a plan; and new paths get their labels.
 
-use evenkeel_plan::entry::Entry;
+use evenkeel_plan::machine::entry::Entry;
+use evenkeel_plan::machine::place::Place;
+use evenkeel_plan::machine::record::Record;
+use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::{above, folder_for};
-use evenkeel_plan::place::Place;
-use evenkeel_plan::record::Record;
-use evenkeel_plan::resource::Resource;
 
 use super::Claim;
 use crate::Result;

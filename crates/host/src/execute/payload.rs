@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_plan::targets::{Part, Targets};
+use evenkeel_plan::machine::targets::{Part, Targets};
 
 use super::Claim;
 use crate::disk::Host;

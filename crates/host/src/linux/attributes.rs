@@ -1,6 +1,6 @@
 //! Extended attributes of a path: access lists, capabilities and whatever else hangs on it.
 
-use evenkeel_plan::attributes::{AttributeValue, Attributes};
+use evenkeel_plan::machine::attributes::{AttributeValue, Attributes};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 

@@ -6,8 +6,8 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use evenkeel_plan::attributes::Attributes;
-use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::attributes::Attributes;
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};

@@ -22,11 +22,11 @@ pub use process::kill_when;
 pub use sockets::Sockets;
 pub use watch::{Stopper, Watcher};
 
-use evenkeel_plan::os::{Edits, Sight};
-use evenkeel_plan::record::BootId;
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::targets::Targets;
-use evenkeel_plan::units;
+use evenkeel_plan::machine::os::{Edits, Sight};
+use evenkeel_plan::machine::record::BootId;
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::targets::Targets;
+use evenkeel_plan::machine::units;
 
 use self::os::Os;
 use self::selinux::Policy;

@@ -9,7 +9,7 @@ mod status;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_plan::os::{Deployment, Edits, Sight, split};
+use evenkeel_plan::machine::os::{Deployment, Edits, Sight, split};
 
 use super::run::Program;
 use crate::{Error, Result};

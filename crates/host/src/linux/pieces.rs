@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::mem::MaybeUninit;
 
-use evenkeel_plan::entry::Hash;
+use evenkeel_plan::machine::entry::Hash;
 use sha2::{Digest, Sha256};
 
 /// A file is read in pieces of this size.

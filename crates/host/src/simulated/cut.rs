@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_plan::entry::{Hash, Ids};
+use evenkeel_plan::machine::entry::{Hash, Ids};
 
 use super::disk::UMASK;
 use super::tree::{File, Folder, Id, Node, ROOT, Tree};

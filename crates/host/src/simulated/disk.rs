@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_plan::attributes::Attributes;
-use evenkeel_plan::entry::{Activity, Entry, Hash, Ids, ServiceEntry};
-use evenkeel_plan::place::Place;
+use evenkeel_plan::machine::attributes::Attributes;
+use evenkeel_plan::machine::entry::{Activity, Entry, Hash, Ids, ServiceEntry};
+use evenkeel_plan::machine::place::Place;
 
 use super::fault::Faults;
 use super::tree::{Astray, File, Folder as Directory, Id, Node, Tree};

@@ -17,9 +17,9 @@ mod tree;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use evenkeel_plan::entry::Entry;
-use evenkeel_plan::os::{Edits, Sight};
-use evenkeel_plan::record::BootId;
+use evenkeel_plan::machine::entry::Entry;
+use evenkeel_plan::machine::os::{Edits, Sight};
+use evenkeel_plan::machine::record::BootId;
 
 pub use cut::Chooser;
 pub use disk::{SimulatedDisk, SimulatedLock};

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_plan::os::{Deployment, Edits, Sight};
-use evenkeel_plan::record::BootId;
+use evenkeel_plan::machine::os::{Deployment, Edits, Sight};
+use evenkeel_plan::machine::record::BootId;
 
 use super::cut::Chooser;
 use super::fault::Faults;

@@ -1,6 +1,6 @@
 //! What only a simulated machine promises: its faults, and how little of it there is.
 
-use evenkeel_plan::entry::{Entry, Ids};
+use evenkeel_plan::machine::entry::{Entry, Ids};
 
 use super::SimulatedHost;
 use crate::disk::{Disk, Host};

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use evenkeel_plan::attributes::Attributes;
-use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::attributes::Attributes;
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 
 /// A thing that stands under a name, by number.
 pub(super) type Id = u64;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::entry::{Activity, Entry, ServiceEntry};
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::targets::{Part, Targets};
+use evenkeel_plan::machine::entry::{Activity, Entry, ServiceEntry};
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::targets::{Part, Targets};
 
 use super::pace::{Crashes, Hint, Pace, retry};
 use super::{Event, Heard, Look, Source};

@@ -8,9 +8,9 @@ use std::io::{self, Read, Write};
 use std::os::windows::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-use evenkeel_plan::attributes::Attributes;
-use evenkeel_plan::entry::{Entry, Hash, Ids};
-use evenkeel_plan::place::Place;
+use evenkeel_plan::machine::attributes::Attributes;
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::place::Place;
 use sha2::{Digest, Sha256};
 use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION, GENERIC_WRITE};
 use windows_sys::Win32::Storage::FileSystem::FILE_FLAG_BACKUP_SEMANTICS;

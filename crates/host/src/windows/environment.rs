@@ -1,6 +1,6 @@
 //! Environment variables of the machine, which every program gets that starts after the next boot.
 
-use evenkeel_plan::entry::Entry;
+use evenkeel_plan::machine::entry::Entry;
 use windows_sys::Win32::UI::WindowsAndMessaging::{
     HWND_BROADCAST, SMTO_ABORTIFHUNG, SendMessageTimeoutW, WM_SETTINGCHANGE,
 };

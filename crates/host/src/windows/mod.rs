@@ -22,8 +22,8 @@ pub use started::Started;
 pub use watch::{RootsWatcher, Stopper, Watcher};
 
 use evenkeel_api::names::windows::MANAGED_TAG;
-use evenkeel_plan::entry::Hash;
-use evenkeel_plan::record::BootId;
+use evenkeel_plan::machine::entry::Hash;
+use evenkeel_plan::machine::record::BootId;
 
 use crate::disk::Host;
 use crate::{Error, Result};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use evenkeel_plan::record::BootId;
+use evenkeel_plan::machine::record::BootId;
 
 use super::registry::{Key, Value};
 use crate::{Error, Result};

@@ -15,8 +15,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use evenkeel_plan::entry::{Activity, Entry, ServiceEntry};
-use evenkeel_plan::place;
+use evenkeel_plan::machine::entry::{Activity, Entry, ServiceEntry};
+use evenkeel_plan::machine::place;
 use windows_sys::Win32::Foundation::{
     ERROR_SERVICE_DOES_NOT_EXIST, ERROR_SERVICE_MARKED_FOR_DELETE,
 };

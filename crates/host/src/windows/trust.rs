@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::io;
 
 use evenkeel_api::names::windows::MANAGED_TAG;
-use evenkeel_plan::entry::Hash;
-use evenkeel_plan::trust::{Root, difference};
+use evenkeel_plan::machine::entry::Hash;
+use evenkeel_plan::windows::trust::{Root, difference};
 use windows_sys::Win32::Foundation::CRYPT_E_EXISTS;
 use windows_sys::Win32::Security::Cryptography::{
     CERT_CONTEXT, CERT_FRIENDLY_NAME_PROP_ID, CERT_STORE_ADD_NEW, CERT_STORE_CTRL_COMMIT,

@@ -10,7 +10,7 @@ use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::place::{self, Place};
+use evenkeel_plan::machine::place::{self, Place};
 use windows_sys::Win32::Foundation::{
     INVALID_HANDLE_VALUE, WAIT_IO_COMPLETION, WAIT_OBJECT_0, WAIT_TIMEOUT,
 };

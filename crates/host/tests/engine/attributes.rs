@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use evenkeel_host::Error;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::Claim;
-use evenkeel_plan::attributes::{AttributeValue, Attributes};
-use evenkeel_plan::entry::{Entry, Ids};
+use evenkeel_plan::machine::attributes::{AttributeValue, Attributes};
+use evenkeel_plan::machine::entry::{Entry, Ids};
 
 use crate::configs::{Config, masked};
 use crate::machine::{Machine, bring, every_ready_machine, state, tree};

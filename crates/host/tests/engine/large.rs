@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use evenkeel_host::disk::Disk;
-use evenkeel_plan::entry::{Entry, Hash};
+use evenkeel_plan::machine::entry::{Entry, Hash};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::configs::Config;

@@ -11,11 +11,11 @@ use evenkeel_host::simulated::{
     SimulatedHost, SimulatedLock, SimulatedOs, SimulatedServices, Told,
 };
 use evenkeel_host::{Error, Result, observe};
-use evenkeel_plan::attributes::Attributes;
-use evenkeel_plan::desired::{Contents, Desired};
-use evenkeel_plan::entry::{Entry, Hash, Ids};
 use evenkeel_plan::machine::Plan;
-use evenkeel_plan::os::{Edits, Sight};
+use evenkeel_plan::machine::attributes::Attributes;
+use evenkeel_plan::machine::desired::{Contents, Desired};
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::os::{Edits, Sight};
 
 use crate::configs::Config;
 

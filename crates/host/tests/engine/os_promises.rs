@@ -5,7 +5,7 @@ use evenkeel_host::Error;
 use evenkeel_host::disk::Host;
 use evenkeel_host::execute::Claim;
 use evenkeel_host::simulated::SimulatedHost;
-use evenkeel_plan::os::Deployment;
+use evenkeel_plan::machine::os::Deployment;
 
 use crate::configs::Config;
 use crate::machine::{Machine, bring, every_ready_machine, planned, state};
@@ -135,7 +135,7 @@ fn a_machine_that_was_told_to_boot_twice_in_vain_is_not_told_again() {
     }
     assert!(!host.operating_system().has_staged());
     let record = state().record(&host).unwrap();
-    let words = evenkeel_plan::os::differences(&record, &old());
+    let words = evenkeel_plan::machine::os::differences(&record, &old());
     assert_eq!(words[0], "os image: os:0 is booted, should be os:1");
     assert_eq!(words[1], "kernel arguments: booted without new new");
 }

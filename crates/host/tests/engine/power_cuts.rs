@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_host::execute::Claim;
-use evenkeel_plan::entry::Hash;
+use evenkeel_plan::machine::entry::Hash;
 use evenkeel_testbed::process::tell;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::{Doing, Error, PowerCutMachine, PowerCutOptions, Result, need};

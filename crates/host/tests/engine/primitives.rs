@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use evenkeel_host::Error;
 use evenkeel_host::disk::{Disk, Folder};
-use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 
 use crate::machine::{AnyDisk, every_machine, kind};
 

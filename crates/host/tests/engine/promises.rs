@@ -6,7 +6,7 @@ use evenkeel_host::Error;
 use evenkeel_host::disk::Disk;
 use evenkeel_host::execute::Claim;
 use evenkeel_host::simulated::Told;
-use evenkeel_plan::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 
 use crate::configs::{Config, POLICY, WANTED, enabled, live_on, masked, our_unit};
 use crate::machine::{Machine, STATE, Tree, every_ready_machine, state};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::machine_config::Unit;
-use evenkeel_plan::entry::Ids;
+use evenkeel_plan::machine::entry::Ids;
 pub(crate) use evenkeel_testbed::chance::{Chance, is_soak, seed};
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::disk::Disk;
 use evenkeel_host::execute::Claim;
-use evenkeel_plan::step::Step;
+use evenkeel_plan::machine::step::Step;
 
 use crate::configs::{Config, enabled, live_on, masked, our_unit};
 use crate::machine::{Machine, Tree, state};

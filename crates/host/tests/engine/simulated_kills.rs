@@ -5,7 +5,7 @@ use evenkeel_host::Error;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::Claim;
 use evenkeel_host::simulated::SimulatedHost;
-use evenkeel_plan::os::{Deployment, Sight};
+use evenkeel_plan::machine::os::{Deployment, Sight};
 
 use crate::configs::{Config, live_on};
 use crate::machine::{Machine, Tree, bring, planned, state, without_state};

@@ -3,7 +3,7 @@
 use evenkeel_api::machine_config::Unit;
 use evenkeel_host::Error;
 use evenkeel_host::disk::Disk;
-use evenkeel_plan::entry::Entry;
+use evenkeel_plan::machine::entry::Entry;
 
 use crate::configs::{Config, UNITS, WANTS, drop_in, enabled, live_on, our_unit};
 use crate::machine::{every_ready_machine, state};

@@ -3,8 +3,8 @@
 use evenkeel_host::Error;
 use evenkeel_host::disk::Disk;
 use evenkeel_host::execute::Claim;
-use evenkeel_plan::entry::Ids;
-use evenkeel_plan::record::{Record, Unreadable};
+use evenkeel_plan::machine::entry::Ids;
+use evenkeel_plan::machine::record::{Record, Unreadable};
 use serde_json::Value;
 
 use crate::configs::Config;

@@ -11,10 +11,10 @@ use evenkeel_host::Result;
 use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::linux::{LinuxHost, Stopper};
 use evenkeel_host::watch::{Event, Monitor};
-use evenkeel_plan::desired::Contents;
-use evenkeel_plan::entry::{Entry, Hash, Ids};
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::targets::{Part, Target, Targets};
+use evenkeel_plan::machine::desired::Contents;
+use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::targets::{Part, Target, Targets};
 use tempfile::TempDir;
 
 /// Longer than any event takes on a machine that is busy with other tests.

@@ -10,10 +10,10 @@ use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::simulated::{SimulatedHost, Told};
 use evenkeel_host::watch::{Event, Heard, Look, Monitor, Source};
-use evenkeel_plan::desired::Contents;
-use evenkeel_plan::entry::{Entry, Ids};
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::targets::{Part, Target, Targets};
+use evenkeel_plan::machine::desired::Contents;
+use evenkeel_plan::machine::entry::{Entry, Ids};
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::targets::{Part, Target, Targets};
 use evenkeel_testbed::promise::kept;
 use rustix::fs::{CWD, RenameFlags};
 

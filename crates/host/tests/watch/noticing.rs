@@ -8,8 +8,8 @@ use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::linux::Watcher;
 use evenkeel_host::verify::verify;
 use evenkeel_host::watch::{Event, Heard, Look, Source};
-use evenkeel_plan::desired::Contents;
-use evenkeel_plan::entry::Hash;
+use evenkeel_plan::machine::desired::Contents;
+use evenkeel_plan::machine::entry::Hash;
 use evenkeel_testbed::promise::kept;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 

@@ -1,7 +1,7 @@
 //! The engine on a Windows machine keeps the promises that it keeps on the simulated one.
 
 use evenkeel_host::disk::{Disk, Host};
-use evenkeel_plan::entry::Entry;
+use evenkeel_plan::machine::entry::Entry;
 
 use crate::machine::{Machine, PROGRAM};
 use crate::service_promises::{NAMES, Subject, there_and_back, undone};

@@ -4,7 +4,7 @@ use evenkeel_host::Error;
 use evenkeel_host::disk::{Disk, Folder, Host};
 use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::windows::{WindowsHost, about};
-use evenkeel_plan::entry::{Activity, Entry, Hash, Ids};
+use evenkeel_plan::machine::entry::{Activity, Entry, Hash, Ids};
 
 use crate::machine::{Machine, PROGRAM, declared};
 

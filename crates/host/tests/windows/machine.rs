@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::windows::WindowsHost;
-use evenkeel_plan::entry::{Activity, Entry, ServiceEntry};
-use evenkeel_plan::place;
+use evenkeel_plan::machine::entry::{Activity, Entry, ServiceEntry};
+use evenkeel_plan::machine::place;
 
 /// A service that runs until it is stopped; `--die CODE` lets it crash.
 pub(crate) const PROGRAM: &str = r"C:\k\service-double.exe";

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::watch::{Event, Monitor, Turn};
-use evenkeel_plan::desired::Contents;
-use evenkeel_plan::entry::{Activity, Entry, Hash, Ids};
-use evenkeel_plan::resource::Resource;
-use evenkeel_plan::targets::{Part, Target, Targets};
+use evenkeel_plan::machine::desired::Contents;
+use evenkeel_plan::machine::entry::{Activity, Entry, Hash, Ids};
+use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::targets::{Part, Target, Targets};
 
 use crate::machine::{Machine, declared, tell_to_stop, windows};
 
@@ -102,7 +102,7 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
             .unwrap();
         assert!(out.status.success(), "{out:?}");
     };
-    let change = |change: &dyn Fn(&mut evenkeel_plan::entry::ServiceEntry)| {
+    let change = |change: &dyn Fn(&mut evenkeel_plan::machine::entry::ServiceEntry)| {
         let mut entry = declared("ek-noticed", "--right");
         change(&mut entry);
         host.disk().put(SERVICE, &Entry::Service(entry)).unwrap();
@@ -122,7 +122,7 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
             change(&|it| it.dependencies.push("EventLog".to_owned()));
         }),
         ("start type", "is disabled", &|| {
-            change(&|it| it.start = evenkeel_plan::entry::Start::Disabled);
+            change(&|it| it.start = evenkeel_plan::machine::entry::Start::Disabled);
         }),
         ("description", "description differs", &|| {
             change(&|it| it.description.clear());

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::disk::Host;
 use evenkeel_host::windows::script;
-use evenkeel_plan::entry::{Activity, Entry, ServiceEntry, Start};
+use evenkeel_plan::machine::entry::{Activity, Entry, ServiceEntry, Start};
 
 use crate::machine::{Machine, PROGRAM, declared, tell_to_stop, until, windows};
 

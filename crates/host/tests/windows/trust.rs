@@ -1,7 +1,7 @@
 //! The trust store: what is ours comes and goes, what was there before us stays.
 
 use evenkeel_host::windows::trust::{roots, sync};
-use evenkeel_plan::entry::Hash;
+use evenkeel_plan::machine::entry::Hash;
 
 fn certificate(name: &str) -> Vec<u8> {
     let key = rcgen::KeyPair::generate().unwrap();

@@ -1,11 +1,11 @@
 //! What is seen of one of OpenShift's operators: its namespace, its leaders' Leases, and the lock of older releases.
-//! `evenkeel_plan::coexistence` tells what that means.
+//! `evenkeel_plan::fleet::coexistence` tells what that means.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::openshift;
-use evenkeel_plan::coexistence::{Half, Leases, Life, Presence, Sight};
+use evenkeel_plan::fleet::coexistence::{Half, Leases, Life, Presence, Sight};
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll, select_all};
 use jiff::Timestamp;

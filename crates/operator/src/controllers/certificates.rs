@@ -1,4 +1,4 @@
-//! Approves the certificates of kubelets and agents on Windows nodes of ours. `evenkeel_plan::certificates`
+//! Approves the certificates of kubelets and agents on Windows nodes of ours. `evenkeel_plan::windows::certificates`
 //! decides; here requests are read, and answered.
 //!
 //! A request that cannot be decided yet is looked at again when something changes that it may depend on.
@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use evenkeel_api::names::certificate;
 use evenkeel_daemon::panics::contain;
-use evenkeel_plan::certificates::waiting::{self, Waiting};
-use evenkeel_plan::certificates::{Identity, Known, Request, Reserved, Verdict, World, decide};
-use evenkeel_plan::instances::{Wanted, WindowsNode, node_of};
+use evenkeel_plan::windows::certificates::waiting::{self, Waiting};
+use evenkeel_plan::windows::certificates::{
+    Identity, Known, Request, Reserved, Verdict, World, decide,
+};
+use evenkeel_plan::windows::instances::{Wanted, WindowsNode, node_of};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;

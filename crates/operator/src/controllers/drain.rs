@@ -1,5 +1,5 @@
-//! Drains nodes at their agents' request. `evenkeel_plan::drain` decides what happens to a node,
-//! `evenkeel_plan::disruption::leave` which node may begin; here it is carried out and reported.
+//! Drains nodes at their agents' request. `evenkeel_plan::fleet::drain` decides what happens to a node,
+//! `evenkeel_plan::fleet::budget` which node may begin; here it is carried out and reported.
 //!
 //! One loop looks at all Nodes and grants leave, which is recorded first; each node that is worked on has a future of its own, so
 //! that a slow drain blocks nobody. All of them live and die with [`run`]: who leads no more does not
@@ -15,10 +15,10 @@ use std::time::Duration;
 use evenkeel_api::permits::Permits;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_daemon::{Event, Events, Severity, Stop};
-use evenkeel_plan::disruption::permit;
-use evenkeel_plan::drain::{self, Announcement, Attempt, Next, Pod, Settings};
-use evenkeel_plan::node::Node;
-use evenkeel_plan::pool::{Place, place};
+use evenkeel_plan::fleet::drain::{self, Announcement, Attempt, Next, Pod, Settings};
+use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::permit;
+use evenkeel_plan::fleet::pool::{Place, place};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;

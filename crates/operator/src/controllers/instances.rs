@@ -1,5 +1,5 @@
 //! Makes nodes of the Windows machines that are listed, and bare machines of those that are not any more.
-//! `evenkeel_plan::instances` decides; here it is observed, begun and reported.
+//! `evenkeel_plan::windows::instances` decides; here it is observed, begun and reported.
 //!
 //! Every machine that is worked on has a task of its own, which delays nobody. At rest nothing is open,
 //! and nobody is asked.
@@ -17,10 +17,10 @@ use std::time::Duration;
 use evenkeel_api::names::object;
 use evenkeel_daemon::Severity;
 use evenkeel_daemon::panics::contain_work;
-use evenkeel_plan::instances::{
+use evenkeel_plan::windows::instances::{
     Problem, Record, Sight, State, Todo, Wanted, WindowsNode, Work, decide, node_of, owned,
 };
-use evenkeel_plan::windows_pool::Claims;
+use evenkeel_plan::windows::windows_pool::Claims;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;

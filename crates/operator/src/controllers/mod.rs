@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use evenkeel_daemon::panics::supervise;
 use evenkeel_daemon::{Daemon, Events, Metrics, Stop, Term};
-use evenkeel_plan::coexistence::Half;
-use evenkeel_plan::drain::Settings;
+use evenkeel_plan::fleet::coexistence::Half;
+use evenkeel_plan::fleet::drain::Settings;
 use evenkeel_plan::readiness::Limits;
-use evenkeel_plan::upgrade::gate::{self, Kubernetes};
+use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 use kube::Client;
 
 use crate::coexistence::{Neighbours, Voice};

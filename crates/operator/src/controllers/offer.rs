@@ -10,7 +10,7 @@ use evenkeel_api::document::{self, Document};
 use evenkeel_api::names::{object, pool as pool_name};
 use evenkeel_api::worker::{NotAWorker, Worker};
 use evenkeel_daemon::panics::contain;
-use evenkeel_plan::windows_pool::Trouble;
+use evenkeel_plan::windows::windows_pool::Trouble;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

@@ -1,11 +1,11 @@
 //! Knows the egress proxy of Windows nodes: from the operator's own environment, the cluster's Proxy or the chart.
-//! `evenkeel_plan::proxy` decides; here it is asked, told and counted. How nodes get it is for the offer and for
+//! `evenkeel_plan::windows::proxy` decides; here it is asked, told and counted. How nodes get it is for the offer and for
 //! `windows_nodes`.
 
 use std::collections::BTreeMap;
 
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::proxy::{Decision, Remark, Said, Settings, Variable, decide};
+use evenkeel_plan::windows::proxy::{Decision, Remark, Said, Settings, Variable, decide};
 
 use super::Shared;
 use crate::proxy::Proxy;

@@ -1,5 +1,5 @@
 //! Makes the configuration of every pool from its MachineConfigs, and keeps it as it was made.
-//! `evenkeel_plan::render` decides what it says; here it is read, written and reported.
+//! `evenkeel_plan::fleet::render` decides what it says; here it is read, written and reported.
 //!
 //! Whatever cannot be made is told to the roll-out, which says so in the pool's status; the configuration
 //! before stays in use.
@@ -13,7 +13,7 @@ use evenkeel_api::names::{group, label};
 use evenkeel_api::selector::Selector;
 use evenkeel_daemon::panics::{contain, contain_work};
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::render::{self, RenderProblem, Rendered};
+use evenkeel_plan::fleet::render::{self, RenderProblem, Rendered};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::DynamicObject;
 use serde_json::json;

@@ -1,5 +1,5 @@
 //! Rolls the configuration of every pool out to its nodes, and says how that goes.
-//! `evenkeel_plan::rollout` decides who goes next; here it is written and reported.
+//! `evenkeel_plan::fleet::rollout` decides who goes next; here it is written and reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use evenkeel_api::machine_config_pool::{Configuration, PoolStatus, condition};
 use evenkeel_daemon::panics::contain;
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::node::{Change, Node};
-use evenkeel_plan::pool::{Assignment, Pool};
-use evenkeel_plan::rollout::{self, Counts, Stand};
+use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::fleet::pool::{Assignment, Pool};
+use evenkeel_plan::fleet::rollout::{self, Counts, Stand};
 use futures::StreamExt;
 
 use super::{Shared, again};

@@ -1,10 +1,10 @@
 //! Keeps the services ConfigMap of this version as it would write it, and every other one away that no node
-//! needs. `evenkeel_plan::service_maps` decides; here it is carried out, as soon as a watch tells, and beside
+//! needs. `evenkeel_plan::windows::service_maps` decides; here it is carried out, as soon as a watch tells, and beside
 //! everything else: no instance that is slow is waited for.
 
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::service_maps::{self, Action, Own};
-use evenkeel_plan::windows_pool::{Trouble, is_ours};
+use evenkeel_plan::windows::service_maps::{self, Action, Own};
+use evenkeel_plan::windows::windows_pool::{Trouble, is_ours};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! Keeps the ConfigMap in which the cluster puts whom Windows nodes trust behind a proxy, and takes it away with
-//! the proxy. `evenkeel_plan::trusted_ca` decides; agents follow what it says by themselves.
+//! the proxy. `evenkeel_plan::windows::trusted_ca` decides; agents follow what it says by themselves.
 
 use evenkeel_api::names::object;
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::trusted_ca::{Action, decide};
+use evenkeel_plan::windows::trusted_ca::{Action, decide};
 
 use super::{Shared, again, pause_after};
 use crate::proxy::Proxy;

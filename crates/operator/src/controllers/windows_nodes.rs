@@ -1,5 +1,5 @@
 //! Cares for Windows nodes of ours: what is written on them is what they were granted, they go to new services
-//! one after the other, and their pool says how that goes. `evenkeel_plan::windows_pool` decides; here it is
+//! one after the other, and their pool says how that goes. `evenkeel_plan::windows::windows_pool` decides; here it is
 //! written and reported. Nodes that are not ours are not looked at.
 
 use std::collections::BTreeMap;
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::node::{Change, Node};
-use evenkeel_plan::upgrade::Around;
-use evenkeel_plan::upgrade::gate::{self, Kubernetes};
-use evenkeel_plan::upgrade::in_place::{self, Step};
-use evenkeel_plan::upgrade::recreate::{self, News};
-use evenkeel_plan::windows_pool::{self, Counts, Grant, Stand, Trouble, is_ours, removal};
+use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::windows::upgrade::Around;
+use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
+use evenkeel_plan::windows::upgrade::in_place::{self, Step};
+use evenkeel_plan::windows::upgrade::recreate::{self, News};
+use evenkeel_plan::windows::windows_pool::{self, Counts, Grant, Stand, Trouble, is_ours, removal};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
 

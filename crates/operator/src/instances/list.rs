@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use evenkeel_api::names::object;
 use evenkeel_api::windows_instances::{Address, Instance, from_data};
-use evenkeel_plan::instances::{Problem, Wanted};
+use evenkeel_plan::windows::instances::{Problem, Wanted};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::ResourceExt;
 

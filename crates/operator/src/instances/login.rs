@@ -2,7 +2,7 @@
 //! new instances are.
 
 use evenkeel_api::names::program;
-use evenkeel_plan::certificates::Identity;
+use evenkeel_plan::windows::certificates::Identity;
 use k8s_openapi::api::authentication::v1::{SelfSubjectReview, TokenRequest};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evenkeel_api::names::{annotation, group};
 use evenkeel_daemon::Stop;
-use evenkeel_plan::upgrade::recreate::MachineSet;
+use evenkeel_plan::windows::upgrade::recreate::MachineSet;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher;

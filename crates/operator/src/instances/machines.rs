@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use evenkeel_api::names::{group, label};
 use evenkeel_daemon::Stop;
-use evenkeel_plan::instances::{Problem, Wanted, called};
-use evenkeel_plan::upgrade::recreate::Machine;
+use evenkeel_plan::windows::instances::{Problem, Wanted, called};
+use evenkeel_plan::windows::upgrade::recreate::Machine;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::instances::{Record, State};
+use evenkeel_plan::windows::instances::{Record, State};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -1,5 +1,5 @@
 //! Windows machines that are to be nodes: where they are listed, what is remembered of them, and the work
-//! on each. What is to be done is decided in `evenkeel_plan::instances`.
+//! on each. What is to be done is decided in `evenkeel_plan::windows::instances`.
 
 mod followed;
 mod host_keys;
@@ -18,9 +18,9 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 
 use evenkeel_daemon::{Event, Events, Severity};
-use evenkeel_plan::certificates::Identity;
 use evenkeel_plan::excerpt::{LONGEST, excerpt};
-use evenkeel_plan::instances::{Problem, addresses};
+use evenkeel_plan::windows::certificates::Identity;
+use evenkeel_plan::windows::instances::{Problem, addresses};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use evenkeel_plan::instances::{Problem, pause};
+use evenkeel_plan::windows::instances::{Problem, pause};
 use tokio::sync::watch;
 
 use super::list::List;

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use evenkeel_api::names::{label, object};
-use evenkeel_plan::instances::Record;
+use evenkeel_plan::windows::instances::Record;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PostParams};

@@ -1,7 +1,7 @@
 //! What a new node gets: its files, and where it finds the API server.
 
 use evenkeel_api::names::windows;
-use evenkeel_plan::instances::Problem;
+use evenkeel_plan::windows::instances::Problem;
 
 use crate::payload::Source;
 use crate::ssh::{Contents, Error, Local};

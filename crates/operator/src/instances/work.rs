@@ -14,7 +14,7 @@ use std::time::Duration;
 use evenkeel_api::names::{annotation, windows};
 use evenkeel_daemon::Severity;
 use evenkeel_plan::excerpt::excerpt;
-use evenkeel_plan::instances::{Problem, State, Work};
+use evenkeel_plan::windows::instances::{Problem, State, Work};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, label, openshift, program};
-use evenkeel_plan::coexistence::Notices;
+use evenkeel_plan::fleet::coexistence::Notices;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result, need};

@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use super::{Seen, above};
-use crate::desired::Desired;
-use crate::entry::{Entry, Ids};
-use crate::problem::{Problem, Refused};
-use crate::record::{Owned, Record};
-use crate::resource::Resource;
-use crate::standing;
-use crate::step::Step;
-use crate::targets::{KEYS_USER, Part, Target, Targets};
+use crate::machine::desired::Desired;
+use crate::machine::entry::{Entry, Ids};
+use crate::machine::problem::{Problem, Refused};
+use crate::machine::record::{Owned, Record};
+use crate::machine::resource::Resource;
+use crate::machine::standing;
+use crate::machine::step::Step;
+use crate::machine::targets::{KEYS_USER, Part, Target, Targets};
 
 /// The steps, and what is to be remembered when they are done.
 pub(super) fn steps(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_api::names::taint;
 use jiff::Timestamp;
 
-use crate::drain::{Attempt, Pod};
+use crate::fleet::drain::{Attempt, Pod};
 
 /// Whether a toleration with this key and operator tolerates our taint, whatever its effect.
 pub fn is_tolerated_by(key: Option<&str>, operator: Option<&str>) -> bool {
@@ -30,7 +30,7 @@ pub fn evict<'p>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drain::Owner;
+    use crate::fleet::drain::Owner;
 
     /// Covers R14.
     #[test]

@@ -10,7 +10,7 @@ use evenkeel_api::readiness::Report;
 use serde_json::Value;
 
 use super::time::Moment;
-use crate::labels::Labels;
+use crate::fleet::labels::Labels;
 
 /// The namespace of the kubelets' own Leases.
 const KUBELET_LEASES: &str = "kube-node-lease";

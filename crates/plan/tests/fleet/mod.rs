@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::label;
-use evenkeel_plan::disruption::leave::{Allowance, Leave, MaxUnavailable, answer, is_ours};
-use evenkeel_plan::drain::{self, Next, Settings};
-use evenkeel_plan::node::{Change, Node};
-use evenkeel_plan::pool::Pool;
-use evenkeel_plan::rollout::{self, is_moving};
+use evenkeel_plan::fleet::budget::{Allowance, Leave, MaxUnavailable, answer, is_ours};
+use evenkeel_plan::fleet::drain::{self, Next, Settings};
+use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::fleet::pool::Pool;
+use evenkeel_plan::fleet::rollout::{self, is_moving};
 use jiff::Timestamp;
 use proptest::prelude::*;
 

@@ -1,7 +1,7 @@
 //! Every field that we read, one by one: a lower MachineConfig, a higher one, and both together.
 
 use evenkeel_api::machine_config::{File, MachineConfig, Owner, Section, Unit};
-use evenkeel_plan::render::{self, Rendered};
+use evenkeel_plan::fleet::render::{self, Rendered};
 use serde_json::{Value, json};
 
 /// gzip of `hello`.

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::machine_config::{File, MachineConfig, Owner, Unit};
-use evenkeel_plan::entry::Hash;
-use evenkeel_plan::render;
+use evenkeel_plan::fleet::render;
+use evenkeel_plan::machine::entry::Hash;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;

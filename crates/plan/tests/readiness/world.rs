@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::{annotation, label, taint};
 use evenkeel_api::readiness::{ReadinessRule, rule_from_json};
-use evenkeel_plan::labels::Labels;
+use evenkeel_plan::fleet::labels::Labels;
 use evenkeel_plan::readiness::{
     Action, ConditionSight, Feed, LeaseSight, Limits, Moment, NodeSight, PodSight, Readiness,
 };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::disruption::leave::MaxUnavailable;
+use evenkeel_plan::fleet::budget::MaxUnavailable;
 use proptest::prelude::*;
 
 use super::world::{World, version};

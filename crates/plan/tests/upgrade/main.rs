@@ -4,10 +4,10 @@ mod fleets;
 mod world;
 
 use evenkeel_api::windows_pool::{Strategy, condition};
-use evenkeel_plan::disruption::leave::MaxUnavailable;
-use evenkeel_plan::upgrade::in_place::{Step, Supplied};
-use evenkeel_plan::upgrade::{Backing, Way, gate, way};
-use evenkeel_plan::windows_pool::{Stand, status};
+use evenkeel_plan::fleet::budget::MaxUnavailable;
+use evenkeel_plan::windows::upgrade::in_place::{Step, Supplied};
+use evenkeel_plan::windows::upgrade::{Backing, Way, gate, way};
+use evenkeel_plan::windows::windows_pool::{Stand, status};
 
 use self::world::{World, version};
 

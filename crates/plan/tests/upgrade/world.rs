@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::annotation;
 use evenkeel_api::windows_pool::UpdatingNode;
-use evenkeel_plan::disruption::leave::{self, Allowance, Leave, MaxUnavailable};
-use evenkeel_plan::drain::{self, Next};
-use evenkeel_plan::instances::Upgrade;
-use evenkeel_plan::node::{Change, Node, WindowsFacts};
-use evenkeel_plan::phase::Drain;
-use evenkeel_plan::upgrade::in_place::{Supplied, hands_on};
-use evenkeel_plan::upgrade::{Around, Backing};
-use evenkeel_plan::windows_pool::removal::{Removal, is_cleared};
-use evenkeel_plan::windows_pool::{Grant, Round, Stand, WindowsPool, plan};
+use evenkeel_plan::fleet::budget::{self, Allowance, Leave, MaxUnavailable};
+use evenkeel_plan::fleet::drain::{self, Next};
+use evenkeel_plan::fleet::node::{Change, Node, WindowsFacts};
+use evenkeel_plan::machine::phase::Drain;
+use evenkeel_plan::windows::instances::Upgrade;
+use evenkeel_plan::windows::upgrade::in_place::{Supplied, hands_on};
+use evenkeel_plan::windows::upgrade::{Around, Backing};
+use evenkeel_plan::windows::windows_pool::removal::{Removal, is_cleared};
+use evenkeel_plan::windows::windows_pool::{Grant, Round, Stand, WindowsPool, plan};
 use jiff::Timestamp;
 
 /// What an agent asks for that wants to boot.
@@ -153,7 +153,7 @@ impl World {
             node.has_permit = node.has_leave();
         }
         let all: Vec<&Node> = self.nodes.iter().collect();
-        let answers = leave::answer(self.pool.allowance, &all);
+        let answers = budget::answer(self.pool.allowance, &all);
         for node in &mut self.nodes {
             match drain::next(node) {
                 Next::Leave if answers.get(&node.name) == Some(&Leave::Granted) => {
@@ -320,7 +320,7 @@ impl World {
 
     /// Those that are down by our doing.
     pub(crate) fn down(&self) -> Vec<&str> {
-        let down = self.nodes.iter().filter(|it| leave::is_ours(it));
+        let down = self.nodes.iter().filter(|it| budget::is_ours(it));
         down.map(|it| it.name.as_str()).collect()
     }
 

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::windows_pool::{UpdatingNode, condition};
-use evenkeel_plan::disruption::leave::{Allowance, MaxUnavailable};
-use evenkeel_plan::node::{Node, WindowsFacts};
-use evenkeel_plan::upgrade::Around;
-use evenkeel_plan::windows_pool::{
+use evenkeel_plan::fleet::budget::{Allowance, MaxUnavailable};
+use evenkeel_plan::fleet::node::{Node, WindowsFacts};
+use evenkeel_plan::windows::upgrade::Around;
+use evenkeel_plan::windows::windows_pool::{
     Claims, Grant, Stand, Trouble, WindowsPool, as_written, counts, files_to_bring, first_grant,
     is_ours, phase, plan, put_back, status,
 };

@@ -1,7 +1,7 @@
 //! Nodes whose instances are listed no more: who may be removed now, and what the others wait for.
 
-use evenkeel_plan::phase::Drain;
-use evenkeel_plan::windows_pool::removal::{Removal, Step, is_cleared, news};
+use evenkeel_plan::machine::phase::Drain;
+use evenkeel_plan::windows::windows_pool::removal::{Removal, Step, is_cleared, news};
 
 use super::*;
 

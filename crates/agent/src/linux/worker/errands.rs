@@ -7,7 +7,7 @@ use evenkeel_api::names::annotation;
 use evenkeel_host::Error;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::Plan;
-use evenkeel_plan::phase::OnDrift;
+use evenkeel_plan::machine::phase::OnDrift;
 
 use super::{Preflight, Worker};
 use crate::linux::drift::Drift;

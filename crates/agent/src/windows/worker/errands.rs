@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use evenkeel_api::version::Version;
-use evenkeel_plan::phase::Reason;
-use evenkeel_plan::windows_node::Told;
+use evenkeel_plan::machine::phase::Reason;
+use evenkeel_plan::windows::windows_node::Told;
 
 use super::{Planned, Worker};
 use crate::slow_steps::Steps;

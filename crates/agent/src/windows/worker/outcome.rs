@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use evenkeel_api::names::annotation;
-use evenkeel_plan::node::Change;
-use evenkeel_plan::phase::{Phase, Reason};
-use evenkeel_plan::windows_node::{Told, report};
+use evenkeel_plan::fleet::node::Change;
+use evenkeel_plan::machine::phase::{Phase, Reason};
+use evenkeel_plan::windows::windows_node::{Told, report};
 use jiff::Timestamp;
 
 use super::{Planned, Worker};

@@ -3,7 +3,7 @@
 use std::io;
 
 use evenkeel_api::names::windows::MANAGED_TAG;
-use evenkeel_plan::entry::{ServiceEntry, Start};
+use evenkeel_plan::machine::entry::{ServiceEntry, Start};
 use windows_sys::Win32::Foundation::ERROR_INVALID_LEVEL;
 use windows_sys::Win32::System::Services::{
     ChangeServiceConfig2W, ChangeServiceConfigW, CreateServiceW, SC_ACTION, SC_ACTION_RESTART,

@@ -4,8 +4,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::entry::{Activity, Entry};
-use evenkeel_plan::services::pipes_of;
+use evenkeel_plan::machine::entry::{Activity, Entry};
+use evenkeel_plan::windows::services::pipes_of;
 use windows_sys::Win32::Foundation::{
     ERROR_BROKEN_PIPE, ERROR_PIPE_BUSY, ERROR_PIPE_NOT_CONNECTED, ERROR_PROCESS_ABORTED,
     ERROR_SERVICE_ALREADY_RUNNING, ERROR_SERVICE_CANNOT_ACCEPT_CTRL,

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::windows_pool::UpdatingNode;
-use evenkeel_plan::disruption::leave::{self, Allowance, Leave};
-use evenkeel_plan::disruption::permit;
-use evenkeel_plan::drain::{self, Next};
-use evenkeel_plan::node::Node;
-use evenkeel_plan::pool::Assignment;
-use evenkeel_plan::windows_pool;
+use evenkeel_plan::fleet::budget::{self, Allowance, Leave};
+use evenkeel_plan::fleet::drain::{self, Next};
+use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::permit;
+use evenkeel_plan::fleet::pool::Assignment;
+use evenkeel_plan::windows::windows_pool;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
@@ -152,7 +152,7 @@ impl Fleet {
             let assignment = Assignment::of(&pools, nodes);
             let mut answers = BTreeMap::new();
             let mut answer = |record: Record, allowance, members: &[&Node], away: &[&str]| {
-                for (name, leave) in leave::answer_beside(allowance, members, away) {
+                for (name, leave) in budget::answer_beside(allowance, members, away) {
                     answers.insert(name, (record.clone(), leave));
                 }
             };

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::names::cordon;
-use evenkeel_plan::instances::{Clearance, WindowsNode};
-use evenkeel_plan::upgrade::in_place;
-use evenkeel_plan::windows_pool::{self, removal};
+use evenkeel_plan::windows::instances::{Clearance, WindowsNode};
+use evenkeel_plan::windows::upgrade::in_place;
+use evenkeel_plan::windows::windows_pool::{self, removal};
 
 use super::Controller;
 use crate::nodes::Seen;

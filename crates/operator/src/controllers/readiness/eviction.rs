@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::drain::{self, Announcement, Attempt};
+use evenkeel_plan::fleet::drain::{self, Announcement, Attempt};
 use evenkeel_plan::readiness;
 use jiff::Timestamp;
 use tokio::sync::watch;

@@ -2,7 +2,7 @@
 
 use evenkeel_api::names::taint;
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::drain::Pod;
+use evenkeel_plan::fleet::drain::Pod;
 use evenkeel_plan::readiness::{Action, Feed};
 use futures::FutureExt;
 use jiff::Timestamp;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_daemon::Severity;
-use evenkeel_plan::instances::Problem;
+use evenkeel_plan::windows::instances::Problem;
 use serde::Deserialize;
 
 use super::reach::Reached;

@@ -1,9 +1,9 @@
-//! The Node of a machine. A name counts when `evenkeel_plan::instances` says that the machine may be that Node; only then is
+//! The Node of a machine. A name counts when `evenkeel_plan::windows::instances` says that the machine may be that Node; only then is
 //! anything written on it, or is it deleted, and only that very object.
 
 use evenkeel_api::names::{annotation, label};
 use evenkeel_daemon::Severity;
-use evenkeel_plan::instances::{Claim, Found, Problem};
+use evenkeel_plan::windows::instances::{Claim, Found, Problem};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, ResourceExt};

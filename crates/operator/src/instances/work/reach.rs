@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_api::names::{object, windows};
-use evenkeel_plan::instances::Problem;
+use evenkeel_plan::windows::instances::Problem;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

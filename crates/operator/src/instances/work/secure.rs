@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::windows;
 use evenkeel_daemon::Severity;
-use evenkeel_plan::instances::Problem;
+use evenkeel_plan::windows::instances::Problem;
 use jiff::Timestamp;
 
 use super::reach::Reached;

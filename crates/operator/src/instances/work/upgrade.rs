@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, windows};
 use evenkeel_daemon::Severity;
-use evenkeel_plan::instances::{Problem, State};
-use evenkeel_plan::upgrade::in_place::Supplied;
-use evenkeel_plan::windows_pool::Grant;
+use evenkeel_plan::windows::instances::{Problem, State};
+use evenkeel_plan::windows::upgrade::in_place::Supplied;
+use evenkeel_plan::windows::windows_pool::Grant;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::uninstall::{Marks, farewell};
+use evenkeel_plan::fleet::uninstall::{Marks, farewell};
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, object};
 use evenkeel_api::trust_bundle::Certificate;
-use evenkeel_plan::entry::Hash;
-use evenkeel_plan::trust::{Published, Root, Wanted, difference, wanted};
+use evenkeel_plan::machine::entry::Hash;
+use evenkeel_plan::windows::trust::{Published, Root, Wanted, difference, wanted};
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::node_double::{NodeFleet, Os};

@@ -1,0 +1,529 @@
+//! Who may be down: the one place that grants a node leave, over a snapshot of its whole pool, so that
+//! "never more than the limit at once by our doing" is a property of one pure function.
+//!
+//! What a node does with its leave is not decided here; see [`crate::fleet::drain`] for one use of it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use crate::fleet::node::{Node, Request};
+use crate::fleet::pool::FieldProblem;
+
+/// How many nodes of a pool may be down at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MaxUnavailable {
+    /// This many.
+    Count(u32),
+    /// This share of the pool, rounded down.
+    Percent(u32),
+}
+
+impl Default for MaxUnavailable {
+    fn default() -> Self {
+        Self::Count(1)
+    }
+}
+
+impl MaxUnavailable {
+    /// The number for a pool of `total` nodes: never 0, or the pool could never change.
+    pub fn of(self, total: usize) -> usize {
+        let number = match self {
+            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),
+            Self::Percent(percent) => {
+                total.saturating_mul(usize::try_from(percent).unwrap_or(usize::MAX)) / 100
+            }
+        };
+        number.max(1)
+    }
+}
+
+impl MaxUnavailable {
+    /// The limit as a pool's `maxUnavailable` has it: a number from 1, or a percentage as text.
+    pub fn read(value: &Value) -> Result<Self, String> {
+        let limit = match value {
+            Value::Number(number) => number
+                .as_u64()
+                .and_then(|it| u32::try_from(it).ok())
+                .filter(|it| *it > 0)
+                .map(Self::Count),
+            Value::String(text) => text
+                .strip_suffix('%')
+                .filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
+                .and_then(|it| it.parse().ok())
+                .filter(|it| (1..=100).contains(it))
+                .map(Self::Percent),
+            _ => None,
+        };
+        limit.ok_or_else(|| {
+            let cure = match value {
+                Value::String(text) if text.parse::<u32>().is_ok_and(|it| it > 0) => {
+                    format!("write {text} without quotes, or \"{text}%\" (for example \"10%\")")
+                }
+                _ => "write a number from 1, or for example \"10%\"".to_owned(),
+            };
+            format!("{value} is no number of nodes, so none may begin: {cure}")
+        })
+    }
+}
+
+impl FromStr for MaxUnavailable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused = |_| format!("{text:?} is no number of nodes: write for example 2 or 10%");
+        match text.strip_suffix('%') {
+            Some(percent) => percent.parse().map(Self::Percent).map_err(refused),
+            None => text.parse().map(Self::Count).map_err(refused),
+        }
+    }
+}
+
+/// What a pool's owner allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Allowance {
+    /// How many may be down at once.
+    pub max_unavailable: MaxUnavailable,
+    /// Whether nobody may begin.
+    pub paused: bool,
+    /// Whether nobody understands the limit: then nobody may begin either.
+    pub unclear: bool,
+}
+
+impl Allowance {
+    /// Reads a pool's `spec`, and says what is wrong with its limit.
+    pub fn read(spec: &Value) -> (Self, Option<FieldProblem>) {
+        let paused = spec["paused"].as_bool().unwrap_or_default();
+        let mut allowance = Self {
+            paused,
+            ..Self::default()
+        };
+        let problem = match &spec["maxUnavailable"] {
+            Value::Null => None,
+            limit => match MaxUnavailable::read(limit) {
+                Ok(limit) => {
+                    allowance.max_unavailable = limit;
+                    None
+                }
+                Err(message) => {
+                    allowance.unclear = true;
+                    Some(FieldProblem {
+                        field: "spec.maxUnavailable".to_owned(),
+                        message,
+                    })
+                }
+            },
+        };
+        (allowance, problem)
+    }
+}
+
+/// The answer to a node that asks for leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Leave {
+    /// It may be down from now on, until it gives its leave back.
+    Granted,
+    /// Not yet.
+    Waits(Why),
+}
+
+/// Why a node has to wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The pool is paused.
+    Paused,
+    /// Nobody understands the pool's limit.
+    Unclear,
+    /// As many are down as may be.
+    Full {
+        /// The limit.
+        limit: usize,
+        /// Who is down, or has leave to be: the first few.
+        down: Vec<String>,
+    },
+    /// As many of its MachineSet do not serve as may be.
+    SetFull {
+        /// The MachineSet.
+        set: String,
+        /// The limit.
+        limit: usize,
+        /// Who does not serve: the first few.
+        down: Vec<String>,
+    },
+    /// Nobody understands the limit of its MachineSet.
+    SetUnclear {
+        /// The MachineSet.
+        set: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Its MachineSet is to have fewer Machines than there are: none would come in its place.
+    SetShrinks {
+        /// The MachineSet.
+        set: String,
+    },
+    /// Its MachineSet is not there any more: none would come in its place.
+    SetGone {
+        /// The MachineSet.
+        set: String,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paused => f.write_str("the pool is paused"),
+            Self::Unclear => f.write_str("the pool's maxUnavailable makes no sense"),
+            Self::Full { limit, down } => write!(
+                f,
+                "at most {limit} of its pool may be unavailable at once, and now it is {}",
+                down.join(", ")
+            ),
+            Self::SetFull { set, limit, down } => write!(
+                f,
+                "at most {limit} of MachineSet {set} may be unavailable at once, and now it is {}",
+                down.join(", ")
+            ),
+            Self::SetUnclear { set, why } => write!(f, "MachineSet {set}: {why}"),
+            Self::SetShrinks { set } => write!(
+                f,
+                "MachineSet {set} is to have fewer Machines than it has: none would come in its place"
+            ),
+            Self::SetGone { set } => write!(
+                f,
+                "MachineSet {set} is gone: no Machine would come in its place"
+            ),
+        }
+    }
+}
+
+/// How many names are given in a sentence.
+const NAMES: usize = 5;
+
+/// The places of a pool: who has one, and whether there is another. Whoever lets a node go down, or
+/// lets it begin with what will take it down, asks here.
+#[derive(Debug)]
+pub struct Places<'a> {
+    limit: usize,
+    closed: Option<Why>,
+    /// How many have one by our doing.
+    held: usize,
+    /// Who is down or has a place, whoever's doing it is.
+    down: Vec<&'a str>,
+}
+
+impl<'a> Places<'a> {
+    /// The places of `pool`, of which `holds` says who has one already.
+    pub fn of(allowance: Allowance, pool: &[&'a Node], holds: impl Fn(&Node) -> bool) -> Self {
+        let closed = match allowance {
+            Allowance { paused: true, .. } => Some(Why::Paused),
+            Allowance { unclear: true, .. } => Some(Why::Unclear),
+            _ => None,
+        };
+        let down = pool.iter().filter(|node| holds(node) || !node.ready);
+        Self {
+            limit: allowance.max_unavailable.of(pool.len()),
+            closed,
+            held: pool.iter().filter(|node| holds(node)).count(),
+            down: down.map(|node| node.name.as_str()).collect(),
+        }
+    }
+
+    /// The same, where `away` have a place and are no nodes now: others are made in their stead. They count for no
+    /// share of the pool.
+    #[must_use]
+    pub fn beside(mut self, away: &[&'a str]) -> Self {
+        self.held += away.len();
+        self.down.extend(away);
+        self
+    }
+
+    /// How many may be down at once.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Asks for a place for `node`, which has none. One that is down already takes nothing from anyone,
+    /// as long as no more have a place than the limit.
+    pub fn ask(&mut self, node: &'a Node) -> Leave {
+        if let Some(why) = &self.closed {
+            return Leave::Waits(why.clone());
+        }
+        let is_down = !node.ready;
+        if self.held < self.limit && (is_down || self.down.len() < self.limit) {
+            self.held += 1;
+            if !is_down {
+                self.down.push(&node.name);
+            }
+            return Leave::Granted;
+        }
+        self.full(node)
+    }
+
+    /// Asks for `node`, which has a place, to use it for one thing more: not while more have one than the
+    /// limit.
+    pub fn use_again(&self, node: &Node) -> Leave {
+        match &self.closed {
+            Some(why) => Leave::Waits(why.clone()),
+            None if self.held <= self.limit => Leave::Granted,
+            None => self.full(node),
+        }
+    }
+
+    /// Asks for a node that is down, and comes back only by going on: others may wait for just that, however many have a
+    /// place.
+    pub fn go_on(&self) -> Leave {
+        match &self.closed {
+            Some(why) => Leave::Waits(why.clone()),
+            None => Leave::Granted,
+        }
+    }
+
+    fn full(&self, node: &Node) -> Leave {
+        let others = self.down.iter().filter(|name| **name != node.name);
+        let down = others.take(NAMES).map(ToString::to_string).collect();
+        let limit = self.limit;
+        Leave::Waits(Why::Full { limit, down })
+    }
+}
+
+/// Whether a node is down, or may be, by our doing: our record says so, or what is written on it. Whose cordon it is says
+/// nothing of the kind.
+pub fn is_ours(node: &Node) -> bool {
+    node.has_permit || node.has_leave()
+}
+
+/// Answers every node of one pool that asks for a drain and has no leave yet. A node that our record has a permit for
+/// goes on; one that only says so itself is asked about like any other.
+///
+/// Those that are down already come first, because their leave takes nothing from anyone; then the
+/// oldest, then by name. A node that is not ready counts as down, whoever's doing it is. As long as
+/// the limit does not shrink, no more nodes than the limit ever have leave at once, and no ready node
+/// gets it while the limit is used up.
+pub fn answer(allowance: Allowance, pool: &[&Node]) -> BTreeMap<String, Leave> {
+    answer_beside(allowance, pool, &[])
+}
+
+/// The same, where `away` have a place and are no nodes now.
+pub fn answer_beside(
+    allowance: Allowance,
+    pool: &[&Node],
+    away: &[&str],
+) -> BTreeMap<String, Leave> {
+    let mut asking: Vec<&&Node> = pool
+        .iter()
+        .filter(|node| {
+            let may_go_on = node.has_leave() && node.has_permit;
+            matches!(node.request(), Request::Drain(_)) && !may_go_on
+        })
+        .collect();
+    if asking.is_empty() {
+        return BTreeMap::new();
+    }
+    asking.sort_by_key(|node| {
+        let name = node.name.as_str();
+        (
+            !node.has_permit,
+            !is_ours(node),
+            node.ready,
+            node.created,
+            name,
+        )
+    });
+    let mut places = Places::of(allowance, pool, is_ours).beside(away);
+    let answers = asking.into_iter().map(|node| {
+        let leave = if node.has_permit {
+            Leave::Granted
+        } else if is_ours(node) {
+            // It was granted before there was a record, or the record is lost, or it claims what is not so: it holds a
+            // place, and gets no second one.
+            places.use_again(node)
+        } else {
+            places.ask(node)
+        };
+        (node.name.clone(), leave)
+    });
+    answers.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_api::names::cordon;
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn node(name: &str, age: i64) -> Node {
+        Node {
+            name: name.to_owned(),
+            created: Timestamp::from_second(1_000_000 - age).unwrap(),
+            ready: true,
+            ..Node::default()
+        }
+    }
+
+    fn asking(name: &str, age: i64) -> Node {
+        Node {
+            desired_drain: Some("drain-new".to_owned()),
+            ..node(name, age)
+        }
+    }
+
+    fn granted(allowance: Allowance, pool: &[Node]) -> Vec<String> {
+        let pool: Vec<_> = pool.iter().collect();
+        let answers = answer(allowance, &pool).into_iter();
+        let granted = answers.filter(|(_, leave)| *leave == Leave::Granted);
+        granted.map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn a_share_is_rounded_down_and_never_none() {
+        for (text, total, number) in [
+            ("1", 5, 1),
+            ("0", 5, 1),
+            ("3", 2, 3),
+            ("10%", 25, 2),
+            ("10%", 5, 1),
+            ("0%", 5, 1),
+            ("100%", 5, 5),
+        ] {
+            let limit: MaxUnavailable = text.parse().unwrap();
+            assert_eq!(limit.of(total), number, "{text} of {total}");
+        }
+        for text in ["", "-1", "many", "1.5", "%", "5 %"] {
+            assert!(text.parse::<MaxUnavailable>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_oldest_that_asks_is_first_and_the_others_hear_for_whom_they_wait() {
+        let pool = [asking("a", 1), asking("b", 9), node("c", 99)];
+        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+        let pool: Vec<_> = pool.iter().collect();
+        let answers = answer(Allowance::default(), &pool);
+        let Leave::Waits(why) = &answers["a"] else {
+            panic!("{answers:?}");
+        };
+        assert_eq!(
+            why.to_string(),
+            "at most 1 of its pool may be unavailable at once, and now it is b"
+        );
+        assert!(!answers.contains_key("c"));
+    }
+
+    #[test]
+    fn a_node_that_is_down_keeps_the_others_waiting_and_not_itself() {
+        let broken = |node: Node| Node {
+            ready: false,
+            ..node
+        };
+        let pool = [asking("a", 9), broken(node("b", 1))];
+        assert_eq!(granted(Allowance::default(), &pool), [""; 0]);
+        let pool = [asking("a", 9), broken(asking("b", 1))];
+        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+    }
+
+    #[test]
+    fn nobody_begins_in_a_paused_pool() {
+        let paused = Allowance {
+            paused: true,
+            ..Allowance::default()
+        };
+        assert_eq!(granted(paused, &[asking("a", 1)]), [""; 0]);
+    }
+
+    /// Covers S08.
+    #[test]
+    fn what_a_node_says_of_itself_grants_it_nothing_in_a_paused_or_full_pool() {
+        let claims = |node: Node| Node {
+            cordoned_by: Some(cordon::DRAIN.to_owned()),
+            unschedulable: true,
+            ..node
+        };
+        let claims_more = |node: Node| Node {
+            drain_granted: Some("2026-01-01T00:00:00Z".to_owned()),
+            ..claims(node)
+        };
+        let paused = Allowance {
+            paused: true,
+            ..Allowance::default()
+        };
+        let down = Node {
+            has_permit: true,
+            ..node("b", 9)
+        };
+        for liar in [claims(asking("a", 1)), claims_more(asking("a", 1))] {
+            assert_eq!(granted(paused, std::slice::from_ref(&liar)), [""; 0]);
+            let pool = [liar.clone(), down.clone()];
+            assert_eq!(granted(Allowance::default(), &pool), [""; 0], "{liar:?}");
+            // What our own record says is kept, also in a paused pool.
+            let told = Node {
+                has_permit: true,
+                drain_granted: None,
+                ..liar
+            };
+            assert_eq!(granted(paused, &[told]), ["a"]);
+        }
+        // A cordon by whomever takes no place from others.
+        let pool = [claims(node("a", 1)), asking("b", 1)];
+        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+    }
+
+    prop_compose! {
+        fn any_node()(
+            age in 0..4i64,
+            ready in any::<bool>(),
+            desired in prop::option::of(prop::sample::select(vec!["drain-a", "drain-b", "uncordon-a", "rubbish"])),
+            answered in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a"])),
+            leave in prop::option::weighted(0.2, Just("1970-01-01T00:00:00Z")),
+            has_permit in prop::bool::weighted(0.2),
+            cordoned in prop::option::weighted(0.2, prop::sample::select(vec![cordon::DRAIN, "someone"])),
+        ) -> Node {
+            Node {
+                ready,
+                has_permit,
+                desired_drain: desired.map(str::to_owned),
+                last_applied_drain: answered.map(str::to_owned),
+                drain_granted: leave.map(str::to_owned),
+                cordoned_by: cordoned.map(str::to_owned),
+                ..node("", age)
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_limit_have_leave_and_no_ready_node_goes_down_beyond_it(
+            nodes in prop::collection::vec(any_node(), 0..12),
+            max in prop_oneof![(0..5u32).prop_map(MaxUnavailable::Count), (0..=100u32).prop_map(MaxUnavailable::Percent)],
+            paused in any::<bool>(),
+        ) {
+            let nodes: Vec<_> = nodes.into_iter().enumerate()
+                .map(|(number, node)| Node { name: format!("n{number}"), ..node })
+                .collect();
+            let allowance = Allowance { max_unavailable: max, paused, ..Allowance::default() };
+            let limit = max.of(nodes.len());
+            let ours = |node: &Node| node.has_leave() || node.has_permit;
+            let new = granted(allowance, &nodes);
+            let after: Vec<_> = nodes.iter().map(|node| {
+                let leave = new.contains(&node.name).then(|| "1970-01-01T00:00:00Z".to_owned());
+                let has_permit = node.has_permit || leave.is_some();
+                Node { drain_granted: leave.or(node.drain_granted.clone()), has_permit, ..node.clone() }
+            }).collect();
+            let count = |nodes: &[Node], what: &dyn Fn(&Node) -> bool| nodes.iter().filter(|it| what(it)).count();
+            let down = |node: &Node| ours(node) || !node.ready;
+            prop_assert!(count(&after, &ours) <= limit.max(count(&nodes, &ours)));
+            prop_assert!(count(&after, &down) <= limit.max(count(&nodes, &down)));
+            // Whoever was granted has leave now and asks no more; the rest still waits.
+            prop_assert_eq!(granted(allowance, &after), Vec::<String>::new());
+            // Somebody gets on, if anybody may.
+            let waits = nodes.iter().any(|it| matches!(it.request(), Request::Drain(_)) && !ours(it));
+            if waits && !paused && count(&nodes, &down) < limit {
+                prop_assert!(!new.is_empty());
+            }
+        }
+    }
+}

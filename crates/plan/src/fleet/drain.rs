@@ -1,0 +1,334 @@
+//! Draining a node at its agent's request: cordon, evict what goes, answer, and uncordon when asked.
+//!
+//! All state is on the Node and in its pods, so whoever drains may be killed at any point and the next
+//! one goes on. Which node may begin is not decided here, but in [`crate::fleet::budget`].
+
+mod candidate;
+mod own_pods;
+mod pod;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use evenkeel_api::duration;
+use evenkeel_api::names::{annotation, cordon};
+use jiff::Timestamp;
+
+use crate::fleet::budget::{Why, is_ours};
+use crate::fleet::node::{Change, Node, Request};
+
+pub use self::candidate::{Candidate, Taint, Toleration, is_only_node};
+pub use self::own_pods::{Installation, Ours, decide, is_undecided};
+use self::pod::since;
+pub use self::pod::{Attempt, Owner, Pod, Refusal, Stay};
+
+/// How long a drain may take before it is reported, unless said.
+pub const TIMEOUT: Duration = Duration::from_hours(1);
+/// How many pods a sentence names.
+const NAMES: usize = 5;
+/// How the reason on an overdue node begins, by which we know our own.
+const OVERDUE: &str = "the drain takes longer than ";
+
+/// What a pool's owner says about drains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a drain may take before it is reported.
+    pub timeout: Duration,
+    /// Whether it then goes ahead with pods still on the node, instead of trying on.
+    pub proceed: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            timeout: TIMEOUT,
+            proceed: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads the two settings as a pool's annotations or the command line have them.
+    pub fn read(timeout: Option<&str>, on_timeout: Option<&str>) -> Result<Self, String> {
+        let timeout = timeout.map_or(Ok(TIMEOUT), duration::parse)?;
+        let proceed = match on_timeout {
+            None | Some("wait") => false,
+            Some("proceed") => true,
+            Some(other) => {
+                return Err(format!(
+                    "{other:?} is nothing to do when a drain takes too long: write wait or proceed"
+                ));
+            }
+        };
+        Ok(Self { timeout, proceed })
+    }
+}
+
+/// Something for people to read: an Event on the Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    /// Whether somebody should look.
+    pub warning: bool,
+    /// One word for what it is; also the label in metrics.
+    pub category: &'static str,
+    /// The sentence.
+    pub note: String,
+}
+
+fn news(category: &'static str, note: impl Into<String>) -> Announcement {
+    Announcement {
+        warning: false,
+        category,
+        note: note.into(),
+    }
+}
+
+fn warning(category: &'static str, note: impl Into<String>) -> Announcement {
+    Announcement {
+        warning: true,
+        ..news(category, note)
+    }
+}
+
+/// What comes next for a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing is asked for, or it was answered.
+    Nothing,
+    /// It asks for a drain, and must have leave first.
+    Leave,
+    /// This is to be written.
+    Write(Change, Announcement),
+    /// Pods are to be evicted: [`evict`] says which.
+    Evict,
+    /// It asks for something that we do not know.
+    Unknown(Announcement),
+}
+
+/// What comes next for `node`.
+pub fn next(node: &Node) -> Next {
+    match node.request() {
+        Request::None => Next::Nothing,
+        Request::Unknown(request) => Next::Unknown(warning(
+            "DrainRequestUnknown",
+            format!(
+                "{} is {request:?}, which nobody can answer: it must be drain-<target> or uncordon-<target>",
+                annotation::DESIRED_DRAIN
+            ),
+        )),
+        Request::Uncordon(request) => uncordon(node, request),
+        Request::Drain(_) if !(node.has_leave() && node.has_permit) => Next::Leave,
+        // A person who uncordons it in the middle would have it filled again while it is emptied.
+        Request::Drain(_) if !node.unschedulable => Next::Write(
+            cordoned(Change::default()),
+            news("Cordoned", "cordoned again: its drain is not over"),
+        ),
+        Request::Drain(_) => Next::Evict,
+    }
+}
+
+/// What is said of a `node` that asks for a drain and has to wait.
+pub fn waits(node: &Node, why: &Why) -> Announcement {
+    let request = node.desired_drain.as_deref().unwrap_or_default();
+    news("DrainWaits", format!("{request} waits: {why}"))
+}
+
+/// What is written when `node` gets its leave at `now`: the cordon with it, unless it has one already,
+/// which then stays whosever it is.
+pub fn grant(node: &Node, now: Timestamp) -> (Change, Announcement) {
+    let request = node.desired_drain.as_deref().unwrap_or_default();
+    let change = Change::default().with(annotation::DRAIN_GRANTED, now.to_string());
+    let change = own_pods::forgotten(node, change);
+    if node.unschedulable {
+        let note = format!("{request} begins; the node is cordoned already");
+        (change, news("Draining", note))
+    } else {
+        let note = format!("{request} begins; the node is cordoned");
+        (cordoned(change), news("Draining", note))
+    }
+}
+
+fn cordoned(change: Change) -> Change {
+    Change {
+        unschedulable: Some(true),
+        ..change.with(annotation::CORDONED_BY, cordon::DRAIN)
+    }
+}
+
+fn uncordon(node: &Node, request: &str) -> Next {
+    let change = answer(node, request).without(annotation::DRAIN_GRANTED);
+    let mut change = own_pods::forgotten(node, change);
+    let note = if node.is_cordoned_by_drain() && is_ours(node) {
+        change = change.without(annotation::CORDONED_BY);
+        change.unschedulable = Some(false);
+        "uncordoned: pods may come again"
+    } else if node.unschedulable {
+        "stays cordoned: the cordon is not ours"
+    } else {
+        "pods may come: it was not cordoned"
+    };
+    Next::Write(change, news("Uncordoned", note))
+}
+
+/// The request given back, with the reason that we wrote, if we did, taken off.
+fn answer(node: &Node, request: &str) -> Change {
+    let change = Change::default().with(annotation::LAST_APPLIED_DRAIN, request);
+    if is_our_reason(node) {
+        change.with(annotation::REASON, "")
+    } else {
+        change
+    }
+}
+
+fn is_our_reason(node: &Node) -> bool {
+    node.reason.as_deref().is_some_and(is_overdue)
+}
+
+/// Whether a node's reason is ours: its drain takes too long.
+pub(crate) fn is_overdue(reason: &str) -> bool {
+    reason.starts_with(OVERDUE)
+}
+
+/// One round over the pods of a node that is being drained.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Round<'a> {
+    /// To be evicted now.
+    pub evict: Vec<&'a Pod>,
+    /// Those that stay, and why.
+    pub stay: Vec<(&'a Pod, Stay)>,
+    /// Those that have to go and are still there, the ones to evict among them.
+    pub left: Vec<&'a Pod>,
+    /// What is to be written on the node.
+    pub write: Change,
+    /// Whether with that the drain is answered and over.
+    pub is_over: bool,
+    /// What is to be said.
+    pub says: Vec<Announcement>,
+}
+
+/// Which of its `pods` are evicted from `node` at `now`, after the refusals in `attempts` (by uid), and
+/// whether the drain is over.
+///
+/// A pod is gone when no pod of its uid is on the node; one that is ending is waited for.
+pub fn evict<'a>(
+    node: &Node,
+    pods: &'a [Pod],
+    attempts: &BTreeMap<String, Attempt>,
+    settings: Settings,
+    now: Timestamp,
+) -> Round<'a> {
+    let mut round = Round::default();
+    if next(node) != Next::Evict {
+        return round;
+    }
+    for pod in pods {
+        let own = || own_pods::stays(node, pod).then_some(Stay::Operator);
+        let Some(stay) = pod.stays().or_else(own) else {
+            round.left.push(pod);
+            let waits = attempts.get(&pod.uid).is_some_and(|it| !it.is_over(now));
+            if !pod.ending && !waits {
+                round.evict.push(pod);
+            }
+            continue;
+        };
+        round.stay.push((pod, stay));
+    }
+    let request = node.desired_drain.as_deref().unwrap_or_default();
+    // Nobody is named who was not tried, also by one who takes over from another when it is late.
+    let was_tried = |pod: &&Pod| pod.ending || attempts.contains_key(&pod.uid);
+    let is_overdue = took(node, now) >= settings.timeout && round.left.iter().all(was_tried);
+    if round.left.is_empty() {
+        round.write = answer(node, request);
+        round.is_over = true;
+        let stay = round.stay.iter().map(|(pod, why)| format!("{pod} ({why})"));
+        let note = format!("drained for {request}; these stay: {}", listed(stay));
+        round.says.push(news("Drained", note));
+    } else if is_overdue && settings.proceed {
+        let held = listed(round.left.iter().map(|pod| holds(pod, attempts)));
+        let late = duration_text(settings.timeout);
+        let note = format!("{request} goes ahead after {late} without: {held}");
+        round.evict.clear();
+        round.write = answer(node, request);
+        round.is_over = true;
+        round.says.push(warning("DrainProceeds", note));
+    } else if is_overdue {
+        // Whoever a budget or an error holds is named first: the others are on their way.
+        let mut left = round.left.clone();
+        left.sort_by_key(|pod| (!attempts.contains_key(&pod.uid), pod.ending));
+        let held = listed(left.iter().map(|pod| holds(pod, attempts)));
+        let note = format!("{OVERDUE}{}: {held}", duration_text(settings.timeout));
+        if node.reason.as_deref() != Some(&note) {
+            round.write = Change::default().with(annotation::REASON, &note);
+            round.says.push(warning("DrainOverdue", note));
+        }
+    }
+    round
+}
+
+/// How long a node has had its leave at `now`.
+pub fn took(node: &Node, now: Timestamp) -> Duration {
+    since(node.leave_since(now).unwrap_or(now), now)
+}
+
+/// What is to be said about pods that were evicted and do not come back as they were.
+pub fn losses(evicted: &[&Pod]) -> Vec<Announcement> {
+    let mut says = Vec::new();
+    let names = |what: &dyn Fn(&Pod) -> bool| {
+        let lost: Vec<_> = evicted.iter().filter(|pod| what(pod)).collect();
+        (!lost.is_empty()).then(|| listed(lost.iter().map(ToString::to_string)))
+    };
+    if let Some(names) = names(&|pod| pod.owner.is_none()) {
+        let note = format!("evicted, and nothing brings them back, as they have no owner: {names}");
+        says.push(warning("EvictedWithoutOwner", note));
+    }
+    if let Some(names) = names(&|pod| pod.has_empty_dir) {
+        let note = format!("evicted, and their emptyDir volumes are lost: {names}");
+        says.push(news("EvictedWithEmptyDir", note));
+    }
+    says
+}
+
+/// What is to be said at once about an eviction that was refused. A budget that does not allow it now
+/// is no news before the deadline.
+pub fn refused(pod: &Pod, refusal: &Refusal) -> Option<Announcement> {
+    match refusal {
+        Refusal::Budget(_) | Refusal::Busy(_) => None,
+        Refusal::Misconfigured(why) | Refusal::Failed(why) => Some(warning(
+            "EvictionFailed",
+            format!("pod {pod} cannot be evicted, and is tried again: {why}"),
+        )),
+    }
+}
+
+fn holds(pod: &Pod, attempts: &BTreeMap<String, Attempt>) -> String {
+    match attempts.get(&pod.uid).map(|attempt| &attempt.refusal) {
+        _ if pod.ending => format!("pod {pod} was evicted and is still ending"),
+        Some(Refusal::Budget(why)) => format!("pod {pod} may not be evicted: {why}"),
+        Some(Refusal::Misconfigured(why) | Refusal::Busy(why) | Refusal::Failed(why)) => {
+            format!("pod {pod} cannot be evicted: {why}")
+        }
+        None => format!("pod {pod} is to be evicted"),
+    }
+}
+
+fn listed(items: impl Iterator<Item = String>) -> String {
+    let mut items: Vec<_> = items.collect();
+    let more = items.len().saturating_sub(NAMES);
+    items.truncate(NAMES);
+    match (items.is_empty(), more) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => items.join("; "),
+        (false, more) => format!("{}; and {more} more", items.join("; ")),
+    }
+}
+
+fn duration_text(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, _) => format!("{duration:?}"),
+        (0, minutes, 0) => format!("{minutes}m"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
+        (hours, 0, 0) => format!("{hours}h"),
+        (hours, minutes, _) => format!("{hours}h{minutes}m"),
+    }
+}

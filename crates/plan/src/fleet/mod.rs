@@ -1,0 +1,15 @@
+//! All nodes of a cluster: which configuration a pool has, who gets it next, how many may be down at once, and how a
+//! node is drained.
+
+pub mod bounds;
+pub mod budget;
+pub mod coexistence;
+pub mod drain;
+pub mod labels;
+pub mod node;
+pub mod overview;
+pub mod permit;
+pub mod pool;
+pub mod render;
+pub mod rollout;
+pub mod uninstall;

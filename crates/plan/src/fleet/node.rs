@@ -1,0 +1,322 @@
+//! What the operator remembers of a Node: the few facts that decide, and not the 12 KiB of the whole
+//! object. Also what it changes on one, as a value.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::{annotation, cordon, label};
+use jiff::Timestamp;
+
+use crate::fleet::labels::Labels;
+use crate::machine::voucher::DesiredConfig;
+
+/// A Node, as narrow as decisions need it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// When its object was made.
+    pub created: Timestamp,
+    /// Its operating system, as its label says.
+    pub os: Option<String>,
+    /// All of its labels.
+    pub labels: Labels,
+    /// Whether its kubelet says that it is ready.
+    pub ready: bool,
+    /// Whether it is cordoned, by whomever.
+    pub unschedulable: bool,
+    /// What its agent asks for.
+    pub desired_drain: Option<String>,
+    /// What was answered last.
+    pub last_applied_drain: Option<String>,
+    /// Who of us cordoned it.
+    pub cordoned_by: Option<String>,
+    /// Since when it has leave to be down, as written on it.
+    pub drain_granted: Option<String>,
+    /// Whether the operator's own record says that it has a disruption permit, whatever is written on it; for the caller
+    /// to fill in.
+    pub has_permit: bool,
+    /// Which of the operator's own pods go in its drain, as written on it.
+    pub own_pods: Option<String>,
+    /// Why its state is what it is, for people.
+    pub reason: Option<String>,
+    /// The rendered configuration that it is to run.
+    pub desired_config: Option<String>,
+    /// The configuration that our operator vouches for.
+    pub voucher: Option<String>,
+    /// The rendered configuration that it runs.
+    pub current_config: Option<String>,
+    /// What its agent says: `Done`, `Working` or `Degraded`.
+    pub state: Option<String>,
+    /// What happens on drift, as written on it.
+    pub drift: Option<String>,
+    /// What only a Windows node has; most nodes are none.
+    pub windows: Option<Box<WindowsFacts>>,
+}
+
+/// What is remembered of a Windows node beside the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct WindowsFacts {
+    /// The version that it runs, as its agent says.
+    pub version: Option<String>,
+    /// The version that it was granted.
+    pub desired_version: Option<String>,
+    /// The hash of the services that it is to run.
+    pub desired_services: Option<String>,
+    /// The hash of the services that it runs.
+    pub current_services: Option<String>,
+    /// Payload files that its agent could not restore, as written on it.
+    pub missing_files: Option<String>,
+    /// Whose files were brought to its machine in the middle of an upgrade, as written on it.
+    pub supplied: Option<String>,
+    /// Its addresses and host names; for the caller to fill in.
+    pub addresses: Vec<String>,
+}
+
+/// What an agent asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// Nothing, or it was answered.
+    None,
+    /// Pods shall leave the node; the text is the whole request.
+    Drain(&'a str),
+    /// Pods may come again; the text is the whole request.
+    Uncordon(&'a str),
+    /// Something that we do not know.
+    Unknown(&'a str),
+}
+
+impl Node {
+    /// What it is to run, and whether that is our word.
+    pub fn desired(&self) -> DesiredConfig<'_> {
+        DesiredConfig::of(self.desired_config.as_deref(), self.voucher.as_deref())
+    }
+
+    /// Whether it is told by somebody else what to run. Windows nodes have no such configurations.
+    pub fn is_foreign(&self) -> bool {
+        !self.is_windows() && matches!(self.desired(), DesiredConfig::Foreign(_))
+    }
+
+    /// What its agent asks for and did not get yet. What a foreign node asks for is asked of somebody else.
+    pub fn request(&self) -> Request<'_> {
+        if self.is_foreign() {
+            return Request::None;
+        }
+        let Some(desired) = self.desired_drain.as_deref().filter(|it| !it.is_empty()) else {
+            return Request::None;
+        };
+        // Leave is given back with the answer to an uncordon: whoever has it still was answered so to an
+        // earlier request of the same words, and not to this one.
+        let is_answered = !desired.starts_with("uncordon-") || !self.has_leave();
+        if self.last_applied_drain.as_deref() == Some(desired) && is_answered {
+            return Request::None;
+        }
+        let has_target = |prefix| {
+            desired
+                .strip_prefix(prefix)
+                .is_some_and(|target: &str| !target.is_empty())
+        };
+        if has_target("drain-") {
+            Request::Drain(desired)
+        } else if has_target("uncordon-") {
+            Request::Uncordon(desired)
+        } else {
+            Request::Unknown(desired)
+        }
+    }
+
+    /// The zone it is in; none if it does not say.
+    pub fn zone(&self) -> &str {
+        self.labels.get(label::ZONE).unwrap_or_default()
+    }
+
+    /// Whether it runs Windows, whatever else its labels say.
+    pub fn is_windows(&self) -> bool {
+        self.os.as_deref() == Some("windows")
+    }
+
+    /// Whether its agent says that it cannot go on. A state without a reason is older than the last
+    /// thing that it was told: whoever tells it something new takes the reason off.
+    pub fn is_degraded(&self) -> bool {
+        self.state.as_deref() == Some("Degraded")
+            && self.reason.as_deref().is_some_and(|it| !it.is_empty())
+    }
+
+    /// Whether the cordon is that of the drain controller.
+    pub fn is_cordoned_by_drain(&self) -> bool {
+        self.cordoned_by.as_deref() == Some(cordon::DRAIN)
+    }
+
+    /// Whether it says that it has leave to be down: that was written on it, and not yet taken off. What grants it
+    /// something is the operator's own record alone.
+    pub fn has_leave(&self) -> bool {
+        self.drain_granted.is_some()
+    }
+
+    /// Since when it has leave. What cannot be read, or lies in the future because a clock was set
+    /// back, counts as `now`.
+    pub fn leave_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let written = self.drain_granted.as_deref()?;
+        Some(
+            written
+                .parse()
+                .map_or(now, |since: Timestamp| since.min(now)),
+        )
+    }
+}
+
+impl Node {
+    /// What the labels and annotations of the Node `name` say; the rest is for the caller to fill in.
+    pub fn of(
+        name: String,
+        created: Timestamp,
+        labels: &BTreeMap<String, String>,
+        mut annotations: BTreeMap<String, String>,
+    ) -> Self {
+        let os = labels.get(label::OS).cloned();
+        let windows = (os.as_deref() == Some("windows")).then(|| WindowsFacts {
+            version: annotations.remove(annotation::WINDOWS_VERSION),
+            desired_version: annotations.remove(annotation::WINDOWS_DESIRED_VERSION),
+            desired_services: annotations.remove(annotation::DESIRED_SERVICES),
+            current_services: annotations.remove(annotation::CURRENT_SERVICES),
+            missing_files: annotations.remove(annotation::MISSING_FILES),
+            supplied: annotations.remove(annotation::SUPPLIED),
+            addresses: Vec::new(),
+        });
+        Self {
+            name,
+            created,
+            os,
+            windows: windows.map(Box::new),
+            labels: labels.iter().collect(),
+            ready: false,
+            unschedulable: false,
+            desired_drain: annotations.remove(annotation::DESIRED_DRAIN),
+            last_applied_drain: annotations.remove(annotation::LAST_APPLIED_DRAIN),
+            cordoned_by: annotations.remove(annotation::CORDONED_BY),
+            drain_granted: annotations.remove(annotation::DRAIN_GRANTED),
+            has_permit: false,
+            own_pods: annotations.remove(annotation::DRAIN_OWN_PODS),
+            reason: annotations.remove(annotation::REASON),
+            desired_config: annotations.remove(annotation::DESIRED_CONFIG),
+            voucher: annotations.remove(annotation::VOUCHER),
+            current_config: annotations.remove(annotation::CURRENT_CONFIG),
+            state: annotations.remove(annotation::STATE),
+            drift: annotations.remove(annotation::DRIFT),
+        }
+    }
+}
+
+/// What is to be different on a Node, in one write.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// Cordoned or not; `None` leaves it.
+    pub unschedulable: Option<bool>,
+    /// Whether it has the taint [`taint::DRAINING`](evenkeel_api::names::taint::DRAINING); `None` leaves it.
+    pub draining_taint: Option<bool>,
+    /// Annotations to write, or to remove.
+    pub annotations: BTreeMap<&'static str, Option<String>>,
+}
+
+impl Change {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Writes an annotation.
+    #[must_use]
+    pub fn with(mut self, annotation: &'static str, value: impl Into<String>) -> Self {
+        self.annotations.insert(annotation, Some(value.into()));
+        self
+    }
+
+    /// Removes an annotation.
+    #[must_use]
+    pub fn without(mut self, annotation: &'static str) -> Self {
+        self.annotations.insert(annotation, None);
+        self
+    }
+
+    /// The node as it is once this is written.
+    #[must_use]
+    pub fn made_to(&self, node: &Node) -> Node {
+        let mut node = node.clone();
+        if let Some(unschedulable) = self.unschedulable {
+            node.unschedulable = unschedulable;
+        }
+        for (name, field) in [
+            (annotation::DESIRED_DRAIN, &mut node.desired_drain),
+            (annotation::LAST_APPLIED_DRAIN, &mut node.last_applied_drain),
+            (annotation::CORDONED_BY, &mut node.cordoned_by),
+            (annotation::DRAIN_GRANTED, &mut node.drain_granted),
+            (annotation::DRAIN_OWN_PODS, &mut node.own_pods),
+            (annotation::REASON, &mut node.reason),
+            (annotation::DESIRED_CONFIG, &mut node.desired_config),
+            (annotation::VOUCHER, &mut node.voucher),
+            (annotation::DRIFT, &mut node.drift),
+        ] {
+            if let Some(value) = self.annotations.get(name) {
+                field.clone_from(value);
+            }
+        }
+        if let Some(windows) = &mut node.windows {
+            for (name, field) in [
+                (
+                    annotation::WINDOWS_DESIRED_VERSION,
+                    &mut windows.desired_version,
+                ),
+                (annotation::DESIRED_SERVICES, &mut windows.desired_services),
+                (annotation::SUPPLIED, &mut windows.supplied),
+            ] {
+                if let Some(value) = self.annotations.get(name) {
+                    field.clone_from(value);
+                }
+            }
+        }
+        node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_uncordon_in_the_words_of_an_earlier_one_is_answered_once_more() {
+        let text = |text: &str| Some(text.to_owned());
+        let mut node = Node {
+            desired_drain: text("uncordon-a"),
+            last_applied_drain: text("uncordon-a"),
+            ..Node::default()
+        };
+        assert_eq!(node.request(), Request::None);
+        // It got leave for drain-b and went back to a before the drain was over.
+        node.drain_granted = text("2026-01-01T00:00:00Z");
+        assert_eq!(node.request(), Request::Uncordon("uncordon-a"));
+    }
+
+    /// Covers O01.
+    #[test]
+    fn what_a_foreign_node_asks_for_is_not_asked_of_us() {
+        let text = |text: &str| Some(text.to_owned());
+        let mut node = Node {
+            desired_config: text("rendered-worker-theirs"),
+            desired_drain: text("drain-rendered-worker-theirs"),
+            ..Node::default()
+        };
+        assert_eq!(node.request(), Request::None);
+        node.voucher = text("rendered-worker-before");
+        assert_eq!(
+            node.request(),
+            Request::None,
+            "a voucher for something else"
+        );
+        node.voucher = node.desired_config.clone();
+        let request = Request::Drain("drain-rendered-worker-theirs");
+        assert_eq!(node.request(), request);
+        // Windows nodes run no rendered configurations, whatever is written on them.
+        node.voucher = None;
+        node.os = text("windows");
+        assert_eq!(node.request(), request);
+    }
+}

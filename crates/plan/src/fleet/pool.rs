@@ -1,0 +1,392 @@
+//! Pools of nodes: what a `MachineConfigPool` says, as far as it makes sense, and which pool a node
+//! belongs to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use evenkeel_api::names::{annotation, pool as name};
+use evenkeel_api::selector::Selector;
+use serde_json::Value;
+
+use crate::fleet::budget::Allowance;
+use crate::fleet::drain::Settings;
+use crate::fleet::node::Node;
+
+/// What a pool's owner wants.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// The nodes it is about; none if it does not say.
+    pub node_selector: Option<Selector>,
+    /// The MachineConfigs it is made from; none if it does not say.
+    pub machine_config_selector: Option<Selector>,
+    /// How many of its nodes may be down.
+    pub allowance: Allowance,
+    /// The rendered configuration that its nodes are to run.
+    pub target: Option<String>,
+    /// Configurations that we rendered for it; for the caller to fill in, with [`Pool::with_configs`].
+    pub rendered: BTreeSet<String>,
+    /// How long a drain may take before it is reported, where it says so.
+    pub drain_timeout: Option<Duration>,
+    /// Whether a drain that takes longer goes ahead, where it says so.
+    pub drain_proceeds: Option<bool>,
+    /// `degrade` or `heal`, where it says so.
+    pub drift: Option<String>,
+    /// Whether nobody understands which nodes it is about: then it keeps those that it has.
+    pub keeps_its_nodes: bool,
+    /// What of it makes no sense.
+    pub problems: Vec<FieldProblem>,
+}
+
+/// A field that makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldProblem {
+    /// Which: `spec.maxUnavailable`.
+    pub field: String,
+    /// What is wrong with it, and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for FieldProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl Pool {
+    /// Reads a pool field by field: what makes no sense is a problem, and stops nothing else. A limit
+    /// that nobody understands lets no node begin.
+    pub fn read(name: &str, annotations: &BTreeMap<String, String>, spec: &Value) -> Self {
+        let mut pool = Self {
+            name: name.to_owned(),
+            ..Self::default()
+        };
+        pool.node_selector = pool.selector(spec, "nodeSelector");
+        pool.keeps_its_nodes = !pool.problems.is_empty();
+        pool.machine_config_selector = pool.selector(spec, "machineConfigSelector");
+        let (allowance, problem) = Allowance::read(spec);
+        pool.allowance = allowance;
+        pool.problems.extend(problem);
+        let target = spec["configuration"]["name"].as_str();
+        pool.target = target.filter(|it| !it.is_empty()).map(str::to_owned);
+        let said = |name| annotations.get(name).map(String::as_str);
+        let (timeout, action) = (
+            said(annotation::DRAIN_TIMEOUT),
+            said(annotation::DRAIN_ON_TIMEOUT),
+        );
+        match Settings::read(timeout, None) {
+            Ok(settings) => pool.drain_timeout = timeout.map(|_| settings.timeout),
+            Err(message) => pool.annotation_problem(annotation::DRAIN_TIMEOUT, message),
+        }
+        match Settings::read(None, action) {
+            Ok(settings) => pool.drain_proceeds = action.map(|_| settings.proceed),
+            Err(message) => pool.annotation_problem(annotation::DRAIN_ON_TIMEOUT, message),
+        }
+        match said(annotation::DRIFT) {
+            None => {}
+            Some(drift @ ("degrade" | "heal")) => pool.drift = Some(drift.to_owned()),
+            Some(other) => {
+                let message =
+                    format!("{other:?} is nothing to do about drift: write degrade or heal");
+                pool.annotation_problem(annotation::DRIFT, message);
+            }
+        }
+        pool
+    }
+
+    /// The same pool, of which is known who rendered what: MachineConfigs by name, each with whether we
+    /// rendered it for this pool. What somebody else rendered is not rolled out: ours comes in its place.
+    #[must_use]
+    pub fn with_configs<'c>(mut self, configs: impl Iterator<Item = (&'c str, bool)>) -> Self {
+        for (name, is_owned) in configs {
+            if is_owned {
+                self.rendered.insert(name.to_owned());
+            } else if self.target.as_deref() == Some(name) {
+                self.target = None;
+            }
+        }
+        self
+    }
+
+    /// How its nodes are drained, where `default` holds for what it does not say.
+    pub fn drain_settings(&self, default: Settings) -> Settings {
+        Settings {
+            timeout: self.drain_timeout.unwrap_or(default.timeout),
+            proceed: self.drain_proceeds.unwrap_or(default.proceed),
+        }
+    }
+
+    fn selector(&mut self, spec: &Value, field: &str) -> Option<Selector> {
+        let field_name = format!("spec.{field}");
+        match serde_json::from_value::<Option<Selector>>(spec[field].clone()) {
+            Ok(selector) => {
+                if let Some(message) = selector.as_ref().and_then(Selector::problem) {
+                    self.problem(&field_name, message);
+                    return None;
+                }
+                selector
+            }
+            Err(error) => {
+                self.problem(&field_name, format!("is no label selector: {error}"));
+                None
+            }
+        }
+    }
+
+    fn annotation_problem(&mut self, annotation: &str, message: String) {
+        self.problem(&format!("metadata.annotations {annotation}"), message);
+    }
+
+    fn problem(&mut self, field: &str, message: String) {
+        self.problems.push(FieldProblem {
+            field: field.to_owned(),
+            message,
+        });
+    }
+
+    /// Whether its selector covers `node`. No pool has Windows nodes.
+    pub fn selects(&self, node: &Node) -> bool {
+        let is_ours_already = || {
+            let config = node.desired_config.as_deref();
+            let rest = config.and_then(|it| it.strip_prefix(name::RENDERED_PREFIX));
+            let rest = rest.and_then(|it| it.strip_prefix(self.name.as_str()));
+            rest.is_some_and(|it| it.starts_with('-'))
+        };
+        !node.is_windows()
+            && match &self.node_selector {
+                Some(selector) => selector.matches(|label| node.labels.get(label)),
+                None => self.keeps_its_nodes && is_ours_already(),
+            }
+    }
+
+    fn rank(&self) -> Rank {
+        if name::CONTROL_PLANE.contains(&self.name.as_str()) {
+            Rank::ControlPlane
+        } else if self.name == name::WORKER {
+            Rank::Worker
+        } else {
+            Rank::Custom
+        }
+    }
+}
+
+/// Which pool wins, the greatest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Worker,
+    Custom,
+    ControlPlane,
+}
+
+/// Where a node belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place<'p> {
+    /// To this pool.
+    In(&'p Pool),
+    /// To none: no pool selects it, or it runs Windows.
+    Nowhere,
+    /// Nobody can say: these have the same right to it.
+    Torn(Vec<&'p Pool>),
+}
+
+/// Where `node` belongs: the control plane's pool wins, then a custom one, then worker.
+pub fn place<'p>(pools: &'p [Pool], node: &Node) -> Place<'p> {
+    let mut those: Vec<&Pool> = pools.iter().filter(|pool| pool.selects(node)).collect();
+    let best = those.iter().map(|pool| pool.rank()).max();
+    those.retain(|pool| Some(pool.rank()) == best);
+    match (those.pop(), those.is_empty()) {
+        (Some(only), true) => Place::In(only),
+        (Some(last), false) => {
+            those.push(last);
+            Place::Torn(those)
+        }
+        (None, _) => Place::Nowhere,
+    }
+}
+
+/// All nodes by where they belong.
+#[derive(Debug, Default)]
+pub struct Assignment<'a> {
+    /// The nodes of each pool, in the order of the pools.
+    pub members: Vec<Vec<&'a Node>>,
+    /// Nodes that several pools have the same right to, with their names.
+    pub torn: Vec<(&'a Node, Vec<&'a str>)>,
+    /// Linux nodes that no pool has, the torn ones among them.
+    pub others: Vec<&'a Node>,
+    /// Windows nodes.
+    pub windows: Vec<&'a Node>,
+}
+
+impl<'a> Assignment<'a> {
+    /// Puts every node where it belongs.
+    pub fn of(pools: &'a [Pool], nodes: impl IntoIterator<Item = &'a Node>) -> Self {
+        let mut own = Self {
+            members: pools.iter().map(|_| Vec::new()).collect(),
+            ..Self::default()
+        };
+        for node in nodes {
+            if node.is_windows() {
+                own.windows.push(node);
+                continue;
+            }
+            match place(pools, node) {
+                Place::In(pool) => {
+                    let at = pools.iter().position(|it| std::ptr::eq(it, pool));
+                    if let Some(members) = at.and_then(|at| own.members.get_mut(at)) {
+                        members.push(node);
+                    }
+                }
+                Place::Nowhere => own.others.push(node),
+                Place::Torn(those) => {
+                    let names = those.iter().map(|pool| pool.name.as_str()).collect();
+                    own.torn.push((node, names));
+                    own.others.push(node);
+                }
+            }
+        }
+        own
+    }
+
+    /// The nodes that `pool` and others have the same right to, with those others.
+    pub fn torn_from(&self, pool: &str) -> Vec<(&'a str, Vec<&'a str>)> {
+        let torn = self.torn.iter().filter(|(_, pools)| pools.contains(&pool));
+        torn.map(|(node, pools)| {
+            let others = pools.iter().copied().filter(|it| *it != pool).collect();
+            (node.name.as_str(), others)
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fleet::budget::MaxUnavailable;
+
+    fn pool(name: &str, label: &str) -> Pool {
+        let spec = json!({ "nodeSelector": { "matchLabels": { label: "" } } });
+        Pool::read(name, &BTreeMap::new(), &spec)
+    }
+
+    fn node(labels: &[&str]) -> Node {
+        Node {
+            name: labels.join("-"),
+            labels: labels.iter().map(|label| (*label, "")).collect(),
+            ..Node::default()
+        }
+    }
+
+    #[test]
+    fn a_custom_pool_beats_worker_the_control_plane_beats_all_and_two_custom_ones_are_an_error() {
+        let pools = [
+            pool("gpu", "gpu"),
+            pool("infra", "infra"),
+            pool("master", "master"),
+            pool("worker", "worker"),
+        ];
+        let at = |labels: &[&str]| match place(&pools, &node(labels)) {
+            Place::In(pool) => pool.name.clone(),
+            Place::Nowhere => "nowhere".to_owned(),
+            Place::Torn(pools) => {
+                let names: Vec<_> = pools.iter().map(|it| it.name.as_str()).collect();
+                names.join(" or ")
+            }
+        };
+        assert_eq!(at(&["worker"]), "worker");
+        assert_eq!(at(&["worker", "infra"]), "infra");
+        assert_eq!(at(&["worker", "infra", "master"]), "master");
+        assert_eq!(at(&["worker", "infra", "gpu"]), "gpu or infra");
+        assert_eq!(at(&["infra", "gpu", "master"]), "master");
+        assert_eq!(at(&["other"]), "nowhere");
+        let windows = Node {
+            os: Some("windows".to_owned()),
+            ..node(&["worker"])
+        };
+        assert_eq!(place(&pools, &windows), Place::Nowhere);
+        let nodes = [
+            node(&["worker", "infra", "gpu"]),
+            node(&["worker"]),
+            windows,
+        ];
+        let all = Assignment::of(&pools, &nodes);
+        assert_eq!(
+            all.members.iter().map(Vec::len).collect::<Vec<_>>(),
+            [0, 0, 0, 1]
+        );
+        assert_eq!(all.torn_from("gpu"), [("worker-infra-gpu", vec!["infra"])]);
+        assert_eq!(all.torn_from("infra"), [("worker-infra-gpu", vec!["gpu"])]);
+        assert_eq!(all.torn_from("worker"), []);
+        assert_eq!((all.windows.len(), all.others.len()), (1, 1));
+    }
+
+    #[test]
+    fn an_absent_selector_has_no_nodes_and_an_empty_one_has_all() {
+        let read = |spec: &Value| Pool::read("a", &BTreeMap::new(), spec);
+        assert!(!read(&json!({})).selects(&node(&["x"])));
+        assert!(read(&json!({ "nodeSelector": {} })).selects(&node(&["x"])));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named_with_its_field_and_the_rest_counts() {
+        for limit in [
+            json!("60"),
+            json!("50 percent"),
+            json!(0),
+            json!("0%"),
+            json!("101%"),
+            json!(1.5),
+            json!(-1),
+            json!([]),
+        ] {
+            let spec = json!({ "nodeSelector": {}, "maxUnavailable": limit });
+            let pool = Pool::read("a", &BTreeMap::new(), &spec);
+            assert!(pool.allowance.unclear, "{limit}");
+            let [problem] = pool.problems.as_slice() else {
+                panic!("{limit}: {:?}", pool.problems);
+            };
+            assert_eq!(problem.field, "spec.maxUnavailable");
+            assert!(problem.message.contains("10%"), "{problem}");
+            assert!(pool.node_selector.is_some());
+        }
+        let annotations = [
+            (annotation::DRAIN_TIMEOUT, "soon"),
+            (annotation::DRAIN_ON_TIMEOUT, "panic"),
+            (annotation::DRIFT, "ignore"),
+        ];
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let spec = json!({
+            "nodeSelector": { "matchExpressions": [{ "key": "a", "operator": "Inn" }] },
+            "machineConfigSelector": { "matchExpressions": [{ "key": "a", "operator": "In" }] },
+            "maxUnavailable": "10%",
+        });
+        let pool = Pool::read("a", &annotations.into(), &spec);
+        let fields: Vec<_> = pool.problems.iter().map(|it| it.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            [
+                "spec.nodeSelector",
+                "spec.machineConfigSelector",
+                "metadata.annotations evenkeel.dev/drain-timeout",
+                "metadata.annotations evenkeel.dev/drain-on-timeout",
+                "metadata.annotations evenkeel.dev/drift",
+            ]
+        );
+        let mut member = node(&["x"]);
+        assert!(!pool.selects(&member));
+        member.desired_config = Some("rendered-a-0123".to_owned());
+        assert!(
+            pool.selects(&member),
+            "a typing error would give it to another pool"
+        );
+        assert_eq!(pool.allowance.max_unavailable, MaxUnavailable::Percent(10));
+        assert!(!pool.allowance.unclear);
+        assert_eq!(
+            pool.drain_settings(Settings::default()),
+            Settings::default()
+        );
+    }
+}

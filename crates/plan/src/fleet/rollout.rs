@@ -1,0 +1,282 @@
+//! Rolling a pool out: who gets the pool's configuration next, who waits and for what, and when to stop.
+//!
+//! A node that gets it holds one of the pool's places until it runs it; whether it then may go down is
+//! asked again, of the same [`Places`], when its agent asks for a drain.
+
+mod report;
+
+use std::fmt;
+
+use evenkeel_api::names::annotation;
+
+use crate::excerpt::excerpt;
+use crate::fleet::budget::{Leave, Places, Why, is_ours};
+use crate::fleet::node::{Change, Node};
+use crate::fleet::pool::Pool;
+
+pub(crate) use report::told;
+pub use report::{Counts, status};
+
+/// How many names are given in a sentence.
+const NAMES: usize = 5;
+
+/// Where a node is on its way to the pool's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stand {
+    /// It runs it.
+    Updated,
+    /// It was told to, and is on its way.
+    Moving,
+    /// It was told to, and cannot; the reason is its agent's.
+    Failing(String),
+    /// Its turn is now.
+    Next,
+    /// Its turn comes later.
+    Waits(Why),
+    /// Others of its zone, or of zones before, come first.
+    WaitsForZone(String),
+    /// It is degraded on what it has, and would refuse anything new; the reason is its agent's.
+    Held(String),
+    /// Nobody else begins while nodes fail.
+    Stopped,
+    /// The pool has no configuration yet.
+    NoTarget,
+}
+
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Updated => f.write_str("updated"),
+            Self::Moving => f.write_str("on its way"),
+            Self::Failing(why) => write!(f, "fails: {why}"),
+            Self::Next => f.write_str("its turn is now"),
+            Self::Waits(why) => write!(f, "waits: {why}"),
+            Self::WaitsForZone(zone) if zone.is_empty() => {
+                f.write_str("waits for nodes without a zone")
+            }
+            Self::WaitsForZone(zone) => write!(f, "waits for zone {zone}"),
+            Self::Held(why) => write!(f, "is degraded on what it has: {why}"),
+            Self::Stopped => f.write_str("waits: the roll-out has stopped"),
+            Self::NoTarget => f.write_str("the pool has no configuration yet"),
+        }
+    }
+}
+
+/// A node and its stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// Where it is.
+    pub stand: Stand,
+}
+
+/// What is to be done for a pool, and how it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rollout<'a> {
+    /// All nodes, in the order in which they go.
+    pub turns: Vec<Turn<'a>>,
+    /// What is to be written on nodes now.
+    pub writes: Vec<(&'a Node, Change)>,
+    /// Why nobody begins although the pool is not paused.
+    pub stopped: Option<String>,
+    /// How many may be down at once.
+    pub limit: usize,
+}
+
+/// Whether `node` was told to run something that it does not run.
+pub fn is_moving(node: &Node) -> bool {
+    node.desired_config.is_some() && node.desired_config != node.current_config
+}
+
+/// Decides for one pool, from all of its nodes.
+///
+/// Nodes go zone by zone, the oldest first. A node fails when it is degraded with the pool's
+/// configuration as its wish: then nobody else begins. One that is on its way to something else, or was
+/// told something else by hand, is told anew; where there is no place for it, it stays at what it has.
+pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
+    // A zone is a label among many: it is looked for once for each node.
+    let mut by_zone: Vec<(&'a str, &'a Node)> = nodes.iter().map(|it| (it.zone(), *it)).collect();
+    by_zone.sort_by(|(zone, node), (other_zone, other)| {
+        let key = |node: &'a Node| (node.created, node.name.as_str());
+        zone.cmp(other_zone)
+            .then_with(|| key(node).cmp(&key(other)))
+    });
+    let ordered: Vec<&'a Node> = by_zone.iter().map(|(_, node)| *node).collect();
+    let Some(target) = pool.target.as_deref() else {
+        let turn = |node: &&'a Node| Turn {
+            node,
+            stand: Stand::NoTarget,
+        };
+        let turns: Vec<_> = ordered.iter().map(turn).collect();
+        return Rollout {
+            writes: writes(pool, "", &turns),
+            turns,
+            limit: pool.allowance.max_unavailable.of(nodes.len()),
+            ..Rollout::default()
+        };
+    };
+    let stand_now = |node: &Node| stand(pool, target, node);
+    let failing: Vec<(&str, String)> = ordered
+        .iter()
+        .filter_map(|node| match stand_now(node) {
+            Some(Stand::Failing(why)) => Some((node.name.as_str(), why)),
+            _ => None,
+        })
+        .collect();
+    let told = |node: &Node| is_told(pool, target, node);
+    let holds =
+        |node: &Node| is_ours(node) || (told(node) && (is_moving(node) || node.is_degraded()));
+    let mut places = Places::of(pool.allowance, &ordered, holds);
+    let open = open_zone(&by_zone, &stand_now);
+    let stopped = (!failing.is_empty()).then(|| stop(target, &failing));
+    let mut decided: Vec<Option<Stand>> = ordered.iter().map(|node| stand_now(node)).collect();
+    // Whoever is down already comes first, wherever it is: it needs no place of its own.
+    let mut order: Vec<usize> = (0..ordered.len()).collect();
+    order.sort_by_key(|at| !ordered[*at].has_permit);
+    for at in order {
+        let node = ordered[at];
+        if decided[at].is_some() {
+            continue;
+        }
+        decided[at] = Some(match open {
+            _ if stopped.is_some() => Stand::Stopped,
+            _ if pool.allowance.paused => Stand::Waits(Why::Paused),
+            _ if pool.allowance.unclear => Stand::Waits(Why::Unclear),
+            _ if node.has_permit => Stand::Next,
+            Some(zone) if zone != by_zone[at].0 && !is_moving(node) => {
+                Stand::WaitsForZone(zone.to_owned())
+            }
+            _ => match ask(&mut places, node) {
+                Leave::Granted => Stand::Next,
+                Leave::Waits(why) => Stand::Waits(why),
+            },
+        });
+    }
+    let turns: Vec<_> = ordered
+        .iter()
+        .zip(decided)
+        .map(|(node, stand)| Turn {
+            node,
+            stand: stand.unwrap_or(Stand::Stopped),
+        })
+        .collect();
+    let writes = writes(pool, target, &turns);
+    Rollout {
+        turns,
+        writes,
+        stopped,
+        limit: places.limit(),
+    }
+}
+
+/// Asks for a place for `node`, unless it has one: then it only uses that.
+fn ask<'a>(places: &mut Places<'a>, node: &'a Node) -> Leave {
+    if is_ours(node) {
+        places.use_again(node)
+    } else {
+        places.ask(node)
+    }
+}
+
+/// Whether `node` was told by us to run `target`.
+fn is_told(pool: &Pool, target: &str, node: &Node) -> bool {
+    node.desired_config.as_deref() == Some(target)
+        && (!node.is_foreign() || pool.rendered.contains(target))
+}
+
+/// The configuration for which a voucher is missing because an earlier version of ours, which wrote none, told `node`
+/// to run it: one that we rendered, and that changes nothing more than was begun.
+fn adopted<'n>(pool: &Pool, target: &str, node: &'n Node) -> Option<&'n str> {
+    let desired = node.desired_config.as_deref().filter(|_| node.is_foreign());
+    let is_begun = desired == Some(target) || node.desired_config == node.current_config;
+    desired.filter(|it| pool.rendered.contains(*it) && (is_begun || node.has_leave()))
+}
+
+/// The stand of a node that does not depend on others; `None` if it waits for its turn.
+fn stand(pool: &Pool, target: &str, node: &Node) -> Option<Stand> {
+    let told = is_told(pool, target, node);
+    let why = || excerpt(node.reason.as_deref().unwrap_or_default());
+    match (told, is_moving(node)) {
+        (true, _) if node.is_degraded() => Some(Stand::Failing(why())),
+        (true, true) => Some(Stand::Moving),
+        (true, false) => Some(Stand::Updated),
+        (false, false) if node.is_degraded() => Some(Stand::Held(why())),
+        (false, _) => None,
+    }
+}
+
+/// The zone whose turn it is: the first with somebody who waits, or who is on its way and alive. A node
+/// that is gone without our leave keeps its place, but does not keep the other zones waiting.
+fn open_zone<'a>(
+    by_zone: &[(&'a str, &'a Node)],
+    stand: &impl Fn(&Node) -> Option<Stand>,
+) -> Option<&'a str> {
+    let keeps = |(_, node): &&(&'a str, &'a Node)| match stand(node) {
+        None => node.ready || is_ours(node),
+        Some(Stand::Moving) => node.ready || node.has_leave(),
+        _ => false,
+    };
+    by_zone.iter().find(keeps).map(|(zone, _)| *zone)
+}
+
+fn stop(target: &str, failing: &[(&str, String)]) -> String {
+    let named: Vec<_> = failing
+        .iter()
+        .take(NAMES)
+        .map(|(node, why)| format!("{node} ({why})"))
+        .collect();
+    let more = failing.len().saturating_sub(NAMES);
+    let more = if more == 0 {
+        String::new()
+    } else {
+        format!(" and {more} more")
+    };
+    format!(
+        "{target} makes nodes fail, so no other node gets it: {}{more}. It goes on by itself when they are well, \
+         or when the pool has another configuration",
+        named.join("; ")
+    )
+}
+
+/// Tells `node` what to run, and vouches for it in the same write. What its agent said of something else is no more true.
+fn tell(node: &Node, config: &str) -> Change {
+    let change = Change::default()
+        .with(annotation::DESIRED_CONFIG, config)
+        .with(annotation::VOUCHER, config);
+    if node.is_degraded() {
+        change.with(annotation::REASON, "")
+    } else {
+        change
+    }
+}
+
+/// What is to be written on nodes: what they are to run, and the pool's settings that they carry.
+fn writes<'a>(pool: &Pool, target: &str, turns: &[Turn<'a>]) -> Vec<(&'a Node, Change)> {
+    let change = |turn: &Turn<'a>| {
+        let node = turn.node;
+        let mut change = match &turn.stand {
+            Stand::Next => tell(node, target),
+            // It was told something that nobody decided: it stays at what it has, if that is ours.
+            Stand::Waits(Why::Full { .. }) if is_moving(node) => match &node.current_config {
+                Some(current) if !node.is_foreign() || pool.rendered.contains(current) => {
+                    tell(node, current)
+                }
+                _ => Change::default(),
+            },
+            _ => match adopted(pool, target, node) {
+                Some(config) => Change::default().with(annotation::VOUCHER, config),
+                None => Change::default(),
+            },
+        };
+        if node.drift != pool.drift {
+            change = match &pool.drift {
+                Some(drift) => change.with(annotation::DRIFT, drift.as_str()),
+                None => change.without(annotation::DRIFT),
+            };
+        }
+        (node, change)
+    };
+    let changes = turns.iter().map(change);
+    changes.filter(|(_, change)| !change.is_empty()).collect()
+}

@@ -1,0 +1,215 @@
+//! What a pool's status says of a roll-out.
+
+use evenkeel_api::machine_config_pool::{Condition, PoolStatus, condition};
+
+use super::{NAMES, Rollout, Stand, Turn, is_moving};
+use crate::excerpt::excerpt;
+use crate::fleet::budget::is_ours;
+use crate::fleet::pool::Pool;
+use crate::fleet::render::RenderProblem;
+
+/// How many nodes are how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// All.
+    pub total: usize,
+    /// Those that run the pool's configuration.
+    pub updated: usize,
+    /// Those of them that take pods.
+    pub ready: usize,
+    /// Those that are not ready, or down by our doing.
+    pub unavailable: usize,
+    /// Those that cannot go on.
+    pub degraded: usize,
+    /// Those on their way.
+    pub moving: usize,
+}
+
+impl Counts {
+    /// Counts.
+    pub fn of(rollout: &Rollout<'_>) -> Self {
+        let count = |what: &dyn Fn(&Turn<'_>) -> bool| {
+            rollout.turns.iter().filter(|turn| what(turn)).count()
+        };
+        let is_updated = |turn: &Turn<'_>| turn.stand == Stand::Updated;
+        Self {
+            total: rollout.turns.len(),
+            updated: count(&is_updated),
+            ready: count(&|it| is_updated(it) && it.node.ready && !it.node.unschedulable),
+            unavailable: count(&|it| !it.node.ready || is_ours(it.node)),
+            degraded: count(&|it| it.node.is_degraded()),
+            moving: count(&is_on_its_way),
+        }
+    }
+}
+
+fn is_on_its_way(turn: &Turn<'_>) -> bool {
+    matches!(turn.stand, Stand::Moving | Stand::Next)
+        || (is_moving(turn.node) && !turn.node.is_degraded())
+}
+
+/// The status of `pool`: `torn` are nodes that other pools have the same right to, and `render` says
+/// why its configuration cannot be made, if it cannot. Times are not set here.
+pub fn status(
+    pool: &Pool,
+    rollout: &Rollout<'_>,
+    torn: &[(&str, Vec<&str>)],
+    render: Option<&RenderProblem>,
+) -> PoolStatus {
+    let counts = Counts::of(rollout);
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let is_updated = pool.target.is_some() && counts.updated == counts.total;
+    let node_degraded = node_degraded(rollout, torn);
+    let render_degraded = match render {
+        Some(problem) => {
+            let note = format!("pool {}: {}", pool.name, problem.note);
+            told(condition::RENDER_DEGRADED, true, problem.category, note)
+        }
+        None => told(condition::RENDER_DEGRADED, false, "Rendered", ""),
+    };
+    let parts = [&node_degraded, &render_degraded];
+    let degraded = if !pool.problems.is_empty() {
+        let problems: Vec<_> = pool.problems.iter().map(ToString::to_string).collect();
+        let note = format!("pool {}: {}", pool.name, problems.join("; "));
+        told(condition::DEGRADED, true, "InvalidPool", note)
+    } else if let Some(part) = parts.into_iter().find(|it| it.status == "True") {
+        told(
+            condition::DEGRADED,
+            true,
+            &part.reason,
+            part.message.as_str(),
+        )
+    } else {
+        told(condition::DEGRADED, false, "AsExpected", "")
+    };
+    PoolStatus {
+        machine_count: number(counts.total),
+        updated_machine_count: number(counts.updated),
+        ready_machine_count: number(counts.ready),
+        unavailable_machine_count: number(counts.unavailable),
+        degraded_machine_count: number(counts.degraded),
+        conditions: vec![
+            updated(pool, counts, torn.is_empty(), is_updated),
+            updating(pool, rollout, counts, is_updated),
+            degraded,
+            node_degraded,
+            render_degraded,
+        ],
+        ..PoolStatus::default()
+    }
+}
+
+fn updated(pool: &Pool, counts: Counts, none_torn: bool, is_updated: bool) -> Condition {
+    let kind = condition::UPDATED;
+    let target = pool.target.as_deref();
+    if counts.total == 0 && none_torn {
+        let note = match &pool.node_selector {
+            None => "spec.nodeSelector is missing, so the pool has no nodes",
+            Some(_) => "spec.nodeSelector selects no node",
+        };
+        told(
+            kind,
+            is_updated,
+            "NoNodes",
+            format!("pool {}: {note}", pool.name),
+        )
+    } else if is_updated {
+        let target = target.unwrap_or_default();
+        let note = format!("all {} nodes run {target}", counts.total);
+        told(kind, true, "AllUpdated", note)
+    } else {
+        let target = target.unwrap_or("the pool's configuration, which is not made yet");
+        let note = format!("{} of {} nodes run {target}", counts.updated, counts.total);
+        told(kind, false, "NotAllUpdated", note)
+    }
+}
+
+fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: Counts, is_updated: bool) -> Condition {
+    let kind = condition::UPDATING;
+    let moves = if counts.moving == 0 {
+        String::new()
+    } else {
+        let moving = rollout.turns.iter().filter(|turn| is_on_its_way(turn));
+        let names = moving.map(|turn| turn.node.name.clone());
+        format!("; on their way: {}", listed(names, counts.moving))
+    };
+    let still =
+        |reason: &str, note: &str| told(kind, counts.moving > 0, reason, format!("{note}{moves}"));
+    if pool.target.is_none() {
+        told(
+            kind,
+            false,
+            "NoConfiguration",
+            "the pool has no configuration yet",
+        )
+    } else if let Some(why) = &rollout.stopped {
+        still("Stopped", why)
+    } else if is_updated {
+        told(kind, false, "Done", "")
+    } else if pool.allowance.paused {
+        still("Paused", "spec.paused is true: no node begins")
+    } else if pool.allowance.unclear {
+        still(
+            "InvalidPool",
+            "spec.maxUnavailable makes no sense: no node begins",
+        )
+    } else if counts.moving > 0 {
+        let note = format!("at most {} at once{moves}", rollout.limit);
+        told(kind, true, "RollingOut", note)
+    } else {
+        let mut waits = rollout.turns.iter().filter(|it| it.stand != Stand::Updated);
+        let first = waits
+            .next()
+            .map(|it| format!("{} {}", it.node.name, it.stand));
+        told(kind, false, "Waiting", first.unwrap_or_default())
+    }
+}
+
+fn node_degraded(rollout: &Rollout<'_>, torn: &[(&str, Vec<&str>)]) -> Condition {
+    let kind = condition::NODE_DEGRADED;
+    if !torn.is_empty() {
+        let named = torn
+            .iter()
+            .map(|(node, pools)| format!("{node} (also in {})", pools.join(", ")));
+        let note = format!(
+            "spec.nodeSelector selects nodes that other pools have the same right to, so they are in none: {}",
+            listed(named, torn.len())
+        );
+        return told(kind, true, "OverlappingPools", note);
+    }
+    let degraded = || rollout.turns.iter().filter(|it| it.node.is_degraded());
+    let count = degraded().count();
+    if count == 0 {
+        return told(kind, false, "NoneDegraded", "");
+    }
+    let named = degraded().map(|it| {
+        let why = excerpt(it.node.reason.as_deref().unwrap_or_default());
+        format!("{} ({why})", it.node.name)
+    });
+    let note = format!(
+        "{count} of {} nodes: {}",
+        rollout.turns.len(),
+        listed(named, count)
+    );
+    told(kind, true, "NodesDegraded", note)
+}
+
+/// The first few, and how many there are more.
+fn listed(items: impl Iterator<Item = String>, count: usize) -> String {
+    let named: Vec<_> = items.take(NAMES).collect();
+    match count.saturating_sub(named.len()) {
+        0 => named.join(", "),
+        more => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+/// A condition that is so, or is not; since when is for whoever writes it.
+pub(crate) fn told(kind: &str, is_so: bool, reason: &str, message: impl Into<String>) -> Condition {
+    Condition {
+        kind: kind.to_owned(),
+        status: if is_so { "True" } else { "False" }.to_owned(),
+        last_transition_time: None,
+        reason: reason.to_owned(),
+        message: message.into(),
+    }
+}

@@ -1,0 +1,75 @@
+//! What a Node says of its agent, on either system: one word, and why.
+
+use crate::fleet::drain;
+use crate::machine::phase::Phase;
+
+/// Longer reasons are cut: an annotation is for the first look.
+const LONGEST_REASON: usize = 1024;
+
+/// The three states of seed 003.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The node is as it shall be.
+    Done,
+    /// It is on its way.
+    Working,
+    /// It cannot go on.
+    Degraded,
+}
+
+impl State {
+    /// The annotation's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "Done",
+            Self::Working => "Working",
+            Self::Degraded => "Degraded",
+        }
+    }
+
+    /// The state of a node in `phase`; none if it is nobody's.
+    pub fn of(phase: &Phase) -> Option<Self> {
+        Some(match phase {
+            Phase::Unmanaged => return None,
+            Phase::Done { .. } => Self::Done,
+            Phase::Degraded(_) => Self::Degraded,
+            Phase::Heal { .. } | Phase::AwaitDrain { .. } | Phase::Apply { .. } | Phase::Reboot => {
+                Self::Working
+            }
+        })
+    }
+}
+
+/// Why a node is in the state of its phase, for people. `current` is what it was brought to.
+pub(crate) fn why(phase: &Phase, current: Option<&str>) -> String {
+    cut(match phase {
+        Phase::Unmanaged | Phase::Done { .. } => String::new(),
+        Phase::Degraded(reason) => reason.text.clone(),
+        Phase::Heal { target } => format!("putting back what drifted, before going to {target}"),
+        Phase::AwaitDrain { target, changes } => {
+            format!("waiting until pods have left, to go to {target}: {changes}")
+        }
+        Phase::Apply { target, changes } => format!("going to {target}: {changes}"),
+        Phase::Reboot => format!(
+            "{} is written and the machine boots",
+            current.unwrap_or("the configuration")
+        ),
+    })
+}
+
+/// Whether a Node may go on saying `said` while its agent would say `why`: that its pods take long to leave is
+/// the operator's word, and says more than that they are waited for.
+pub(crate) fn may_stay(said: &str, why: &str, waits_for_pods: bool) -> bool {
+    said == why || (waits_for_pods && drain::is_overdue(said))
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > LONGEST_REASON {
+        let end = (0..=LONGEST_REASON)
+            .rev()
+            .find(|at| text.is_char_boundary(*at));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+    }
+    text
+}

@@ -1,0 +1,217 @@
+//! A node that gets another version on the machine that it is: its pods leave, its agent is stopped, the services of
+//! the old version go, the files of the new one come, it is told the new version, and its new agent does
+//! the rest. All that anybody needs to go on from the middle is on the Node.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use evenkeel_api::names::annotation;
+use jiff::Timestamp;
+
+use crate::fleet::budget;
+use crate::fleet::node::{Change, Node, Request};
+use crate::machine::phase::Drain;
+use crate::windows::instances::{START, Upgrade};
+use crate::windows::windows_pool::{Grant, phase};
+
+/// How long after its files were there a node may take until it runs them and is ready.
+pub const WITHIN: Duration = START;
+
+/// The services whose files were brought to a node's machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Supplied {
+    /// Version and hash.
+    pub grant: Grant,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Supplied {
+    /// As it is written on `node`; what cannot be read was not written by us.
+    pub fn on(node: &Node) -> Option<Self> {
+        node.windows.as_ref()?.supplied.as_ref()?.parse().ok()
+    }
+}
+
+/// A text that does not say what was supplied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotSupplied;
+
+impl FromStr for Supplied {
+    type Err = NotSupplied;
+
+    fn from_str(text: &str) -> Result<Self, NotSupplied> {
+        let parts: Vec<_> = text.split(' ').collect();
+        let [version, hash, at] = parts.as_slice() else {
+            return Err(NotSupplied);
+        };
+        Ok(Self {
+            grant: Grant {
+                version: (*version).to_owned(),
+                hash: (*hash).to_owned(),
+            },
+            at: at.parse().map_err(|_| NotSupplied)?,
+        })
+    }
+}
+
+impl fmt::Display for Supplied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Grant { version, hash } = &self.grant;
+        write!(f, "{version} {hash} {}", self.at)
+    }
+}
+
+/// What is next for a node that was granted another version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Its pods are asked to leave.
+    Ask,
+    /// They leave.
+    AwaitDrain,
+    /// Its machine is prepared: the old agent and its services go, new files come.
+    Supply,
+    /// Its files are there: it is told, and its agent brings it there.
+    Apply,
+}
+
+impl Step {
+    /// What is next for `node` on its way to `version`.
+    pub fn of(node: &Node, version: &str) -> Self {
+        let is_supplied = Supplied::on(node).is_some_and(|it| it.grant.version == version);
+        if is_supplied {
+            Self::Apply
+        } else if node.desired_drain.as_deref() != Some(&Drain::for_upgrade(version)) {
+            Self::Ask
+        } else if is_drained(node) {
+            Self::Supply
+        } else if node.request() == Request::None {
+            // It was answered, and somebody took the leave away since.
+            Self::Ask
+        } else {
+            Self::AwaitDrain
+        }
+    }
+
+    /// How the pool's status calls it.
+    pub fn phase(self) -> &'static str {
+        match self {
+            Self::Ask => phase::GRANTED,
+            Self::AwaitDrain => phase::DRAINING,
+            Self::Supply => phase::SUPPLYING,
+            Self::Apply => phase::APPLYING,
+        }
+    }
+}
+
+/// Whether the pods of a node have left for what it asked for last.
+fn is_drained(node: &Node) -> bool {
+    node.has_leave() && node.request() == Request::None
+}
+
+/// Whether pods of a node were asked to leave for an upgrade, and were not let in since.
+pub fn is_held(node: &Node) -> bool {
+    release_of(node).is_some()
+}
+
+/// How they are let in again. One that is down by our doing and asks for nothing, because somebody took its request
+/// off, is let go, too.
+fn release_of(node: &Node) -> Option<String> {
+    match node.desired_drain.as_deref().filter(|it| !it.is_empty()) {
+        Some(asked) => Drain::release_of_upgrade(asked),
+        None if budget::is_ours(node) => {
+            let version = node.windows.as_ref()?.version.as_deref()?;
+            Drain::release_of_upgrade(&Drain::for_upgrade(version))
+        }
+        None => None,
+    }
+}
+
+/// Whether hands are needed on the machine of `node`, which was granted `version`.
+pub fn hands_on(node: &Node, version: &str) -> Option<Upgrade> {
+    let windows = node.windows.as_ref()?;
+    let has_served = windows.version.is_some() || windows.current_services.is_some();
+    if !has_served || windows.version.as_deref() == Some(version) {
+        return None;
+    }
+    match Step::of(node, version) {
+        Step::Ask | Step::AwaitDrain => None,
+        Step::Supply => Some(Upgrade::Supply),
+        Step::Apply => Some(Upgrade::Apply),
+    }
+}
+
+/// Asks the pods of `node` to leave for `version`, unless that was asked.
+pub fn ask(node: &Node, version: &str) -> Change {
+    if Step::of(node, version) != Step::Ask {
+        return keep_asking(node, version);
+    }
+    Change::default()
+        .with(annotation::DESIRED_DRAIN, Drain::for_upgrade(version))
+        .without(annotation::LAST_APPLIED_DRAIN)
+}
+
+/// What was asked for stays so until the end, whoever writes there.
+fn keep_asking(node: &Node, version: &str) -> Change {
+    let request = Drain::for_upgrade(version);
+    if node.desired_drain.as_deref() == Some(&request) {
+        return Change::default();
+    }
+    Change::default().with(annotation::DESIRED_DRAIN, request)
+}
+
+/// Lets pods back on a `node` that runs what it is to run, and takes off what only an upgrade needs.
+pub fn release(node: &Node) -> Change {
+    let mut change = Change::default();
+    if let Some(release) = release_of(node) {
+        change = change.with(annotation::DESIRED_DRAIN, release);
+    }
+    if node
+        .windows
+        .as_ref()
+        .is_some_and(|it| it.supplied.is_some())
+    {
+        change = change.without(annotation::SUPPLIED);
+    }
+    change
+}
+
+/// What `change` means for people, on its way to `target`: a node begins, is told, or is done. Reason and note.
+pub fn news(
+    node: &Node,
+    change: &Change,
+    target: Option<&Grant>,
+) -> Option<(&'static str, String)> {
+    let to = &target?.version;
+    let windows = node.windows.as_ref()?;
+    let from = windows.version.as_deref().unwrap_or("no version");
+    let after = change.made_to(node);
+    let asked = after.desired_drain.as_deref();
+    if change.annotations.contains_key(annotation::DESIRED_DRAIN) {
+        if asked.is_some_and(Drain::is_for_upgrade) {
+            let note = format!("from {from} to {to}: its pods leave first");
+            return Some(("UpgradeBegins", note));
+        }
+        return Some(("Upgraded", format!("runs {from}: pods may come again")));
+    }
+    let is_told = after.windows.as_ref()?.desired_version.as_ref() == Some(to);
+    let was_told = windows.desired_version.as_ref() == Some(to);
+    let is_upgrade = is_told && !was_told && windows.version.as_ref() != Some(to);
+    is_upgrade.then(|| {
+        let note = format!("from {from} to {to}: its files are there, and its new agent begins");
+        ("UpgradeApplies", note)
+    })
+}
+
+/// Why a node that has its files for too long has not come to its end.
+pub fn overdue(node: &Node, now: Timestamp) -> Option<String> {
+    let supplied = Supplied::on(node)?;
+    let late = now > supplied.at + WITHIN;
+    late.then(|| {
+        format!(
+            "its files are there since {}, and it does not run {} and is ready",
+            supplied.at, supplied.grant.version
+        )
+    })
+}

@@ -1,0 +1,505 @@
+//! The Windows nodes of a cluster: which of them are ours, what each is to run, who goes next, and what
+//! their pool says of that.
+//!
+//! What a node was granted stands in the pool's status before it is written on the node, so that whatever
+//! is found there can be held to it. Under one version nodes only get another hash, one after the other. From one
+//! version to another they go in the same order and within the same budget, step by step as in
+//! [`crate::windows::upgrade`].
+
+mod grant;
+pub mod removal;
+mod report;
+mod spec;
+mod updating;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use evenkeel_api::names::{annotation, cordon};
+use evenkeel_api::windows_pool::UpdatingNode;
+
+use crate::excerpt::excerpt;
+use crate::fleet::budget::{self, Leave, Places, Why};
+use crate::fleet::node::{Change, Node};
+use crate::machine::phase::Drain;
+use crate::windows::upgrade::in_place::{self, Step};
+use crate::windows::upgrade::recreate::{self, Books};
+use crate::windows::upgrade::{Around, gate};
+
+use self::grant::wanted;
+use self::removal::Removal;
+use self::updating::updating;
+pub use grant::{Grant, as_written, first_grant, put_back};
+pub use report::{Counts, TROUBLES, Trouble, idle, status};
+pub use spec::WindowsPool;
+pub use view::{NodeView, view};
+
+/// Who is named by somebody as ours.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Claims {
+    /// Addresses and host names of `windows-instances`.
+    pub addresses: BTreeSet<String>,
+    /// Nodes of Machines that run Windows.
+    pub nodes: BTreeSet<String>,
+}
+
+/// Whether a node is ours to touch: it runs Windows, and an entry, a Machine or an annotation of ours
+/// says so. What a readiness rule writes on any node says nothing of the kind.
+pub fn is_ours(node: &Node, claims: &Claims) -> bool {
+    let Some(windows) = &node.windows else {
+        return false;
+    };
+    let is_marked = windows.version.is_some()
+        || windows.desired_version.is_some()
+        || windows.desired_services.is_some()
+        || windows.current_services.is_some()
+        || windows.missing_files.is_some()
+        || node.desired_drain.is_some()
+        || node.drain_granted.is_some()
+        || node.cordoned_by.as_deref() == Some(cordon::AGENT);
+    is_marked
+        || claims.nodes.contains(&node.name)
+        || claims.addresses.contains(&node.name)
+        || windows
+            .addresses
+            .iter()
+            .any(|it| claims.addresses.contains(it))
+}
+
+/// Whether a node of ours counts for the budget of its pool: those that never served are down, and
+/// take nothing from anyone, unless they have or ask for a leave.
+pub fn counts(node: &Node, claims: &Claims) -> bool {
+    is_ours(node, claims) && (has_served(node) || has_or_asks_leave(node))
+}
+
+/// Whether pods were ever let on a node, as far as its agent says.
+pub fn has_served(node: &Node) -> bool {
+    let windows = node.windows.as_deref();
+    windows.is_some_and(|it| it.version.is_some() || it.current_services.is_some())
+}
+
+/// Whether a node may be down by our doing, or asks to be: then it counts, also if it never served.
+fn has_or_asks_leave(node: &Node) -> bool {
+    node.desired_drain.is_some() || budget::is_ours(node)
+}
+
+/// The payload files that somebody must bring to a node, because it cannot restore them by itself. What is
+/// written there is the agent's list; names that are not among `known` are nobody's.
+pub fn files_to_bring(node: &Node, known: &BTreeSet<String>) -> Vec<String> {
+    let windows = node.windows.as_ref();
+    let written = windows.and_then(|it| it.missing_files.as_deref());
+    let listed: Vec<String> = written
+        .and_then(|it| serde_json::from_str(it).ok())
+        .unwrap_or_default();
+    // Both ways to write a path mean one file, and so do both cases.
+    let plain = |path: &str| path.replace('/', r"\").to_lowercase();
+    let listed: BTreeSet<String> = listed.iter().map(|it| plain(it)).collect();
+    let wanted = known.iter().filter(|path| listed.contains(&plain(path)));
+    wanted.cloned().collect()
+}
+
+/// How far a granted node is: words of the pool's status.
+pub mod phase {
+    /// It stands in the status, and the node is told next.
+    pub const GRANTED: &str = "Granted";
+    /// Its pods leave.
+    pub const DRAINING: &str = "Draining";
+    /// In an upgrade: its old services go, and new files come.
+    pub const SUPPLYING: &str = "Supplying";
+    /// It was told, and is on its way.
+    pub const APPLYING: &str = "Applying";
+    /// Its Machine goes, and its MachineSet makes a new one.
+    pub const REPLACING: &str = "Replacing";
+    /// Its instance is listed no more, its pods have left, and it is made a bare machine.
+    pub const REMOVING: &str = "Removing";
+    /// It cannot go on.
+    pub const FAILING: &str = "Failing";
+}
+
+/// Where a node is on its way to what it is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stand {
+    /// It runs it.
+    Updated,
+    /// It never served; whoever configures it tells it what to run.
+    New,
+    /// It was granted a change, and is on its way.
+    Moving,
+    /// It was granted a change, or runs what it is to run, and is not well.
+    Failing(String),
+    /// Its turn is now.
+    Next,
+    /// Its turn comes later.
+    Waits(Why),
+    /// Nobody else begins while nodes fail.
+    Stopped,
+    /// It runs another version, and may not go to this one.
+    Refused(Trouble),
+    /// Nobody knows what it is to run.
+    NoTarget,
+    /// It is removed.
+    Removal(Removal),
+}
+
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Updated => f.write_str("updated"),
+            Self::New => f.write_str("being configured for the first time"),
+            Self::Moving => f.write_str("on its way"),
+            Self::Failing(why) => write!(f, "fails: {why}"),
+            Self::Next => f.write_str("its turn is now"),
+            Self::Waits(why) => write!(f, "waits: {why}"),
+            Self::Stopped => f.write_str("waits: other nodes fail"),
+            Self::Refused(why) => write!(f, "is not upgraded: {}", why.note),
+            Self::NoTarget => f.write_str("waits: nobody knows what it is to run"),
+            Self::Removal(removal) => removal.fmt(f),
+        }
+    }
+}
+
+/// A node and its stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Turn<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// Where it is.
+    pub stand: Stand,
+}
+
+/// A node on its way from one version to another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upgrade<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// What is done with it now.
+    pub step: Step,
+    /// Why it cannot go on.
+    pub fails: Option<String>,
+}
+
+/// What is to be done for the pool, and how it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Round<'a> {
+    /// All nodes of ours, in the order in which they go.
+    pub turns: Vec<Turn<'a>>,
+    /// What the pool's status is to say was granted.
+    pub updating: Vec<UpdatingNode>,
+    /// What is to be written on nodes now: only what that status says already.
+    pub writes: Vec<(&'a Node, Change)>,
+    /// Nodes that fail, and why: nobody else begins.
+    pub stopped: Option<String>,
+    /// Nodes on their way to another version, and how far each is.
+    pub upgrades: Vec<Upgrade<'a>>,
+    /// Nodes whose Machines are to be deleted now, so that new ones come: only what that status says already.
+    pub replace: Vec<(&'a Node, String)>,
+    /// How many may be down at once.
+    pub limit: usize,
+}
+
+/// Decides for all Windows nodes of ours.
+///
+/// `target` is what they are to run, if anybody knows, and `granted` what the pool's status says. Those that
+/// are down already come first, then those that somebody left in the middle, then the oldest.
+pub fn plan<'a>(
+    pool: &WindowsPool,
+    target: Option<&Grant>,
+    granted: &[UpdatingNode],
+    nodes: &[&'a Node],
+    around: &Around,
+) -> Round<'a> {
+    let mut ordered = nodes.to_vec();
+    let granted_to: BTreeMap<&str, &UpdatingNode> =
+        granted.iter().map(|it| (it.node.as_str(), it)).collect();
+    let entry = |node: &Node| granted_to.get(node.name.as_str()).copied();
+    let is_removed = |node: &Node| around.is_removed(node, entry(node));
+    // Who is down by our doing, or was asked to be, has a place already.
+    let has_place =
+        |node: &Node| budget::is_ours(node) || in_place::is_held(node) || removal::is_asked(node);
+    ordered.sort_by_key(|node| {
+        (
+            !has_place(node),
+            node.ready,
+            !is_removed(node),
+            is_as_told(node),
+            node.created,
+            node.name.as_str(),
+        )
+    });
+    let mut decided: Vec<Option<Stand>> = ordered
+        .iter()
+        .map(|node| {
+            if is_removed(node) {
+                removal::stand(entry(node), node)
+            } else {
+                stand(pool, target, entry(node), node, around)
+            }
+        })
+        .collect();
+    let failing: Vec<String> = ordered
+        .iter()
+        .zip(&decided)
+        .filter_map(|(node, stand)| match stand {
+            Some(Stand::Failing(why)) => Some(format!("{} ({why})", node.name)),
+            _ => None,
+        })
+        .collect();
+    let by_name: BTreeMap<&str, &Node> = nodes.iter().map(|it| (it.name.as_str(), *it)).collect();
+    let leaves = |it: &&UpdatingNode| it.machine_set.is_some();
+    let leaving = granted.iter().filter(leaves).map(|it| it.node.as_str());
+    let version = target.map(|it| it.version.as_str()).unwrap_or_default();
+    let mut books = Books::of(&around.machines, &by_name, &leaving.collect(), version);
+    let away = recreate::still_away(granted, &by_name, &books);
+    let serving: Vec<&Node> = ordered
+        .iter()
+        .zip(&decided)
+        .filter(|(node, stand)| **stand != Some(Stand::New) || has_or_asks_leave(node))
+        .map(|(node, _)| *node)
+        .collect();
+    let moving: BTreeSet<&str> = ordered
+        .iter()
+        .zip(&decided)
+        .filter(|(_, stand)| {
+            matches!(
+                stand,
+                Some(Stand::Moving | Stand::Failing(_) | Stand::Removal(_))
+            )
+        })
+        .map(|(node, _)| node.name.as_str())
+        .collect();
+    let holds = |node: &Node| {
+        let is_moving = moving.contains(node.name.as_str());
+        has_place(node) || (is_moving && entry(node).is_some())
+    };
+    let gone: Vec<&str> = away.iter().map(|it| it.node.as_str()).collect();
+    let mut places = Places::of(pool.allowance, &serving, holds).beside(&gone);
+    for (node, decided) in ordered.iter().zip(&mut decided) {
+        if decided.is_some() {
+            continue;
+        }
+        let is_other_version = runs(node) != Some(version);
+        let is_removed = is_removed(node);
+        let leave = match around.renewed(pool.strategy, &node.name) {
+            Some((_, set)) if is_other_version && !is_removed => books.ask(set, node, &mut places),
+            // Its pods left for an upgrade to a version that another one followed.
+            _ if node.has_leave() && asks_for_upgrade(node) => places.go_on(),
+            _ if has_place(node) => places.use_again(node),
+            _ => places.ask(node),
+        };
+        *decided = Some(match leave {
+            // It spreads nothing, so nodes that fail stop nobody from it.
+            leave if is_removed => Stand::Removal(Removal::answered(leave)),
+            _ if !failing.is_empty() => Stand::Stopped,
+            Leave::Granted => Stand::Next,
+            Leave::Waits(why) => Stand::Waits(why),
+        });
+    }
+    let turns: Vec<_> = ordered
+        .iter()
+        .zip(decided)
+        .map(|(node, stand)| Turn {
+            node,
+            stand: stand.unwrap_or(Stand::Stopped),
+        })
+        .collect();
+    let writes = turns.iter().map(|turn| {
+        let change = written(target, entry(turn.node), turn, around.removals.is_some());
+        (turn.node, change)
+    });
+    let upgrades = turns.iter().filter_map(|turn| {
+        let target = target.filter(|_| !matches!(turn.stand, Stand::Removal(_)))?;
+        let is_granted = entry(turn.node).is_some_and(|it| it.to == target.version);
+        let windows = turn.node.windows.as_ref()?;
+        let is_there = windows.version.as_ref() == Some(&target.version);
+        let is_one = is_granted && turn.stand != Stand::New && !is_there;
+        (is_one || in_place::is_held(turn.node)).then(|| Upgrade {
+            node: turn.node,
+            step: Step::of(turn.node, &target.version),
+            fails: match &turn.stand {
+                Stand::Failing(why) => Some(why.clone()),
+                _ => None,
+            },
+        })
+    });
+    let replace = turns.iter().filter_map(|turn| {
+        let node = turn.node;
+        let entry = entry(node).filter(|it| it.to == version && it.machine_set.is_some())?;
+        let (machine, set) = around.renewed(pool.strategy, &node.name)?;
+        let is_due = turn.stand == Stand::Moving && !around.is_going(&node.name);
+        let is_same = entry.machine_set.as_deref() == Some(set);
+        let goes = is_due && is_same && failing.is_empty() && books.renews(set);
+        goes.then(|| (node, machine.to_owned()))
+    });
+    Round {
+        replace: replace.collect(),
+        upgrades: upgrades.collect(),
+        writes: writes.filter(|(_, change)| !change.is_empty()).collect(),
+        updating: updating(pool, target, &granted_to, &turns, around, &away),
+        stopped: (!failing.is_empty()).then(|| failing.join("; ")),
+        limit: places.limit(),
+        turns,
+    }
+}
+
+/// Whether the operator asks the pods of a node to leave for an upgrade.
+fn asks_for_upgrade(node: &Node) -> bool {
+    let asked = node.desired_drain.as_deref();
+    asked.is_some_and(Drain::is_for_upgrade)
+}
+
+/// Whether a node runs what it was told: one that does not was left in the middle.
+fn is_as_told(node: &Node) -> bool {
+    node.windows.as_ref().is_none_or(|it| {
+        (&it.version, &it.current_services) == (&it.desired_version, &it.desired_services)
+    })
+}
+
+/// The stand of a node that does not depend on others; `None` if it waits for its turn.
+fn stand(
+    pool: &WindowsPool,
+    target: Option<&Grant>,
+    entry: Option<&UpdatingNode>,
+    node: &Node,
+    around: &Around,
+) -> Option<Stand> {
+    let windows = node.windows.as_deref()?;
+    let Some(target) = target else {
+        return Some(Stand::NoTarget);
+    };
+    let is_granted = entry.is_some_and(|it| it.to == target.version);
+    let is_old = runs(node) != Some(&target.version);
+    if is_old && is_replaced(pool, target, entry, node, around) {
+        return Some(Stand::Moving);
+    }
+    // What was never brought to what it was told, and is told so no more, is made anew.
+    let is_stranded = entry.is_none() && recreate::is_stranded(node, &target.version);
+    if is_stranded && around.renewed(pool.strategy, &node.name).is_some() {
+        return refused(None, target, node, around).map(Stand::Refused);
+    }
+    let trouble = if node.is_degraded() {
+        node.reason.as_deref().map(excerpt)
+    } else if !node.ready && !node.has_leave() {
+        Some("it is not ready".to_owned())
+    } else if is_granted || in_place::is_held(node) {
+        let troubles = around.troubles.get(&node.name).cloned();
+        troubles.or_else(|| in_place::overdue(node, around.now))
+    } else {
+        None
+    };
+    let well = |stand: Stand| match &trouble {
+        Some(why) => Stand::Failing(why.clone()),
+        None => stand,
+    };
+    // Its agent writes both at once. If somebody took one away, it is written again; until then it counts as what
+    // it was told, unless its agent says that it cannot be that.
+    let version = match (&windows.version, &windows.current_services) {
+        (None, None) => return Some(Stand::New),
+        (Some(version), _) => Some(version),
+        (None, Some(_)) => {
+            let told = windows.desired_version.as_ref();
+            told.filter(|_| !node.is_degraded())
+        }
+    };
+    if version == Some(&target.version) {
+        return match &windows.current_services {
+            Some(current) if *current == target.hash && windows.version.is_some() => {
+                // Pods are let in first.
+                Some(well(if in_place::is_held(node) {
+                    Stand::Moving
+                } else {
+                    Stand::Updated
+                }))
+            }
+            Some(_) if entry.is_none() && windows.version.is_some() => None,
+            _ => Some(well(Stand::Moving)),
+        };
+    }
+    if is_granted {
+        return Some(well(Stand::Moving));
+    }
+    let version = version.map(String::as_str);
+    refused(version, target, node, around).map(Stand::Refused)
+}
+
+/// The version that a node runs, as its agent says.
+fn runs(node: &Node) -> Option<&str> {
+    node.windows.as_deref()?.version.as_deref()
+}
+
+/// Whether the Machine of a node goes, by whomever, or is to go: one will come in its place.
+fn is_replaced(
+    pool: &WindowsPool,
+    target: &Grant,
+    entry: Option<&UpdatingNode>,
+    node: &Node,
+    around: &Around,
+) -> bool {
+    let is_leaving = |it: &UpdatingNode| it.to == target.version && it.machine_set.is_some();
+    let is_renewed = around.renewed(pool.strategy, &node.name).is_some();
+    around.is_going(&node.name) || (is_renewed && entry.is_some_and(is_leaving))
+}
+
+/// Why a node stays at the version that it runs.
+fn refused(version: Option<&str>, target: &Grant, node: &Node, around: &Around) -> Option<Trouble> {
+    if around.closed.is_some() {
+        return around.closed.clone();
+    }
+    let trouble = |category, note| Some(Trouble { category, note });
+    if !around.backing.contains_key(&node.name) {
+        let version = version.unwrap_or("no version");
+        let note = format!(
+            "it runs {version}, and neither windows-instances nor a Machine says how to reach it: list it"
+        );
+        return trouble(gate::NOT_LISTED, note);
+    }
+    let why = gate::between(version?, &target.version)?;
+    trouble(gate::SKIPS_MAJOR, why)
+}
+
+/// What is to be written on a node now. Unless it `is_known` who is removed, nobody's pods are asked to leave for that,
+/// nor let in again.
+fn written(
+    target: Option<&Grant>,
+    entry: Option<&UpdatingNode>,
+    turn: &Turn<'_>,
+    is_known: bool,
+) -> Change {
+    let node = turn.node;
+    let mut change = match wanted(target, entry, turn) {
+        Some(wanted) => wanted.told(node),
+        None => Change::default(),
+    };
+    // What it said of something else is no reason any more.
+    if !change.is_empty() && node.is_degraded() {
+        change = change.with(annotation::REASON, "");
+    }
+    let is_removed = matches!(turn.stand, Stand::Removal(_));
+    let removal = match is_known {
+        true if is_removed => removal::ask(entry, node),
+        true => removal::cancel(node),
+        false => Change::default(),
+    };
+    change.annotations.extend(removal.annotations);
+    let Some(target) = target.filter(|_| !is_removed) else {
+        return change;
+    };
+    let windows = node.windows.as_deref();
+    let runs = windows.and_then(|it| it.version.as_deref());
+    let asked = if turn.stand == Stand::Updated {
+        in_place::release(node)
+    } else if runs == Some(&target.version) {
+        let is_done = windows.and_then(|it| it.current_services.as_deref()) == Some(&target.hash);
+        if is_done && node.ready && in_place::is_held(node) {
+            in_place::release(node)
+        } else {
+            Change::default()
+        }
+    } else if entry.is_some_and(|it| it.to == target.version && it.machine_set.is_none()) {
+        in_place::ask(node, &target.version)
+    } else {
+        Change::default()
+    };
+    change.annotations.extend(asked.annotations);
+    change
+}

@@ -1,0 +1,159 @@
+//! What nodes are told to run: who was granted what, what is put back on a node to which somebody else has
+//! written, and in which words that is said.
+
+use evenkeel_api::names::annotation;
+use evenkeel_api::version::Version;
+use evenkeel_api::windows_pool::UpdatingNode;
+
+use super::{Stand, Turn, phase, removal};
+use crate::fleet::node::{Change, Node, WindowsFacts};
+use crate::machine::phase::Drain;
+use crate::windows::upgrade::in_place::{Step, Supplied};
+
+/// What a node is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The version.
+    pub version: String,
+    /// The hash of its services.
+    pub hash: String,
+}
+
+impl Grant {
+    /// Says it on `node`, unless it says so already.
+    pub fn told(&self, node: &Node) -> Change {
+        let said = |field: fn(&WindowsFacts) -> &Option<String>| {
+            node.windows.as_ref().and_then(|it| field(it).as_deref())
+        };
+        let mut change = Change::default();
+        if said(|it| &it.desired_version) != Some(self.version.as_str()) {
+            change = change.with(annotation::WINDOWS_DESIRED_VERSION, self.version.as_str());
+        }
+        if said(|it| &it.desired_services) != Some(self.hash.as_str()) {
+            change = change.with(annotation::DESIRED_SERVICES, self.hash.as_str());
+        }
+        change
+    }
+}
+
+/// What a node is granted that was just bootstrapped: what everybody is to run. It serves nobody yet, and
+/// needs no place. Nothing for one that has served.
+pub fn first_grant(node: &Node, target: &Grant) -> Option<Grant> {
+    let windows = node.windows.as_ref()?;
+    let is_new = windows.version.is_none() && windows.current_services.is_none();
+    is_new.then(|| target.clone())
+}
+
+/// What was granted, read off the nodes, where no pool says so: whoever is told the target and does not run
+/// it yet, and whose pods were asked to leave because it is removed.
+pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> {
+    let phase_of = |node: &Node| {
+        let target = target?;
+        let windows = node.windows.as_deref()?;
+        if windows.version.as_ref() != Some(&target.version) {
+            let request = Drain::for_upgrade(&target.version);
+            let is_asked = node.desired_drain.as_ref() == Some(&request);
+            return is_asked.then(|| Step::of(node, &target.version).phase());
+        }
+        let is_behind = windows.current_services.as_ref() != Some(&target.hash);
+        (is_told(node, Some(target)) && is_behind).then_some(phase::APPLYING)
+    };
+    let granted = nodes.iter().filter_map(|node| {
+        let is_removed = removal::is_asked(node);
+        let phase = if is_removed {
+            removal::Step::of(node).phase()
+        } else {
+            phase_of(node)?
+        };
+        let to = target.filter(|_| !is_removed);
+        Some(UpdatingNode {
+            phase: phase.to_owned(),
+            node: node.name.clone(),
+            to: to.map(|it| it.version.clone()).unwrap_or_default(),
+            machine_set: None,
+            removal: is_removed,
+        })
+    });
+    granted.collect()
+}
+
+/// What is said when `change` takes back what somebody else wrote on a node; nothing for what it is told
+/// in its turn.
+pub fn put_back(node: &Node, change: &Change) -> Option<String> {
+    let windows = node.windows.as_deref()?;
+    let after = change.made_to(node).windows?;
+    let runs = (&windows.version, &windows.current_services);
+    let was_told = (&windows.desired_version, &windows.desired_services);
+    let is_told = (&after.desired_version, &after.desired_services);
+    // Up to now it was told what it runs: this is its turn. On its way under one version it may have been told
+    // an earlier hash, by us.
+    let is_turn = was_told == runs && is_told != runs;
+    let is_later = is_told != runs && was_told.0 == is_told.0 && was_told.1.is_some();
+    // An upgrade that is followed by another one before its end.
+    let is_next = Supplied::on(node)
+        .is_some_and(|it| Some(&it.grant.version) == is_told.0.as_ref())
+        && was_told.0.as_deref().is_some_and(is_version);
+    if is_turn || is_later || is_next || was_told == is_told {
+        return None;
+    }
+    let shown = |version: &Option<String>, hash: &Option<String>| {
+        let version = version.as_deref().unwrap_or("no version");
+        let hash = hash.as_deref().unwrap_or("no services");
+        format!("{version} ({})", hash.get(..12).unwrap_or(hash))
+    };
+    Some(format!(
+        "somebody else told it to run {}: it was put back to {}, as granted",
+        shown(was_told.0, was_told.1),
+        shown(is_told.0, is_told.1)
+    ))
+}
+
+/// What is to stand on a node, if anybody knows.
+pub(super) fn wanted(
+    target: Option<&Grant>,
+    entry: Option<&UpdatingNode>,
+    turn: &Turn<'_>,
+) -> Option<Grant> {
+    let windows = turn.node.windows.as_deref()?;
+    let own = || {
+        // In the middle of an upgrade it has the files of what it was told, and none of what it ran.
+        if let Some(supplied) = Supplied::on(turn.node)
+            && windows.version.as_ref() != Some(&supplied.grant.version)
+        {
+            return Some(supplied.grant);
+        }
+        Some(Grant {
+            version: windows.version.clone().filter(|it| is_version(it))?,
+            hash: windows.current_services.clone()?,
+        })
+    };
+    if turn.stand == Stand::New {
+        // Only what was told before: the first word is that of whoever configures it.
+        let was_told = windows.desired_version.is_some() || windows.desired_services.is_some();
+        return target.filter(|_| was_told).cloned();
+    }
+    if matches!(turn.stand, Stand::Removal(_)) {
+        // It goes nowhere any more: not on, and from what it was told in its turn not back.
+        return own().filter(|_| !is_told(turn.node, target));
+    }
+    let Some(entry) = entry.filter(|it| !it.removal) else {
+        return own();
+    };
+    // An upgrade tells it the new version when its files are there, and not before.
+    let was_told = windows.version.as_ref() == Some(&entry.to)
+        || [phase::APPLYING, phase::FAILING].contains(&entry.phase.as_str());
+    if !was_told {
+        return own();
+    }
+    // Nobody knows the hash of a version that is not the target any more: what is there stays.
+    target.filter(|it| it.version == entry.to).cloned()
+}
+
+/// What is no version is told to nobody, whoever wrote it.
+fn is_version(text: &str) -> bool {
+    text.parse::<Version>().is_ok()
+}
+
+pub(super) fn is_told(node: &Node, target: Option<&Grant>) -> bool {
+    target.is_some_and(|target| target.told(node).is_empty())
+}

@@ -1,0 +1,175 @@
+//! Nodes that are removed, because their instance is listed no more. One that serves needs a permit of the pool first,
+//! and its pods leave before anybody lays hands on its machine. What its permit is for stands in the pool's status, and
+//! how far its pods are on the Node, so that whoever comes next goes on, or lets pods in again if it is listed again.
+
+use std::fmt;
+
+use evenkeel_api::names::annotation;
+use evenkeel_api::windows_pool::UpdatingNode;
+
+use super::{Stand, phase};
+use crate::fleet::budget::{Leave, Why};
+use crate::fleet::drain::is_overdue;
+use crate::fleet::node::{Change, Node, Request};
+use crate::machine::phase::Drain;
+
+/// What is next for a node that has a permit to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Its pods are asked to leave.
+    Ask,
+    /// They leave.
+    AwaitDrain,
+    /// They have left: it is removed.
+    Remove,
+}
+
+impl Step {
+    /// What is next for `node`.
+    pub fn of(node: &Node) -> Self {
+        if !is_asked(node) {
+            return Self::Ask;
+        }
+        match node.request() {
+            Request::None if node.has_leave() && node.unschedulable => Self::Remove,
+            // It was answered, and somebody took the permit off the Node since, or let pods in.
+            Request::None => Self::Ask,
+            _ => Self::AwaitDrain,
+        }
+    }
+
+    /// How the pool's status calls it.
+    pub fn phase(self) -> &'static str {
+        match self {
+            Self::Ask => phase::GRANTED,
+            Self::AwaitDrain => phase::DRAINING,
+            Self::Remove => phase::REMOVING,
+        }
+    }
+}
+
+/// Where a node is on its way out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Removal {
+    /// It gets its permit now.
+    Next,
+    /// It has no permit yet, and serves on.
+    Waits(Why),
+    /// It has its permit.
+    Granted(Step),
+}
+
+impl Removal {
+    /// Where a node is that asked for a permit.
+    pub(super) fn answered(leave: Leave) -> Self {
+        match leave {
+            Leave::Granted => Self::Next,
+            Leave::Waits(why) => Self::Waits(why),
+        }
+    }
+
+    /// What the removal of `node` waits for; nothing if it waits for nobody.
+    pub fn waits_for(&self, node: &Node) -> Option<String> {
+        let words = match self {
+            Self::Waits(why) => because(why),
+            Self::Next | Self::Granted(Step::Ask) => "its pods are asked to leave next".to_owned(),
+            Self::Granted(Step::AwaitDrain) => match &node.reason {
+                Some(reason) if is_overdue(reason) => reason.clone(),
+                _ if node.has_leave() => "its pods have to leave first".to_owned(),
+                _ => "its drain has not begun: as many nodes are unavailable as may be, or the WindowsPool is paused".to_owned(),
+            },
+            Self::Granted(Step::Remove) => return None,
+        };
+        Some(format!("waiting: {words}"))
+    }
+}
+
+impl fmt::Display for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Next => f.write_str("is removed next"),
+            Self::Waits(why) => write!(f, "is to be removed, waiting: {}", because(why)),
+            Self::Granted(_) => f.write_str("is being removed"),
+        }
+    }
+}
+
+fn because(why: &Why) -> String {
+    match why {
+        Why::Paused => "the WindowsPool is paused: go on with `evenkeel upgrade resume`".to_owned(),
+        Why::Unclear => "nobody understands maxUnavailable of the WindowsPool: write a number from 1, or for example \"10%\"".to_owned(),
+        Why::Full { limit, down } => match down.as_slice() {
+            [one] => format!("node {one} is unavailable and maxUnavailable is {limit}"),
+            all => format!("nodes {} are unavailable and maxUnavailable is {limit}", all.join(", ")),
+        },
+        other => other.to_string(),
+    }
+}
+
+/// Whether pods of a node were asked to leave because it is removed, and were not let in since.
+pub fn is_asked(node: &Node) -> bool {
+    node.desired_drain.as_deref() == Some(Drain::FOR_REMOVAL)
+}
+
+/// Whether hands may be laid on the machine of `node`, of which the pool's status says `entry`: it has a permit for that,
+/// and its pods have left.
+pub fn is_cleared(entry: Option<&UpdatingNode>, node: &Node) -> bool {
+    entry.is_some_and(|it| it.removal) && Step::of(node) == Step::Remove
+}
+
+/// Where a node is that is removed; nothing if it has no permit yet. A permit that it has for something else counts:
+/// it is down, or about to be.
+pub(super) fn stand(entry: Option<&UpdatingNode>, node: &Node) -> Option<Stand> {
+    entry.map(|_| Stand::Removal(Removal::Granted(Step::of(node))))
+}
+
+/// What the pool's status is to say of a node that is removed; nothing while it has no permit.
+pub(super) fn entry(removal: &Removal, node: &Node) -> Option<UpdatingNode> {
+    let phase = match removal {
+        Removal::Waits(_) => return None,
+        Removal::Next => phase::GRANTED,
+        Removal::Granted(step) => step.phase(),
+    };
+    Some(UpdatingNode {
+        node: node.name.clone(),
+        phase: phase.to_owned(),
+        removal: true,
+        ..UpdatingNode::default()
+    })
+}
+
+/// Asks the pods of `node` to leave, if the pool's status has its permit and that was not asked.
+pub(super) fn ask(entry: Option<&UpdatingNode>, node: &Node) -> Change {
+    if !entry.is_some_and(|it| it.removal) || Step::of(node) != Step::Ask {
+        return Change::default();
+    }
+    Change::default()
+        .with(annotation::DESIRED_DRAIN, Drain::FOR_REMOVAL)
+        .without(annotation::LAST_APPLIED_DRAIN)
+}
+
+/// Lets pods back on a `node` that is not removed after all. One that is not ready waits: nobody could use it.
+pub(super) fn cancel(node: &Node) -> Change {
+    if is_asked(node) && node.ready {
+        Change::default().with(annotation::DESIRED_DRAIN, Drain::REMOVAL_CANCELLED)
+    } else {
+        Change::default()
+    }
+}
+
+/// What `change` means for people: a removal begins, or is cancelled. Reason and note.
+pub fn news(change: &Change) -> Option<(&'static str, String)> {
+    let asked = change
+        .annotations
+        .get(annotation::DESIRED_DRAIN)?
+        .as_deref();
+    if asked == Some(Drain::FOR_REMOVAL) {
+        let note = "its instance is not listed any more: its pods leave first, then it is removed";
+        Some(("RemovalBegins", note.to_owned()))
+    } else if asked == Some(Drain::REMOVAL_CANCELLED) {
+        let note = "its instance is listed again: it is not removed, and pods may come again";
+        Some(("RemovalCancelled", note.to_owned()))
+    } else {
+        None
+    }
+}

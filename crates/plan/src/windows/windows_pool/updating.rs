@@ -1,0 +1,112 @@
+//! What the pool's status says was granted, and how far each of those nodes is.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::windows_pool::UpdatingNode;
+
+use super::grant::is_told;
+use super::{Grant, Stand, Turn, WindowsPool, phase, removal, runs};
+use crate::fleet::node::{Node, Request};
+use crate::windows::upgrade::Around;
+use crate::windows::upgrade::in_place::Step;
+
+/// What the status is to say was granted: what it says already and is not at its end, and whose turn is now.
+pub(super) fn updating(
+    pool: &WindowsPool,
+    target: Option<&Grant>,
+    granted: &BTreeMap<&str, &UpdatingNode>,
+    turns: &[Turn<'_>],
+    around: &Around,
+    away: &[UpdatingNode],
+) -> Vec<UpdatingNode> {
+    let mut all = away.to_vec();
+    for entry in &mut all {
+        phase::REPLACING.clone_into(&mut entry.phase);
+    }
+    for Turn { node, stand } in turns {
+        let known = granted.get(node.name.as_str()).copied();
+        let renewed = around.renewed(pool.strategy, &node.name);
+        let is_going = around.is_going(&node.name);
+        let is_gone = around.machines.of_node(&node.name).is_none();
+        match (known, stand, target) {
+            (_, Stand::Removal(removal), _) => all.extend(removal::entry(removal, node)),
+            (Some(_), Stand::Updated | Stand::New, _) => {}
+            // Also in the place of what it was granted earlier, and has not come to.
+            (known, Stand::Next, Some(target))
+                if known.is_none_or(|it| it.to != target.version) =>
+            {
+                all.push(UpdatingNode {
+                    node: node.name.clone(),
+                    to: target.version.clone(),
+                    phase: phase::GRANTED.to_owned(),
+                    machine_set: renewed
+                        .filter(|_| runs(node) != Some(&target.version))
+                        .map(|(_, set)| set.to_owned()),
+                    removal: false,
+                });
+            }
+            // It is listed again; while its pods are kept away it holds its place by that.
+            (Some(known), ..) if known.removal => {}
+            // Whatever the pool's strategy is by now: a Machine that goes is made anew, and no other.
+            (Some(known), ..)
+                if known.machine_set.is_some() && (is_going || is_gone || renewed.is_some()) =>
+            {
+                let phase = if is_going || is_gone {
+                    phase::REPLACING
+                } else {
+                    phase::GRANTED
+                };
+                all.push(UpdatingNode {
+                    phase: phase.to_owned(),
+                    ..known.clone()
+                });
+            }
+            (Some(known), stand, target) => all.push(UpdatingNode {
+                phase: phase_now(known, stand, node, target).to_owned(),
+                machine_set: None,
+                ..known.clone()
+            }),
+            (None, ..) => {}
+        }
+    }
+    all.sort_by(|one, other| one.node.cmp(&other.node));
+    all
+}
+
+/// How far a node is that was granted something.
+fn phase_now<'k>(
+    known: &'k UpdatingNode,
+    stand: &Stand,
+    node: &Node,
+    target: Option<&Grant>,
+) -> &'k str {
+    let Some(target) = target.filter(|it| known.to == it.version) else {
+        return &known.phase;
+    };
+    let version = node.windows.as_ref().and_then(|it| it.version.as_ref());
+    let fails = matches!(stand, Stand::Failing(_));
+    if version == Some(&target.version) {
+        return if fails && is_told(node, Some(target)) {
+            phase::FAILING
+        } else {
+            phase_of(node, Some(target))
+        };
+    }
+    match Step::of(node, &target.version) {
+        Step::Apply if fails => phase::FAILING,
+        // Once told it is not untold, also if somebody takes the note off that its files are there.
+        _ if known.phase == phase::APPLYING || known.phase == phase::FAILING => phase::APPLYING,
+        step => step.phase(),
+    }
+}
+
+fn phase_of(node: &Node, target: Option<&Grant>) -> &'static str {
+    let is_draining = matches!(node.request(), Request::Drain(_));
+    if !is_told(node, target) {
+        phase::GRANTED
+    } else if is_draining {
+        phase::DRAINING
+    } else {
+        phase::APPLYING
+    }
+}

@@ -1,0 +1,211 @@
+//! The Windows pool as people look at it: which node is on its way from where to where, how far it is, and what it waits
+//! for. All of it is read off the pool's status and the nodes, by anybody who may look.
+
+use evenkeel_api::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
+
+use super::{Claims, is_ours, phase};
+use crate::fleet::node::Node;
+use crate::windows::upgrade::gate::NOT_LISTED;
+
+/// A node as people look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeView<'a> {
+    /// The name of the node.
+    pub node: &'a str,
+    /// The version that it runs.
+    pub from: Option<&'a str>,
+    /// The version that it goes to; none if it is there.
+    pub to: Option<&'a str>,
+    /// One word.
+    pub state: &'a str,
+    /// What it waits for; nothing if it is as it should be.
+    pub waits_for: String,
+}
+
+impl NodeView<'_> {
+    /// Whether it is as it should be.
+    pub fn is_done(&self) -> bool {
+        self.state == DONE
+    }
+}
+
+const DONE: &str = "Done";
+const NOT_READY: &str = "NotReady";
+const NEW: &str = "New";
+const WAITING: &str = "Waiting";
+
+/// All nodes of ours in the order of their names, and those that are gone until another one serves in their place. Who
+/// is only listed, and never was a node, is not among them.
+pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<NodeView<'a>> {
+    let nobody = Claims::default();
+    let ours = nodes.iter().copied().filter(|it| is_ours(it, &nobody));
+    let mut views: Vec<_> = ours.map(|node| one(status, node)).collect();
+    let is_there = |name: &str| nodes.iter().any(|it| it.name == name);
+    let gone = status.updating.iter().filter(|it| !is_there(&it.node));
+    views.extend(gone.map(|granted| NodeView {
+        node: &granted.node,
+        from: None,
+        to: Some(granted.to.as_str()).filter(|it| !it.is_empty()),
+        state: &granted.phase,
+        waits_for: match &granted.machine_set {
+            Some(set) => format!("a new Machine of MachineSet {set} to serve in its place"),
+            None => "its Node, which is gone".to_owned(),
+        },
+    }));
+    views.sort_by_key(|it| it.node);
+    views
+}
+
+fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> NodeView<'a> {
+    let windows = node.windows.as_deref();
+    let from = windows.and_then(|it| it.version.as_deref());
+    let has_served = from.is_some() || windows.is_some_and(|it| it.current_services.is_some());
+    let is_there = from == Some(&status.version) || status.version.is_empty();
+    let granted = status.granted(&node.name);
+    let (state, waits_for) = match granted {
+        Some(granted) => (granted.phase.as_str(), on_its_way(status, granted, node)),
+        None if !has_served => (NEW, "being configured for the first time".to_owned()),
+        None if !is_there => (WAITING, before_its_turn(status)),
+        None if node.is_degraded() => (phase::FAILING, node.reason.clone().unwrap_or_default()),
+        None if !node.ready => (NOT_READY, "its kubelet to be ready".to_owned()),
+        None => (DONE, String::new()),
+    };
+    let to = match granted {
+        Some(granted) if granted.removal => None,
+        Some(granted) => Some(granted.to.as_str()).filter(|it| from != Some(it)),
+        None if is_there => None,
+        None => Some(status.version.as_str()),
+    };
+    NodeView {
+        node: &node.name,
+        from,
+        to,
+        state,
+        waits_for,
+    }
+}
+
+fn on_its_way(status: &WindowsPoolStatus, granted: &UpdatingNode, node: &Node) -> String {
+    let reason = node.reason.clone().filter(|it| !it.is_empty());
+    match granted.phase.as_str() {
+        phase::GRANTED => "its pods to be asked to leave".to_owned(),
+        phase::DRAINING => reason.unwrap_or_else(|| "its pods to leave".to_owned()),
+        phase::SUPPLYING => "its new files".to_owned(),
+        phase::REMOVING => "its instance to be a bare machine again".to_owned(),
+        phase::REPLACING => {
+            let set = granted.machine_set.as_deref().unwrap_or_default();
+            format!("its Machine to go; MachineSet {set} makes a new one")
+        }
+        phase::FAILING => reason
+            .or_else(|| said(status, condition::DEGRADED, "True"))
+            .unwrap_or_default(),
+        _ => reason.unwrap_or_else(|| "its agent to bring it there".to_owned()),
+    }
+}
+
+fn before_its_turn(status: &WindowsPoolStatus) -> String {
+    let refused = said(status, condition::UPGRADEABLE, "False");
+    let stopped = status
+        .condition(condition::UPDATING)
+        .filter(|it| ["Stopped", "Paused", "Waiting", NOT_LISTED].contains(&it.reason.as_str()))
+        .map(|it| it.message.clone());
+    let ahead: Vec<_> = status.updating.iter().map(|it| it.node.as_str()).collect();
+    refused.or(stopped).unwrap_or_else(|| {
+        if ahead.is_empty() {
+            "the operator".to_owned()
+        } else {
+            format!("{} to be done", ahead.join(", "))
+        }
+    })
+}
+
+/// What a condition that is `value` says.
+fn said(status: &WindowsPoolStatus, kind: &str, value: &str) -> Option<String> {
+    let found = status.condition(kind).filter(|it| it.status == value);
+    found.map(|it| it.message.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fleet::node::WindowsFacts;
+    use crate::fleet::rollout::told;
+
+    #[test]
+    fn every_node_says_where_it_goes_and_what_it_waits_for() {
+        let node = |name: &str, version: &str| Node {
+            name: name.to_owned(),
+            ready: true,
+            windows: Some(Box::new(WindowsFacts {
+                version: Some(version.to_owned()),
+                ..WindowsFacts::default()
+            })),
+            ..Node::default()
+        };
+        let nodes = [node("c", "1.0"), node("a", "2.0"), node("b", "1.0")];
+        let nodes: Vec<_> = nodes.iter().collect();
+        let mut status = WindowsPoolStatus {
+            version: "2.0".to_owned(),
+            updating: vec![UpdatingNode {
+                node: "b".to_owned(),
+                to: "2.0".to_owned(),
+                phase: phase::DRAINING.to_owned(),
+                ..UpdatingNode::default()
+            }],
+            ..WindowsPoolStatus::default()
+        };
+        let shown = |status: &WindowsPoolStatus| {
+            let view = view(status, &nodes);
+            let line = |it: &NodeView<'_>| {
+                let versions = (it.from.unwrap_or_default(), it.to.unwrap_or_default());
+                format!("{} {versions:?} {}: {}", it.node, it.state, it.waits_for)
+            };
+            view.iter().map(line).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            shown(&status),
+            [
+                r#"a ("2.0", "") Done: "#,
+                r#"b ("1.0", "2.0") Draining: its pods to leave"#,
+                r#"c ("1.0", "2.0") Waiting: b to be done"#,
+            ]
+        );
+        let kind = condition::UPDATING;
+        status.conditions = vec![told(kind, true, "Paused", "spec.paused is true")];
+        assert!(shown(&status)[2].ends_with("Waiting: spec.paused is true"));
+        let kind = condition::UPGRADEABLE;
+        status.conditions = vec![told(kind, false, "KubernetesTooOld", "too old")];
+        assert!(shown(&status)[2].ends_with("Waiting: too old"));
+
+        // One that is removed goes to no version.
+        status.updating = vec![UpdatingNode {
+            node: "b".to_owned(),
+            phase: phase::REMOVING.to_owned(),
+            removal: true,
+            ..UpdatingNode::default()
+        }];
+        status.conditions = Vec::new();
+        assert_eq!(
+            shown(&status)[1],
+            r#"b ("1.0", "") Removing: its instance to be a bare machine again"#
+        );
+
+        // With Recreate the node goes, and its place is kept.
+        status.updating = ["b", "gone"]
+            .map(|node| UpdatingNode {
+                node: node.to_owned(),
+                to: "2.0".to_owned(),
+                phase: phase::REPLACING.to_owned(),
+                machine_set: Some("ns/win".to_owned()),
+                removal: false,
+            })
+            .into();
+        assert_eq!(
+            [1, 3].map(|at| shown(&status)[at].clone()),
+            [
+                r#"b ("1.0", "2.0") Replacing: its Machine to go; MachineSet ns/win makes a new one"#,
+                r#"gone ("", "2.0") Replacing: a new Machine of MachineSet ns/win to serve in its place"#,
+            ]
+        );
+    }
+}
