@@ -12,7 +12,7 @@ use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt};
 
-use crate::pods;
+use crate::fleet::pods;
 
 /// Where we are installed. Clones are the same.
 #[derive(Debug, Clone)]

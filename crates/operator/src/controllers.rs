@@ -1,0 +1,273 @@
+//! Starts every controller, and keeps each of them running: observe, plan, apply, report.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use evenkeel_daemon::panics::supervise;
+use evenkeel_daemon::{Daemon, Metrics, Term};
+use evenkeel_plan::fleet::coexistence::Half;
+use evenkeel_plan::fleet::drain::Settings;
+use evenkeel_plan::readiness::Limits;
+use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
+
+use crate::fleet::coexistence::metrics::CoexistenceMetrics;
+use crate::fleet::coexistence::{Neighbours, Voice};
+use crate::fleet::configs::Configs;
+use crate::fleet::drain::metrics::DrainMetrics;
+use crate::fleet::metrics::PoolMetrics;
+use crate::fleet::nodes::Nodes;
+use crate::fleet::permits::PermitRecords;
+use crate::fleet::pools::Pools;
+use crate::fleet::{drain, render, rollout};
+use crate::installation::Installation;
+use crate::readiness;
+use crate::readiness::metrics::ReadinessMetrics;
+use crate::readiness::rules::Rules;
+use crate::shared::Shared;
+use crate::windows::certificates::configuring::Configuring;
+use crate::windows::instances::{
+    Fleet, HostKeys, InstanceMetrics, Known, MachineSets, Machines, Records, Removals, controller,
+};
+use crate::windows::metrics::WindowsMetrics;
+use crate::windows::pool::Windows;
+use crate::windows::proxy::metrics::ProxyMetrics;
+use crate::windows::proxy::store::Proxy;
+use crate::windows::services::store::ServiceMaps;
+use crate::windows::ssh::Ssh;
+use crate::windows::trusted_ca::store::TrustedCa;
+use crate::windows::{certificates, nodes, offer, operator_condition, proxy, services, trusted_ca};
+
+/// What the person who runs the operator says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    /// Only Nodes that match this label selector.
+    pub(crate) nodes: Option<String>,
+    /// Only pools that match this label selector.
+    pub(crate) pools: Option<String>,
+    /// Only Machines that match this label selector.
+    pub(crate) machines: Option<String>,
+    /// Only readiness rules that match this label selector.
+    pub(crate) rules: Option<String>,
+    /// How careful readiness is when much is wrong at once.
+    pub(crate) limits: Limits,
+    /// The namespace that our own Lease is in.
+    pub(crate) namespace: String,
+    /// The pod that we are, if we are one.
+    pub(crate) pod: Option<String>,
+    /// How long a drain may take, and what then, where the pool does not say.
+    pub(crate) drain: Settings,
+    /// The payload of Windows instances; without one nothing is done for them.
+    pub(crate) payload: Option<PathBuf>,
+    /// The name of the WindowsPool.
+    pub(crate) windows_pool: String,
+    /// The `OperatorCondition` in which OLM reads whether a newer version may be installed.
+    pub(crate) operator_condition: Option<String>,
+    /// The oldest Kubernetes on which Windows nodes are upgraded, if not the usual one.
+    pub(crate) minimum_kubernetes: Option<Kubernetes>,
+    /// What is taken over from OpenShift's own operators, once they are gone.
+    pub(crate) take_over: BTreeSet<Half>,
+    /// What is said about instances.
+    pub(crate) instances: controller::InstanceOptions,
+    /// What is said about the proxy of Windows nodes.
+    pub(crate) proxy: proxy::Given,
+}
+
+impl Options {
+    /// Whether every node of a pool that we care for is one that we care for.
+    fn sees_all_nodes(&self) -> bool {
+        self.nodes.is_none() || self.pools.is_some()
+    }
+}
+
+/// The metrics of all controllers.
+pub(crate) struct ControllerMetrics {
+    pub(crate) drains: DrainMetrics,
+    pub(crate) pools: PoolMetrics,
+    pub(crate) readiness: ReadinessMetrics,
+    pub(crate) windows: WindowsMetrics,
+    pub(crate) instances: InstanceMetrics,
+    pub(crate) proxy: ProxyMetrics,
+    pub(crate) coexistence: CoexistenceMetrics,
+}
+
+impl ControllerMetrics {
+    /// Those that `metrics` shows.
+    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
+        Self {
+            drains: DrainMetrics::shown_in(metrics),
+            pools: PoolMetrics::shown_in(metrics),
+            readiness: ReadinessMetrics::shown_in(metrics),
+            windows: WindowsMetrics::shown_in(metrics),
+            instances: InstanceMetrics::shown_in(metrics),
+            proxy: ProxyMetrics::shown_in(metrics),
+            coexistence: CoexistenceMetrics::shown_in(metrics),
+        }
+    }
+}
+
+/// Runs all controllers until the daemon is asked to stop.
+pub(crate) async fn run(
+    daemon: &Daemon,
+    metrics: &ControllerMetrics,
+    options: &Options,
+    term: Term,
+) {
+    let client = daemon.client();
+    let rules = Rules::new(client.clone());
+    let pools = Pools::new(client.clone());
+    let windows = Windows::new(client.clone(), &options.windows_pool);
+    let permits = PermitRecords::new(&client, &options.namespace, &pools, &windows, term);
+    let shared = Shared {
+        events: daemon.events().clone(),
+        stop: daemon.stop().clone(),
+        nodes: Nodes::new(client.clone()),
+        pools,
+        configs: Configs::new(client.clone()),
+        beside: Neighbours::new(options.take_over.clone()),
+        windows,
+        permits,
+        has_windows: options.payload.is_some(),
+        client: client.clone(),
+    };
+    let (stop, health) = (daemon.stop(), daemon.health());
+    let voice = Voice {
+        client,
+        events: daemon.events(),
+        metrics: &metrics.coexistence,
+        namespace: &options.namespace,
+    };
+    let (of_nodes, of_pools) = (options.nodes.as_deref(), options.pools.as_deref());
+    let of_rules = options.rules.as_deref();
+    let drains = async || {
+        let own = Installation::new(&options.namespace, options.pod.as_deref());
+        drain::run(&shared, &metrics.drains, options.drain, own).await;
+    };
+    let readiness = async || {
+        let needs = readiness::Needs {
+            rules: &rules,
+            metrics: &metrics.readiness,
+            drains: &metrics.drains,
+            limits: options.limits,
+            namespace: &options.namespace,
+        };
+        readiness::run(&shared, needs).await;
+    };
+    tokio::join!(
+        supervise("nodes", async || {
+            shared
+                .nodes
+                .keep(of_nodes, health.check("nodes"), stop)
+                .await;
+        }),
+        supervise("pools", async || {
+            shared
+                .pools
+                .keep(of_pools, health.check("pools"), stop)
+                .await;
+        }),
+        supervise("configs", async || {
+            shared.configs.keep(health.check("configs"), stop).await;
+        }),
+        supervise("coexistence", async || {
+            shared.beside.keep(voice.clone(), stop).await;
+        }),
+        supervise("drain", drains),
+        supervise("render", async || {
+            render::run(&shared, &metrics.pools, options.sees_all_nodes()).await;
+        }),
+        supervise("rollout", async || rollout::run(&shared, &metrics.pools)
+            .await),
+        care_for_windows(&shared, daemon, metrics, options),
+        supervise("operator-condition", async || {
+            operator_condition::run(
+                &shared,
+                options.operator_condition.as_deref(),
+                &options.namespace,
+            )
+            .await;
+        }),
+        supervise("rules", async || {
+            rules.keep(of_rules, health.check("rules"), stop).await;
+        }),
+        supervise("readiness", readiness),
+    );
+}
+
+/// Everything for Windows nodes; without a payload there is nothing to do.
+async fn care_for_windows(
+    shared: &Shared,
+    daemon: &Daemon,
+    metrics: &ControllerMetrics,
+    options: &Options,
+) {
+    let Some(payload) = &options.payload else {
+        tracing::info!("there is no payload: nothing is done for Windows nodes");
+        return;
+    };
+    let (stop, health) = (daemon.stop(), daemon.health());
+    let maps = ServiceMaps::new(daemon.client(), &options.namespace);
+    let ssh = match Ssh::new() {
+        Ok(ssh) => ssh,
+        Err(error) => {
+            tracing::error!("cannot have threads for SSH, and care for no Windows nodes: {error}");
+            return;
+        }
+    };
+    let (client, namespace) = (daemon.client(), options.namespace.as_str());
+    let proxy = Proxy::new(client.clone());
+    let bundle = TrustedCa::new(client.clone(), namespace);
+    let configuring = Configuring::default();
+    let fleet = Rc::new(Fleet {
+        namespace: namespace.to_owned(),
+        events: shared.events.clone(),
+        ssh,
+        records: Records::new(client.clone(), namespace),
+        removals: Removals::default(),
+        host_keys: HostKeys::new(client.clone(), namespace),
+        windows: shared.windows.clone(),
+        configuring: configuring.clone(),
+        metrics: metrics.instances.clone(),
+        machines: Machines::new(client.clone(), options.machines.as_deref()),
+        machine_sets: MachineSets::new(client.clone()),
+        known: Known::default(),
+        client,
+    });
+    let minimum = options.minimum_kubernetes.unwrap_or(gate::MINIMUM);
+    tokio::join!(
+        supervise("windows-pool", async || {
+            let check = health.check("windows-pool");
+            shared.windows.keep(check, stop).await;
+        }),
+        supervise("services", async || {
+            maps.keep(health.check("services"), stop).await;
+        }),
+        supervise("proxy", async || {
+            proxy.keep(health.check("proxy"), stop).await;
+        }),
+        supervise("trusted-ca", async || {
+            bundle.keep(health.check("trusted-ca"), stop).await;
+        }),
+        supervise("proxy", async || {
+            proxy::run(shared, &proxy, &maps, &options.proxy, &metrics.proxy).await;
+        }),
+        supervise("trusted-ca", async || {
+            trusted_ca::run(shared, &bundle, &proxy, &metrics.proxy).await;
+        }),
+        supervise("offer", async || {
+            offer::run(shared, payload, &options.namespace, &proxy).await;
+        }),
+        supervise("services", async || {
+            services::run(shared, &maps, &metrics.windows).await;
+        }),
+        supervise("windows-nodes", async || {
+            nodes::run(shared, &fleet, &metrics.windows, minimum).await;
+        }),
+        supervise("instances", async || {
+            Box::pin(controller::run(shared, &fleet, &options.instances)).await;
+        }),
+        supervise("certificates", async || {
+            certificates::run(shared, &fleet, namespace).await;
+        }),
+    );
+}

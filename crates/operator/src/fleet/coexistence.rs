@@ -1,0 +1,278 @@
+//! How we live with OpenShift's own operators: its machine-config operator has pools and Linux nodes, its operator for
+//! Windows the Windows nodes. Where one is on the cluster, that half of ours stays idle, unless the owner says
+//! otherwise. `evenkeel_plan::fleet::coexistence` decides; here it is observed, and told: by Event, metric and on our own
+//! Lease. Nothing is ever written into an object of theirs.
+
+pub(crate) mod metrics;
+mod observer;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use evenkeel_api::names::{annotation, program};
+use evenkeel_daemon::{Event, Events, Severity, Stop};
+use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notice, Notices, Presence};
+use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::Patch;
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+
+use self::observer::Observer;
+use crate::fleet::coexistence::metrics::CoexistenceMetrics;
+use crate::fleet::nodes::ours;
+use crate::requeue;
+
+/// How long after the API server failed it is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// What is known of the other operators. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Neighbours {
+    state: watch::Sender<State>,
+    /// What the owner says to take over.
+    take_over: BTreeSet<Half>,
+}
+
+/// How we live with each; nobody knows before somebody has looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct State {
+    machine_config: Option<Coexistence>,
+    windows: Option<Coexistence>,
+}
+
+impl State {
+    fn of(self, half: Half) -> Option<Coexistence> {
+        match half {
+            Half::MachineConfig => self.machine_config,
+            Half::Windows => self.windows,
+        }
+    }
+
+    fn set(&mut self, half: Half, coexistence: Coexistence) -> Option<Coexistence> {
+        let field = match half {
+            Half::MachineConfig => &mut self.machine_config,
+            Half::Windows => &mut self.windows,
+        };
+        field.replace(coexistence)
+    }
+
+    /// What people are told, once both are known.
+    fn notices(self) -> Option<Notices> {
+        let notice = |half: Half| Some((half.word().to_owned(), Notice::of(half, self.of(half)?)));
+        Half::ALL.into_iter().map(notice).collect()
+    }
+}
+
+/// Where it is told.
+#[derive(Clone)]
+pub(crate) struct Voice<'a> {
+    pub(crate) client: Client,
+    pub(crate) events: &'a Events,
+    pub(crate) metrics: &'a CoexistenceMetrics,
+    /// The namespace of our own Lease.
+    pub(crate) namespace: &'a str,
+}
+
+impl Neighbours {
+    /// Knows nothing yet.
+    pub(crate) fn new(take_over: BTreeSet<Half>) -> Self {
+        Self {
+            state: watch::Sender::new(State::default()),
+            take_over,
+        }
+    }
+
+    fn of(&self, half: Half) -> Option<Coexistence> {
+        self.state.borrow().of(half)
+    }
+
+    fn is_idle_for(&self, half: Half) -> bool {
+        self.of(half).is_none_or(Coexistence::is_idle)
+    }
+
+    /// Whether somebody has looked for the machine-config operator.
+    pub(crate) fn is_known(&self) -> bool {
+        self.of(Half::MachineConfig).is_some()
+    }
+
+    /// Whether somebody has looked for the operator for Windows nodes.
+    pub(crate) fn is_known_for_windows(&self) -> bool {
+        self.of(Half::Windows).is_some()
+    }
+
+    /// Whether we leave pools and Linux nodes alone.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_idle_for(Half::MachineConfig)
+    }
+
+    /// Whether we leave Windows nodes alone.
+    pub(crate) fn is_idle_for_windows(&self) -> bool {
+        self.is_idle_for(Half::Windows)
+    }
+
+    /// How we live with the operator for Windows nodes, if somebody has looked.
+    pub(crate) fn windows(&self) -> Option<Coexistence> {
+        self.of(Half::Windows)
+    }
+
+    /// Tells when any of that has changed.
+    pub(crate) fn changes(&self) -> watch::Receiver<impl Sized + use<>> {
+        self.state.subscribe()
+    }
+
+    /// Observes them, and tells, until the program is asked to stop.
+    pub(crate) async fn keep(&self, voice: Voice<'_>, stop: &Stop) {
+        let all = async {
+            tokio::join!(
+                self.follow(Half::MachineConfig, &voice),
+                self.follow(Half::Windows, &voice),
+                self.write_on_our_lease(&voice),
+            )
+        };
+        tokio::select! {
+            () = stop.stopped() => {}
+            _ = all => {}
+        }
+    }
+
+    async fn follow(&self, half: Half, voice: &Voice<'_>) {
+        let mut observer = Observer::new(half, voice.client.clone());
+        let mut changes = observer.changes();
+        loop {
+            let mut seen = observer.presence();
+            let mut pause = None;
+            // That one is gone is believed only to a fresh answer: a watch may be late, or broken.
+            let gone = [Presence::Silent, Presence::Absent];
+            let is_gone = seen.is_some_and(|(presence, _)| gone.contains(&presence));
+            if is_gone && self.of(half).is_some_and(Coexistence::is_idle) {
+                match observer.read().await {
+                    Ok(()) => seen = observer.presence(),
+                    Err(error) => {
+                        let name = half.operator();
+                        tracing::warn!("cannot look for {name}, and try again: {error}");
+                        (seen, pause) = (None, Some(AGAIN));
+                    }
+                }
+            }
+            // What was known stays while nothing is seen: if the API server is away, nothing can be done anyway.
+            if let Some((presence, left)) = seen {
+                let take_over = self.take_over.contains(&half);
+                self.note(half, Coexistence::of(presence, take_over), voice);
+                pause = left;
+            }
+            tokio::select! {
+                Some(observation) = changes.next() => observer.note(observation),
+                () = requeue::after(pause) => {}
+            }
+        }
+    }
+
+    fn set(&self, half: Half, coexistence: Coexistence) -> Option<Coexistence> {
+        let mut before = None;
+        self.state.send_if_modified(|state| {
+            before = state.set(half, coexistence);
+            before != Some(coexistence)
+        });
+        before
+    }
+
+    /// Takes note of how we live with one, and tells it if that is new. That nobody is there needs no Event.
+    fn note(&self, half: Half, coexistence: Coexistence, voice: &Voice<'_>) {
+        let before = self.set(half, coexistence);
+        if before == Some(coexistence) {
+            return;
+        }
+        voice.metrics.coexists(half, coexistence);
+        let note = coexistence.message(half);
+        tracing::info!(
+            half = half.word(),
+            category = coexistence.reason(),
+            "{note}"
+        );
+        if before.is_none() && coexistence == Coexistence::Absent {
+            return;
+        }
+        let severity = match coexistence {
+            Coexistence::Lapsed => Severity::Warning,
+            _ => Severity::Normal,
+        };
+        voice.events.publish(Event {
+            object: ObjectReference {
+                api_version: Some("coordination.k8s.io/v1".to_owned()),
+                kind: Some("Lease".to_owned()),
+                namespace: Some(voice.namespace.to_owned()),
+                name: Some(program::OPERATOR.to_owned()),
+                ..ObjectReference::default()
+            },
+            severity,
+            reason: coexistence.reason().to_owned(),
+            action: "Coexist".to_owned(),
+            note,
+        });
+    }
+
+    /// Writes on our own Lease how we live with them: `evenkeel status` reads it there.
+    async fn write_on_our_lease(&self, voice: &Voice<'_>) {
+        let leases: Api<PartialObjectMeta<Lease>> =
+            Api::namespaced(voice.client.clone(), voice.namespace);
+        let mut changes = self.state.subscribe();
+        loop {
+            let state = *changes.borrow_and_update();
+            let mut pause = None;
+            if let Some(notices) = state.notices() {
+                let text = serde_json::to_string(&notices).unwrap_or_default();
+                let patch =
+                    json!({ "metadata": { "annotations": { annotation::COEXISTENCE: text } } });
+                let patch = Patch::Merge(patch);
+                let written = leases.patch(program::OPERATOR, &ours(), &patch).await;
+                if let Err(error) = written {
+                    tracing::warn!(
+                        "cannot write on our Lease how we coexist, and try again: {error}"
+                    );
+                    pause = Some(AGAIN);
+                }
+            }
+            tokio::select! {
+                Ok(()) = changes.changed() => {}
+                () = requeue::after(pause) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_done_before_somebody_has_looked_and_each_half_is_idle_by_itself() {
+        let neighbours = Neighbours::new(BTreeSet::new());
+        assert!(neighbours.is_idle() && neighbours.is_idle_for_windows() && !neighbours.is_known());
+        neighbours.set(Half::MachineConfig, Coexistence::Absent);
+        assert!(!neighbours.is_idle() && neighbours.is_idle_for_windows());
+        assert!(neighbours.is_known() && !neighbours.is_known_for_windows());
+        assert_eq!(neighbours.state.borrow().notices(), None);
+        neighbours.set(Half::Windows, Coexistence::Alive);
+        assert!(neighbours.is_idle_for_windows() && neighbours.is_known_for_windows());
+        neighbours.set(Half::Windows, Coexistence::Lapsed);
+        assert!(
+            neighbours.is_idle_for_windows(),
+            "a lapsed Lease is no invitation"
+        );
+        neighbours.set(Half::Windows, Coexistence::TakenOver);
+        assert!(!neighbours.is_idle_for_windows());
+        let notices = neighbours.state.borrow().notices().unwrap_or_default();
+        let words: Vec<_> = notices
+            .iter()
+            .map(|(half, it)| (half.as_str(), it.state.as_str()))
+            .collect();
+        assert_eq!(
+            words,
+            [("machine-config", "absent"), ("windows", "taken-over")]
+        );
+    }
+}

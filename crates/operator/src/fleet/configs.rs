@@ -1,0 +1,217 @@
+//! MachineConfigs, as the controllers use them: of all of them only their metadata is kept; what they
+//! say is read when it is needed, and forgotten.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::{group, label};
+use evenkeel_daemon::{Check, Stop};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Request};
+use kube::runtime::watcher::watcher;
+use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::fleet::nodes::watching;
+use crate::fleet::pools::resource;
+use crate::store::{Identity, Kept, Store};
+
+const KIND: &str = "MachineConfig";
+const PLURAL: &str = "machineconfigs";
+/// How many are read at a time.
+const PAGE: u32 = 50;
+
+/// A MachineConfig at one version, without what it says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SeenConfig {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) version: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// The uid of the pool that it was rendered for.
+    pub(crate) owner: Option<String>,
+}
+
+impl From<PartialObjectMeta<DynamicObject>> for SeenConfig {
+    fn from(object: PartialObjectMeta<DynamicObject>) -> Self {
+        let metadata = object.metadata;
+        let owners = metadata.owner_references.unwrap_or_default();
+        let owner = owners.into_iter().find(|it| it.controller == Some(true));
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            labels: metadata.labels.unwrap_or_default(),
+            owner: owner.map(|it| it.uid),
+        }
+    }
+}
+
+impl Kept for SeenConfig {
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        // What it says is not kept: every version may say something else.
+        self.version == other.version
+    }
+}
+
+impl SeenConfig {
+    /// Whether we made it from others.
+    pub(crate) fn is_rendered(&self) -> bool {
+        self.labels.contains_key(label::RENDERED)
+    }
+
+    /// Whether we rendered it for the pool with this uid.
+    pub(crate) fn is_of(&self, pool: &str) -> bool {
+        self.is_rendered() && self.owner.as_deref() == Some(pool)
+    }
+
+    /// How an Event names this MachineConfig.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(format!("{}/v1", group::MACHINE_CONFIGURATION)),
+            kind: Some(KIND.to_owned()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// All MachineConfigs.
+#[derive(Clone)]
+pub(crate) struct Configs {
+    client: Client,
+    api: Api<DynamicObject>,
+    /// The same, of which the API server sends nothing but metadata.
+    metadata: Api<PartialObjectMeta<DynamicObject>>,
+    store: Store<SeenConfig>,
+}
+
+/// A page of a list, each item as it was written.
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMetadata,
+    items: Vec<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct PageMetadata {
+    #[serde(rename = "continue", default)]
+    token: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    metadata: ObjectMeta,
+}
+
+impl Configs {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            api: Api::all_with(client.clone(), &resource(KIND, PLURAL)),
+            metadata: Api::all_with(client.clone(), &resource(KIND, PLURAL)),
+            client,
+            store: Store::new(),
+        }
+    }
+
+    /// What is known of them.
+    pub(crate) fn store(&self) -> &Store<SeenConfig> {
+        &self.store
+    }
+
+    /// Keeps their metadata, until the program is asked to stop.
+    pub(crate) async fn keep(&self, check: Check, stop: &Stop) {
+        let changes = watcher(self.metadata.clone(), watching(None));
+        self.store.keep(PLURAL, changes, check, stop).await;
+    }
+
+    /// Name, version and text of those that `selector` selects and that are not rendered.
+    pub(crate) async fn sources(
+        &self,
+        selector: &str,
+    ) -> kube::Result<Vec<(String, String, String)>> {
+        let not_rendered = format!("!{}", label::RENDERED);
+        let labels = match selector {
+            "" => not_rendered,
+            selector => format!("{selector},{not_rendered}"),
+        };
+        let mut sources = Vec::new();
+        let mut parameters = ListParams::default().labels(&labels).limit(PAGE);
+        loop {
+            let request = Request::new(self.api.resource_url())
+                .list(&parameters)
+                .map_err(kube::Error::BuildRequest)?;
+            let text = self.client.request_text(request).await?;
+            let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+            for item in page.items {
+                let named: Named =
+                    serde_json::from_str(item.get()).map_err(kube::Error::SerdeError)?;
+                sources.push((
+                    named.metadata.name.unwrap_or_default(),
+                    named.metadata.resource_version.unwrap_or_default(),
+                    item.get().to_owned(),
+                ));
+            }
+            match page.metadata.token.filter(|it| !it.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(sources),
+            }
+        }
+    }
+
+    /// What the MachineConfig says, with its version, if there is one.
+    pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<DynamicObject>> {
+        self.api.get_opt(name).await
+    }
+
+    /// Makes `document` exist, in the place of `old` if it is there.
+    pub(crate) async fn write(
+        &self,
+        document: &Value,
+        old: Option<&DynamicObject>,
+    ) -> kube::Result<()> {
+        let mut object: DynamicObject =
+            serde_json::from_value(document.clone()).map_err(kube::Error::SerdeError)?;
+        let parameters = PostParams::default();
+        let written = match old {
+            None => self.api.create(&parameters, &object).await?,
+            Some(old) => {
+                object.metadata.resource_version = old.metadata.resource_version.clone();
+                object.metadata.uid = old.metadata.uid.clone();
+                let name = object.metadata.name.clone().unwrap_or_default();
+                self.api.replace(&name, &parameters, &object).await?
+            }
+        };
+        let metadata = json!({ "metadata": written.metadata });
+        if let Ok(seen) = serde_json::from_value::<PartialObjectMeta<DynamicObject>>(metadata) {
+            self.store.put(seen.into());
+        }
+        Ok(())
+    }
+
+    /// Deletes what was `seen`, if it is still so.
+    pub(crate) async fn delete(&self, seen: &SeenConfig) -> kube::Result<()> {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(seen.uid.clone()),
+                resource_version: Some(seen.version.clone()),
+            }),
+            ..DeleteParams::default()
+        };
+        match self.api.delete(&seen.name, &parameters).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Which nodes are worked on, who of those that ask gets a permit, and whose is over. One decision at a time for each
+//! record; what is being written is waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_plan::fleet::budget::{self, Allowance, Leave};
+use evenkeel_plan::fleet::drain::{self, Next};
+use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::permit;
+use evenkeel_plan::fleet::pool::Assignment;
+use evenkeel_plan::windows::windows_pool;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+
+use super::{Cluster, Done};
+use crate::fleet::nodes::Seen;
+use crate::fleet::permits::{Permitted, Record};
+use crate::shared::Shared;
+
+/// The work on some of all nodes.
+pub(super) struct Fleet {
+    cluster: Cluster,
+    shared: Shared,
+    pub(super) work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
+    /// Nodes with work on them.
+    busy: BTreeSet<String>,
+    /// Records of permits that are being written: nobody decides on them meanwhile.
+    writing: BTreeSet<Record>,
+    /// Nodes whose permits are over, as they were read since their record is ours.
+    over: BTreeSet<String>,
+    /// What nodes were told that wait, or ask for something unknown: once is enough.
+    told: BTreeMap<String, String>,
+}
+
+/// What is seen and decided at one moment.
+#[derive(Default)]
+struct View {
+    /// Those who ask for something.
+    asking: Vec<Seen>,
+    /// Who of them gets leave, and where that is recorded.
+    answers: BTreeMap<String, (Record, Leave)>,
+    /// Nodes whose permit may be over.
+    idle: Vec<Seen>,
+    /// Nodes with a permit that are not there any more, with where that is recorded.
+    gone: Vec<(String, Record)>,
+}
+
+impl Fleet {
+    pub(super) fn new(cluster: Cluster, shared: Shared) -> Self {
+        Self {
+            cluster,
+            shared,
+            work: FuturesUnordered::new(),
+            busy: BTreeSet::new(),
+            writing: BTreeSet::new(),
+            over: BTreeSet::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Some work has come to an end.
+    pub(super) fn finished(&mut self, done: Done) {
+        match done {
+            Done::Node {
+                name,
+                uid,
+                is_gone,
+                is_over,
+            } => {
+                self.busy.remove(&name);
+                if is_gone {
+                    self.cluster.nodes.store().remove(&name, &uid);
+                }
+                if is_over {
+                    self.over.insert(name);
+                }
+            }
+            Done::Claimed(record) => {
+                // Who was looked at before that is looked at again.
+                self.over.clear();
+                self.writing.remove(&record);
+            }
+            Done::Recorded { record, returned } => {
+                self.writing.remove(&record);
+                self.over.retain(|name| !returned.contains(name));
+            }
+        }
+    }
+
+    /// Whether the nodes of a record are ours to decide on.
+    fn is_active(&self, record: &Record) -> bool {
+        let beside = &self.shared.beside;
+        match record {
+            Record::Pool(_) => !beside.is_idle(),
+            Record::Windows => !beside.is_idle_for_windows(),
+            Record::Rest => !beside.is_idle() || !beside.is_idle_for_windows(),
+        }
+    }
+
+    /// Those who ask for something, and who of them has leave.
+    fn view(&self) -> View {
+        // Beside another operator that drains nodes of a system, they are its own.
+        let beside = &self.shared.beside;
+        let (is_idle, is_idle_for_windows) = (beside.is_idle(), beside.is_idle_for_windows());
+        let (windows, permits) = (&self.shared.windows, &self.shared.permits);
+        let claims = windows.claims();
+        let is_ours = |node: &Node| {
+            if node.is_windows() {
+                let is_known = self.shared.knows_windows_pool();
+                is_known && !is_idle_for_windows && windows_pool::is_ours(node, &claims)
+            } else {
+                !is_idle
+            }
+        };
+        let mut granted = permits.granted();
+        granted.retain(|name, _| !self.over.contains(name));
+        self.cluster.nodes.store().look(|all| {
+            let permitted = Permitted::of(granted.keys(), all);
+            let mut view = View::default();
+            for seen in all.values() {
+                let node = permitted.node(seen);
+                if !is_ours(node) {
+                    continue;
+                }
+                let seen = || {
+                    let mut seen = seen.clone();
+                    seen.node = node.clone();
+                    seen
+                };
+                if drain::next(node) != Next::Nothing {
+                    view.asking.push(seen());
+                } else if node.has_permit && permit::is_over(Some(node)) {
+                    view.idle.push(seen());
+                }
+            }
+            let gone = granted.iter().filter(|(name, _)| !all.contains_key(*name));
+            view.gone = gone
+                .map(|(name, record)| (name.clone(), record.clone()))
+                .collect();
+            if view.asking.is_empty() {
+                return view;
+            }
+            let away_from = |record: &Record| {
+                let gone = view.gone.iter().filter(|(_, it)| it == record);
+                gone.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
+            };
+            let nodes = all.values().map(|seen| permitted.node(seen));
+            let pools = self.cluster.pools.wanted();
+            let assignment = Assignment::of(&pools, nodes);
+            let mut answers = BTreeMap::new();
+            let mut answer = |record: Record, allowance, members: &[&Node], away: &[&str]| {
+                for (name, leave) in budget::answer_beside(allowance, members, away) {
+                    answers.insert(name, (record.clone(), leave));
+                }
+            };
+            for (pool, members) in pools.iter().zip(&assignment.members) {
+                let away = away_from(&Record::Pool(pool.name.clone()));
+                answer(permits.of_pool(&pool.name), pool.allowance, members, &away);
+            }
+            let rest = away_from(&Record::Rest);
+            answer(
+                Record::Rest,
+                Allowance::default(),
+                &assignment.others,
+                &rest,
+            );
+            let mut serving = assignment.windows;
+            serving.retain(|node| windows_pool::counts(node, &claims));
+            // One whose Machine is made anew is as far away as can be, and holds its place.
+            let updating = windows
+                .seen()
+                .map(|it| it.status.updating)
+                .unwrap_or_default();
+            let is_away =
+                |it: &&UpdatingNode| it.machine_set.is_some() && !all.contains_key(&it.node);
+            let replaced = updating.iter().filter(is_away).map(|it| it.node.as_str());
+            let mut away: BTreeSet<&str> = replaced.collect();
+            away.extend(away_from(&Record::Windows));
+            let away: Vec<&str> = away.into_iter().collect();
+            answer(permits.of_windows(), windows.allowance(), &serving, &away);
+            view.answers = answers;
+            view
+        })
+    }
+
+    /// Begins whatever can begin now.
+    pub(super) fn go_on(&mut self) {
+        if !self.shared.is_listed() {
+            return;
+        }
+        let view = self.view();
+        self.keep_records(&view);
+        let mut waiting = 0;
+        let mut begin = Vec::new();
+        let mut told = BTreeMap::new();
+        for seen in &view.asking {
+            let name = &seen.node.name;
+            if self.busy.contains(name) {
+                continue;
+            }
+            let says = match (drain::next(&seen.node), view.answers.get(name)) {
+                (Next::Nothing, _) => None,
+                (Next::Unknown(says), _) => Some(says),
+                (Next::Leave, Some((_, Leave::Waits(why)))) => {
+                    waiting += 1;
+                    Some(drain::waits(&seen.node, why))
+                }
+                // Its permit is recorded first.
+                (Next::Leave, _) if !seen.node.has_permit => None,
+                (Next::Leave | Next::Write(..) | Next::Evict, _) => {
+                    begin.push(seen.clone());
+                    None
+                }
+            };
+            if let Some(says) = says {
+                // For whom it waits changes often; that it waits is said once for each request.
+                let request = seen.node.desired_drain.clone().unwrap_or_default();
+                if self.told.get(name) != Some(&request) {
+                    self.cluster.announce(seen, says);
+                }
+                told.insert(name.clone(), request);
+            }
+        }
+        self.told = told;
+        begin.extend(view.idle);
+        for seen in begin {
+            self.begin(seen.node.name, seen.uid);
+        }
+        for (name, record) in view.gone {
+            if self.is_active(&record) {
+                self.begin(name, String::new());
+            }
+        }
+        self.cluster.crowd.set(self.busy.len());
+        self.cluster.metrics.nodes(self.busy.len(), waiting);
+    }
+
+    fn begin(&mut self, name: String, uid: String) {
+        if self.busy.insert(name.clone()) {
+            let care = self.cluster.clone().care_unless_it_panics(name, uid);
+            self.work.push(care.boxed_local());
+        }
+    }
+
+    /// Claims records that are not ours yet, and records who gets a permit and whose is over.
+    fn keep_records(&mut self, view: &View) {
+        let permits = &self.shared.permits;
+        let pools = self.cluster.pools.wanted();
+        let mut records: BTreeSet<Record> =
+            pools.iter().map(|it| permits.of_pool(&it.name)).collect();
+        records.insert(permits.of_windows());
+        // Where nobody ever asks, there is no ConfigMap.
+        let is_asked = view.answers.values().any(|(it, _)| *it == Record::Rest);
+        if !is_asked && permits.page(&Record::Rest).is_none() {
+            records.remove(&Record::Rest);
+        } else {
+            records.insert(Record::Rest);
+        }
+        for record in records {
+            if self.writing.contains(&record) || !self.is_active(&record) {
+                continue;
+            }
+            let cluster = self.cluster.clone();
+            let (Some(epoch), Some(page)) = (permits.epoch(&record), permits.page(&record)) else {
+                self.writing.insert(record.clone());
+                self.work.push(cluster.claim(record).boxed_local());
+                continue;
+            };
+            let is_new = |name: &&String| {
+                let is_busy = self.busy.contains(*name);
+                !is_busy && view.answers.get(*name) == Some(&(record.clone(), Leave::Granted))
+            };
+            let granted = view.answers.keys().filter(is_new).map(String::as_str);
+            let is_over = |name: &str| self.over.contains(name);
+            let before = page.permits.clone().unwrap_or_default();
+            let now = Timestamp::now();
+            let returned = before.granted.iter().filter(|it| is_over(&it.node));
+            let returned = returned.map(|it| it.node.clone()).collect();
+            match permit::change(&before, epoch, is_over, granted, now) {
+                Some(after) => {
+                    self.writing.insert(record.clone());
+                    let write = cluster.record(record, page, after, returned);
+                    self.work.push(write.boxed_local());
+                }
+                // They ask again, and were granted the same again.
+                None => self.over.retain(|name| !returned.contains(name)),
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Pools, as the controllers use them: what their owners want, what was said of them last, and how
+//! both are written.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use evenkeel_api::machine_config_pool::{Configuration, KIND, PLURAL, PoolStatus};
+use evenkeel_api::names::group;
+use evenkeel_api::permits::Permits;
+use evenkeel_daemon::{Check, Stop};
+use evenkeel_plan::fleet::pool::Pool;
+use evenkeel_plan::fleet::render::RenderProblem;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::Patch;
+use kube::core::{ApiResource, GroupVersionKind, Object};
+use kube::runtime::watcher::watcher;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::fleet::nodes::{ours, watching};
+use crate::store::{Identity, Kept, Store};
+
+/// A pool as the API server has it. What is in it is judged later, field by field.
+pub(crate) type PoolObject = Object<Value, Value>;
+
+/// The kind, for requests.
+pub(crate) fn resource(kind: &str, plural: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk(group::MACHINE_CONFIGURATION, "v1", kind);
+    ApiResource::from_gvk_with_plural(&kind, plural)
+}
+
+/// A pool as it was at one version.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SeenPool {
+    pub(crate) pool: Pool,
+    pub(crate) uid: String,
+    pub(crate) version: String,
+    pub(crate) generation: i64,
+    /// What it is to run, with its sources.
+    pub(crate) configuration: Configuration,
+    pub(crate) status: PoolStatus,
+}
+
+impl From<PoolObject> for SeenPool {
+    fn from(object: PoolObject) -> Self {
+        let metadata = object.metadata;
+        let name = metadata.name.unwrap_or_default();
+        let annotations = metadata.annotations.unwrap_or_default();
+        let configuration = object.spec["configuration"].clone();
+        Self {
+            pool: Pool::read(&name, &annotations, &object.spec),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            generation: metadata.generation.unwrap_or_default(),
+            // Nobody but us writes these two: what cannot be read is written anew.
+            configuration: serde_json::from_value(configuration).unwrap_or_default(),
+            status: PoolStatus {
+                permits: recorded(object.status.as_ref()),
+                ..object
+                    .status
+                    .and_then(|status| serde_json::from_value(status).ok())
+                    .unwrap_or_default()
+            },
+        }
+    }
+}
+
+impl Kept for SeenPool {
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.pool.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        // A status that somebody else has written is written anew.
+        (
+            &self.pool,
+            self.generation,
+            &self.configuration,
+            &self.status,
+        ) == (
+            &other.pool,
+            other.generation,
+            &other.configuration,
+            &other.status,
+        )
+    }
+}
+
+impl SeenPool {
+    /// How an Event names this pool.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(format!("{}/v1", group::MACHINE_CONFIGURATION)),
+            kind: Some(KIND.to_owned()),
+            name: Some(self.pool.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// The permits that a status records, whatever else is wrong with it.
+pub(crate) fn recorded(status: Option<&Value>) -> Option<Permits> {
+    serde_json::from_value(status?.get("permits")?.clone()).ok()
+}
+
+/// All pools that we care for: one store for all controllers.
+#[derive(Clone)]
+pub(crate) struct Pools {
+    api: Api<PoolObject>,
+    store: Store<SeenPool>,
+    problems: Rc<RefCell<BTreeMap<String, RenderProblem>>>,
+    rendered: watch::Sender<()>,
+}
+
+impl Pools {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            api: Api::all_with(client, &resource(KIND, PLURAL)),
+            store: Store::new(),
+            problems: Rc::default(),
+            rendered: watch::Sender::new(()),
+        }
+    }
+
+    /// What is known of them.
+    pub(crate) fn store(&self) -> &Store<SeenPool> {
+        &self.store
+    }
+
+    /// Keeps them, those with `labels` only, until the program is asked to stop.
+    pub(crate) async fn keep(&self, labels: Option<&str>, check: Check, stop: &Stop) {
+        let changes = watcher(self.api.clone(), watching(labels));
+        self.store.keep(PLURAL, changes, check, stop).await;
+    }
+
+    /// What their owners want, by name.
+    pub(crate) fn wanted(&self) -> Vec<Pool> {
+        let pools =
+            |all: &BTreeMap<String, SeenPool>| all.values().map(|it| it.pool.clone()).collect();
+        self.store.look(pools)
+    }
+
+    /// Takes note of whether the configuration of a pool can be made.
+    pub(crate) fn rendered(&self, pool: &str, problem: Option<&RenderProblem>) {
+        let mut problems = self.problems.borrow_mut();
+        let before = match problem {
+            Some(problem) => problems.insert(pool.to_owned(), problem.clone()),
+            None => problems.remove(pool),
+        };
+        if before.as_ref() != problem {
+            self.rendered.send_replace(());
+        }
+    }
+
+    /// Tells when that has changed for any.
+    pub(crate) fn renderings(&self) -> watch::Receiver<()> {
+        self.rendered.subscribe()
+    }
+
+    /// Why the configuration of a pool cannot be made, if it cannot.
+    pub(crate) fn problem(&self, pool: &str) -> Option<RenderProblem> {
+        self.problems.borrow().get(pool).cloned()
+    }
+
+    /// Writes what a pool is to run.
+    pub(crate) async fn configure(
+        &self,
+        seen: &SeenPool,
+        configuration: &Configuration,
+    ) -> kube::Result<()> {
+        let patch = json!({
+            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
+            "spec": { "configuration": configuration },
+        });
+        let (name, patch) = (&seen.pool.name, Patch::Merge(patch));
+        let written = self.api.patch(name, &ours(), &patch).await?;
+        self.store.put(written.into());
+        Ok(())
+    }
+
+    /// The pool as it is now, if there is one.
+    pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<SeenPool>> {
+        let found: Option<SeenPool> = self.api.get_opt(name).await?.map(Into::into);
+        if let Some(seen) = &found {
+            self.store.put(seen.clone());
+        }
+        Ok(found)
+    }
+
+    /// Writes which of its nodes may be disrupted, and nothing else of its status.
+    pub(crate) async fn record(
+        &self,
+        seen: &SeenPool,
+        permits: &Permits,
+    ) -> kube::Result<SeenPool> {
+        let patch = json!({
+            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
+            "status": { "permits": permits },
+        });
+        let (name, patch) = (&seen.pool.name, Patch::Merge(patch));
+        let written = self.api.patch_status(name, &ours(), &patch).await?;
+        let written: SeenPool = written.into();
+        self.store.put(written.clone());
+        Ok(written)
+    }
+
+    /// Writes what is said of a pool. Permits are not said, but recorded.
+    pub(crate) async fn say(&self, seen: &SeenPool, status: &PoolStatus) -> kube::Result<()> {
+        let status = PoolStatus {
+            permits: None,
+            ..status.clone()
+        };
+        let patch = json!({
+            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
+            "status": status,
+        });
+        let (name, patch) = (&seen.pool.name, Patch::Merge(patch));
+        let written = self.api.patch_status(name, &ours(), &patch).await?;
+        self.store.put(written.into());
+        Ok(())
+    }
+}

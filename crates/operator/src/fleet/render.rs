@@ -1,0 +1,387 @@
+//! Makes the configuration of every pool from its MachineConfigs, and keeps it as it was made.
+//! `evenkeel_plan::fleet::render` decides what it says; here it is read, written and reported.
+//!
+//! Whatever cannot be made is told to the roll-out, which says so in the pool's status; the configuration
+//! before stays in use.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use evenkeel_api::document::{self, Document};
+use evenkeel_api::machine_config_pool::{Configuration, KIND, Source};
+use evenkeel_api::names::{group, label};
+use evenkeel_api::selector::Selector;
+use evenkeel_daemon::panics::{contain, contain_work};
+use evenkeel_daemon::{Event, Severity};
+use evenkeel_plan::fleet::render::{self, RenderProblem, Rendered};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::DynamicObject;
+use serde_json::json;
+
+use crate::fleet::configs::SeenConfig;
+use crate::fleet::metrics::PoolMetrics;
+use crate::fleet::pools::SeenPool;
+use crate::shared::Shared;
+
+/// How long after a change others are waited for, that may come with it.
+const TOGETHER: Duration = Duration::from_millis(200);
+/// How often it is looked at also when nothing changes: what nodes no longer use is collected then.
+const NOW_AND_THEN: Duration = Duration::from_secs(15);
+/// How long after the API server failed it is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// Renders until the program is asked to stop. Old configurations are collected only by one who
+/// `sees_all_nodes`: another may not know who uses them.
+pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics, sees_all_nodes: bool) {
+    let mut renderer = Renderer {
+        shared,
+        metrics,
+        sees_all_nodes,
+        done: BTreeMap::new(),
+        told: BTreeSet::new(),
+    };
+    let mut pools = shared.pools.store().changes();
+    let mut configs = shared.configs.store().changes();
+    let mut beside = shared.beside.changes();
+    let mut pause = NOW_AND_THEN;
+    loop {
+        tokio::select! {
+            () = shared.stop.stopped() => return,
+            Ok(()) = pools.changed() => {}
+            Ok(()) = configs.changed() => {}
+            Ok(()) = beside.changed() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+        tokio::time::sleep(TOGETHER).await;
+        pools.mark_unchanged();
+        configs.mark_unchanged();
+        if !shared.is_listed() || !shared.configs.store().is_listed() || shared.beside.is_idle() {
+            continue;
+        }
+        pause = if renderer.round().await {
+            NOW_AND_THEN
+        } else {
+            AGAIN
+        };
+    }
+}
+
+struct Renderer<'s> {
+    shared: &'s Shared,
+    metrics: &'s PoolMetrics,
+    sees_all_nodes: bool,
+    /// What was made last for each pool, by its uid.
+    done: BTreeMap<String, Made>,
+    /// MachineConfigs of which was said that they are nobody's.
+    told: BTreeSet<String>,
+}
+
+/// What was made for a pool, and from what.
+#[derive(Debug, Clone, PartialEq)]
+struct Made {
+    selector: Option<Selector>,
+    /// Names and versions of its MachineConfigs.
+    sources: BTreeMap<String, String>,
+    /// The configuration, and at which version it was seen to say what it should.
+    result: Result<(Configuration, String), RenderProblem>,
+}
+
+impl Renderer<'_> {
+    /// Looks at all pools once. Says whether all went well.
+    async fn round(&mut self) -> bool {
+        let pools: Vec<SeenPool> = self
+            .shared
+            .pools
+            .store()
+            .look(|all| all.values().cloned().collect());
+        self.done
+            .retain(|uid, _| pools.iter().any(|it| it.uid == *uid));
+        let mut is_well = true;
+        for seen in &pools {
+            if self.is_done(seen) {
+                continue;
+            }
+            let pool = &seen.pool.name;
+            let Some(ended) = contain_work("render", pool, self.pool(seen)).await else {
+                is_well = false;
+                continue;
+            };
+            let Err(error) = ended else {
+                continue;
+            };
+            is_well = false;
+            match error {
+                // Somebody else was faster: it is decided anew.
+                kube::Error::Api(status) if status.code == 409 => {}
+                error => tracing::warn!(pool, "cannot render, and try again: {error}"),
+            }
+        }
+        self.mention_those_of_nobody(&pools);
+        if self.sees_all_nodes
+            && let Err(error) = self.collect(&pools).await
+        {
+            is_well = false;
+            tracing::warn!("cannot collect old configurations, and try again: {error}");
+        }
+        is_well
+    }
+
+    /// Whether nothing has changed since the configuration of a pool was made.
+    fn is_done(&self, seen: &SeenPool) -> bool {
+        let Some(made) = self.done.get(&seen.uid) else {
+            return false;
+        };
+        let selector = &seen.pool.machine_config_selector;
+        self.shared.configs.store().look(|all| {
+            let sources = all.values().filter(|it| is_source(selector.as_ref(), it));
+            let sources = sources.map(|it| (it.name.as_str(), it.version.as_str()));
+            let stands = match &made.result {
+                Err(_) => true,
+                Ok((configuration, version)) => {
+                    let found = all.get(&configuration.name).map(|it| &it.version);
+                    seen.configuration == *configuration && found == Some(version)
+                }
+            };
+            let known = made.sources.iter();
+            let known = known.map(|(name, version)| (name.as_str(), version.as_str()));
+            stands && made.selector == *selector && sources.eq(known)
+        })
+    }
+
+    /// Observe, plan, apply, report: for one pool.
+    async fn pool(&mut self, seen: &SeenPool) -> kube::Result<()> {
+        let selector = seen.pool.machine_config_selector.clone();
+        let found = match &selector {
+            Some(selector) => self.shared.configs.sources(&selector.to_query()).await?,
+            None => Vec::new(),
+        };
+        let mut sources = BTreeMap::new();
+        let mut texts = Vec::new();
+        for (name, version, text) in found {
+            sources.insert(name.clone(), version);
+            texts.push((name, text));
+        }
+        let result = match rendered(seen, texts).await {
+            Ok(rendered) => Ok(self.put(seen, rendered).await?),
+            Err(problem) => Err(problem),
+        };
+        let made = Made {
+            selector,
+            sources,
+            result,
+        };
+        let problem = made.result.as_ref().err().cloned();
+        let before = self.done.insert(seen.uid.clone(), made);
+        let before = before.and_then(|it| it.result.err());
+        if let Some(problem) = &problem
+            && before.as_ref() != Some(problem)
+        {
+            self.metrics.rendered("failed");
+            let note = format!("{}; the configuration before stays in use", problem.note);
+            self.tell(seen.reference(), Severity::Warning, problem.category, note);
+        }
+        self.shared
+            .pools
+            .rendered(&seen.pool.name, problem.as_ref());
+        Ok(())
+    }
+
+    /// Makes the configuration exist, and tells the pool of it.
+    async fn put(
+        &self,
+        seen: &SeenPool,
+        rendered: Rendered,
+    ) -> kube::Result<(Configuration, String)> {
+        let name = rendered.config.name.clone().unwrap_or_default();
+        let configs = &self.shared.configs;
+        let old = configs.read(&name).await?;
+        let was_there = seen.configuration.name == name;
+        let restored = |how: &str| {
+            let note = format!(
+                "{name} was {how} by hand, and is put back: change the MachineConfigs it is made from"
+            );
+            self.tell(
+                seen.reference(),
+                Severity::Warning,
+                "RenderedConfigRestored",
+                note,
+            );
+        };
+        match &old {
+            Some(old) if is_as_made(old, &rendered, &seen.uid) => {}
+            Some(_) => {
+                configs
+                    .write(&document(seen, &rendered), old.as_ref())
+                    .await?;
+                restored("edited");
+            }
+            None => {
+                configs.write(&document(seen, &rendered), None).await?;
+                if was_there {
+                    restored("deleted");
+                } else {
+                    self.metrics.rendered("made");
+                    let note = format!("{name} from {}", rendered.sources.join(", "));
+                    self.tell(seen.reference(), Severity::Normal, "Rendered", note);
+                }
+            }
+        }
+        let written =
+            |all: &BTreeMap<String, SeenConfig>| all.get(&name).map(|it| it.version.clone());
+        let version = match &old {
+            Some(old) if is_as_made(old, &rendered, &seen.uid) => {
+                old.metadata.resource_version.clone()
+            }
+            _ => configs.store().look(written),
+        };
+        let source = rendered.sources.into_iter().map(|name| Source {
+            api_version: format!("{}/v1", group::MACHINE_CONFIGURATION),
+            kind: "MachineConfig".to_owned(),
+            name,
+        });
+        let configuration = Configuration {
+            source: source.collect(),
+            name,
+        };
+        if seen.configuration != configuration {
+            self.shared.pools.configure(seen, &configuration).await?;
+        }
+        Ok((configuration, version.unwrap_or_default()))
+    }
+
+    /// Says of MachineConfigs that nobody selects that they have no effect.
+    fn mention_those_of_nobody(&mut self, pools: &[SeenPool]) {
+        let selectors: Vec<_> = pools
+            .iter()
+            .filter_map(|it| it.pool.machine_config_selector.as_ref())
+            .collect();
+        let nobodys: Vec<SeenConfig> = self.shared.configs.store().look(|all| {
+            let is_nobodys = |it: &&SeenConfig| {
+                !it.is_rendered()
+                    && !it.labels.contains_key(label::ROLE)
+                    && !selectors
+                        .iter()
+                        .any(|selector| is_source(Some(selector), it))
+            };
+            all.values().filter(is_nobodys).cloned().collect()
+        });
+        for config in nobodys {
+            if self.told.insert(config.uid.clone()) {
+                let note = format!(
+                    "MachineConfig {} has no effect: no pool selects it. Its label {} is missing: name the pool there",
+                    config.name,
+                    label::ROLE
+                );
+                self.tell(config.reference(), Severity::Warning, "NoRole", note);
+            }
+        }
+    }
+
+    /// Deletes rendered configurations that no pool and no node uses.
+    async fn collect(&self, pools: &[SeenPool]) -> kube::Result<()> {
+        let mut used: BTreeSet<String> = self.shared.nodes.store().look(|all| {
+            let nodes = all.values().map(|it| &it.node);
+            let names = nodes.flat_map(|it| [it.desired_config.clone(), it.current_config.clone()]);
+            names.flatten().collect()
+        });
+        let in_use = |pools: &[SeenPool], used: &mut BTreeSet<String>| {
+            for pool in pools {
+                used.insert(pool.configuration.name.clone());
+                used.extend(pool.status.configuration.iter().map(|it| it.name.clone()));
+            }
+        };
+        in_use(pools, &mut used);
+        let now: Vec<SeenPool> = self
+            .shared
+            .pools
+            .store()
+            .look(|all| all.values().cloned().collect());
+        in_use(&now, &mut used);
+        let is_old = |it: &&SeenConfig| {
+            let is_ours = now.iter().any(|pool| it.owner.as_ref() == Some(&pool.uid));
+            it.is_rendered() && is_ours && !used.contains(&it.name)
+        };
+        let old: Vec<SeenConfig> = self
+            .shared
+            .configs
+            .store()
+            .look(|all| all.values().filter(is_old).cloned().collect());
+        for config in old {
+            self.shared.configs.delete(&config).await?;
+            tracing::info!(config = config.name, "collected: nobody uses it");
+        }
+        Ok(())
+    }
+
+    fn tell(&self, object: ObjectReference, severity: Severity, reason: &str, note: String) {
+        let name = object.name.clone().unwrap_or_default();
+        tracing::info!(object = name, category = reason, "{note}");
+        self.shared.events.publish(Event {
+            object,
+            severity,
+            reason: reason.to_owned(),
+            action: "Render".to_owned(),
+            note,
+        });
+    }
+}
+
+/// Whether `config` is one of those that a pool with `selector` is made from.
+fn is_source(selector: Option<&Selector>, config: &SeenConfig) -> bool {
+    let label = |name: &str| config.labels.get(name).map(String::as_str);
+    !config.is_rendered() && selector.is_some_and(|it| it.matches(label))
+}
+
+/// What the pool's MachineConfigs say together. Reading a thousand files takes a moment, and Leases are
+/// to be renewed meanwhile.
+async fn rendered(
+    seen: &SeenPool,
+    texts: Vec<(String, String)>,
+) -> Result<Rendered, RenderProblem> {
+    let pool = &seen.pool;
+    if pool.machine_config_selector.is_none() {
+        let field = "spec.machineConfigSelector";
+        let problem = pool.problems.iter().find(|it| it.field == field);
+        let note = problem.map_or_else(
+            || format!("{field} is missing: say which MachineConfigs the pool is made from"),
+            ToString::to_string,
+        );
+        return Err(RenderProblem::new("InvalidPool", note));
+    }
+    let name = pool.name.clone();
+    let work = move || contain("render", &name, || render::render(&name, &texts));
+    let rendered = tokio::task::spawn_blocking(work).await;
+    rendered.ok().flatten().unwrap_or_else(|| {
+        let note = "this is a mistake of ours: the operator's log says more";
+        Err(RenderProblem::new("Crashed", note))
+    })
+}
+
+/// The object to write.
+fn document(seen: &SeenPool, rendered: &Rendered) -> serde_json::Value {
+    let mut document = rendered.document.clone();
+    document["metadata"]["labels"] = json!({ label::RENDERED: "true" });
+    document["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": format!("{}/v1", group::MACHINE_CONFIGURATION),
+        "kind": KIND,
+        "name": seen.pool.name,
+        "uid": seen.uid,
+        "controller": true,
+    }]);
+    document
+}
+
+/// Whether an object still says what was made.
+fn is_as_made(object: &DynamicObject, rendered: &Rendered, owner: &str) -> bool {
+    let metadata = &object.metadata;
+    let is_marked = metadata
+        .labels
+        .as_ref()
+        .is_some_and(|it| it.contains_key(label::RENDERED));
+    let owners = metadata.owner_references.iter().flatten();
+    let is_owned = owners.into_iter().any(|it| it.uid == owner);
+    let text = serde_json::to_string(object).unwrap_or_default();
+    let says_so = document::read("", text.as_bytes())
+        .is_ok_and(|(found, _)| found == [Document::MachineConfig(rendered.config.clone())]);
+    is_marked && is_owned && says_so
+}

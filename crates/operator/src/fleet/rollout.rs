@@ -1,0 +1,313 @@
+//! Rolls the configuration of every pool out to its nodes, and says how that goes.
+//! `evenkeel_plan::fleet::rollout` decides who goes next; here it is written and reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use evenkeel_api::machine_config_pool::{Configuration, PoolStatus, condition};
+use evenkeel_daemon::panics::contain;
+use evenkeel_daemon::{Event, Severity};
+use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::fleet::pool::{Assignment, Pool};
+use evenkeel_plan::fleet::rollout::{self, Counts, Stand};
+use futures::StreamExt;
+
+use crate::conditions::dated;
+use crate::fleet::metrics::PoolMetrics;
+use crate::fleet::nodes::Seen;
+use crate::fleet::pools::SeenPool;
+use crate::requeue;
+use crate::shared::Shared;
+
+/// A pool's status is written at most once in this time.
+const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// How long after the API server failed it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How many nodes are told at once.
+const WRITES: usize = 16;
+/// Conditions that we write; those of others stay.
+const OURS: [&str; 6] = [
+    condition::UPDATED,
+    condition::UPDATING,
+    condition::DEGRADED,
+    condition::NODE_DEGRADED,
+    condition::RENDER_DEGRADED,
+    condition::IDLE,
+];
+
+/// Rolls out until the program is asked to stop.
+pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
+    let mut controller = Controller {
+        shared,
+        metrics,
+        memory: BTreeMap::new(),
+    };
+    let mut nodes = shared.nodes.store().changes();
+    let mut pools = shared.pools.store().changes();
+    let mut renderings = shared.pools.renderings();
+    let mut configs = shared.configs.store().changes();
+    let mut beside = shared.beside.changes();
+    let mut permits = shared.permits.changes();
+    let mut pause: Option<Duration> = None;
+    loop {
+        tokio::select! {
+            () = shared.stop.stopped() => return,
+            Ok(()) = nodes.changed() => {}
+            Ok(()) = pools.changed() => {}
+            Ok(()) = renderings.changed() => {}
+            Ok(()) = configs.changed() => {}
+            Ok(()) = beside.changed() => {}
+            Ok(()) = permits.changed() => {}
+            () = requeue::after(pause) => {}
+        }
+        let is_known = shared.is_listed() && shared.configs.store().is_listed();
+        pause = if !is_known || shared.beside.is_idle() {
+            None
+        } else {
+            controller.round().await
+        };
+    }
+}
+
+struct Controller<'s> {
+    shared: &'s Shared,
+    metrics: &'s PoolMetrics,
+    /// What is remembered of a pool. Whoever takes over does without.
+    memory: BTreeMap<String, Memory>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// When its status was written last.
+    written: Option<Instant>,
+    /// What was said of it, by category: once is enough.
+    said: BTreeMap<&'static str, String>,
+    /// Nodes that were on their way when it was looked at last.
+    moving: BTreeSet<String>,
+}
+
+/// What was decided for a pool.
+struct Decision {
+    writes: Vec<(Seen, Change)>,
+    status: PoolStatus,
+    counts: Counts,
+    stopped: Option<String>,
+    moving: BTreeSet<String>,
+    /// Nodes that were on their way and are no more.
+    gone: Vec<String>,
+}
+
+impl Controller<'_> {
+    fn pools(&self) -> Vec<SeenPool> {
+        let all = |all: &BTreeMap<String, SeenPool>| all.values().cloned().collect();
+        self.shared.pools.store().look(all)
+    }
+
+    /// Observe, plan, apply, report: for all pools. Says when it is to be done again if nothing changes.
+    async fn round(&mut self) -> Option<Duration> {
+        let pools = self.pools();
+        self.memory.retain(|name, _| {
+            let stays = pools.iter().any(|it| it.pool.name == *name);
+            if !stays {
+                self.metrics.forget(name);
+            }
+            stays
+        });
+        let decisions = self.decide(&pools);
+        let mut again = None;
+        for (seen, decision) in pools.iter().zip(decisions) {
+            let Some(decision) = decision else {
+                continue;
+            };
+            let soonest = |one: Option<Duration>, other: Option<Duration>| match (one, other) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+            self.metrics
+                .pool(&seen.pool.name, decision.counts, decision.stopped.is_some());
+            self.announce(seen, &decision);
+            again = soonest(again, self.tell(seen, decision.writes).await);
+            again = soonest(again, self.say(seen, decision.status).await);
+        }
+        again
+    }
+
+    /// Decides for all pools, from one look at all nodes.
+    fn decide(&self, pools: &[SeenPool]) -> Vec<Option<Decision>> {
+        let wanted: Vec<Pool> = self.shared.configs.store().look(|all| {
+            let with_configs = |seen: &SeenPool| {
+                let configs = all
+                    .values()
+                    .map(|it| (it.name.as_str(), it.is_of(&seen.uid)));
+                seen.pool.clone().with_configs(configs)
+            };
+            pools.iter().map(with_configs).collect()
+        });
+        self.shared.nodes.store().look(|all| {
+            let permitted = self.shared.permits.on(all);
+            let node = |seen| permitted.node(seen);
+            let assignment = Assignment::of(&wanted, all.values().map(node));
+            let decide = |pool: &Pool, nodes: &[&Node]| {
+                let rollout = rollout::plan(pool, nodes);
+                let torn = assignment.torn_from(&pool.name);
+                let problem = self.shared.pools.problem(&pool.name);
+                let is_moving =
+                    |it: &&rollout::Turn<'_>| matches!(it.stand, Stand::Moving | Stand::Next);
+                let moving = rollout.turns.iter().filter(is_moving);
+                let before = self.memory.get(&pool.name).map(|it| &it.moving);
+                let before = before.into_iter().flatten();
+                let seen = |node: &Node| all.get(&node.name).cloned();
+                let writes = rollout.writes.iter();
+                Decision {
+                    writes: writes
+                        .filter_map(|(node, change)| Some((seen(node)?, change.clone())))
+                        .collect(),
+                    status: rollout::status(pool, &rollout, &torn, problem.as_ref()),
+                    counts: Counts::of(&rollout),
+                    stopped: rollout.stopped.clone(),
+                    moving: moving.map(|it| it.node.name.clone()).collect(),
+                    gone: before
+                        .filter(|it| !all.contains_key(*it))
+                        .cloned()
+                        .collect(),
+                }
+            };
+            // A pool that nobody can decide about stays as it is, and the others go on.
+            let decisions = wanted
+                .iter()
+                .zip(&assignment.members)
+                .map(|(pool, nodes)| contain("rollout", &pool.name, || decide(pool, nodes)));
+            decisions.collect()
+        })
+    }
+
+    /// Tells nodes what to run.
+    async fn tell(&self, pool: &SeenPool, writes: Vec<(Seen, Change)>) -> Option<Duration> {
+        let answers: Vec<_> = futures::stream::iter(writes)
+            .map(async |(seen, change)| {
+                let written = self.shared.nodes.write(&seen, &change).await;
+                (seen, change, written)
+            })
+            .buffer_unordered(WRITES)
+            .collect()
+            .await;
+        let mut again = None;
+        for (seen, change, written) in answers {
+            let (pool, node) = (&pool.pool.name, &seen.node.name);
+            match written {
+                Ok(()) => {
+                    self.metrics.told();
+                    tracing::info!(pool, node, "told: {:?}", change.annotations);
+                }
+                // Somebody else wrote to it, or it is gone: the watch will show it.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => {
+                    tracing::warn!(
+                        pool,
+                        node,
+                        "cannot tell it what to run, and try again: {error}"
+                    );
+                    again = Some(AGAIN);
+                }
+            }
+        }
+        again
+    }
+
+    /// Writes the status of a pool, unless it says so already or was written just now.
+    async fn say(&mut self, seen: &SeenPool, status: PoolStatus) -> Option<Duration> {
+        let status = completed(status, seen);
+        if status == seen.status {
+            return None;
+        }
+        let memory = self.memory.entry(seen.pool.name.clone()).or_default();
+        let since = memory.written.map_or(STATUS_PAUSE, |it| it.elapsed());
+        if since < STATUS_PAUSE {
+            return Some(STATUS_PAUSE.saturating_sub(since));
+        }
+        // What was said meanwhile, by us too, is a later version.
+        let newest = |all: &BTreeMap<String, SeenPool>| all.get(&seen.pool.name).cloned();
+        let newest = self.shared.pools.store().look(newest)?;
+        if newest.uid != seen.uid {
+            return None;
+        }
+        memory.written = Some(Instant::now());
+        match self.shared.pools.say(&newest, &status).await {
+            Ok(()) => None,
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(kube::Error::Api(status)) if status.code == 409 => Some(STATUS_PAUSE),
+            Err(error) => {
+                let pool = &seen.pool.name;
+                tracing::warn!(pool, "cannot write its status, and try again: {error}");
+                Some(STATUS_PAUSE)
+            }
+        }
+    }
+
+    /// What people should hear, once.
+    fn announce(&mut self, seen: &SeenPool, decision: &Decision) {
+        let memory = self.memory.entry(seen.pool.name.clone()).or_default();
+        let reference = seen.reference();
+        let mut tell = |category: &'static str, severity, note: Option<String>| match note {
+            Some(note) if memory.said.get(category) != Some(&note) => {
+                tracing::info!(pool = seen.pool.name, category, "{note}");
+                self.shared.events.publish(Event {
+                    object: reference.clone(),
+                    severity,
+                    reason: category.to_owned(),
+                    action: "RollOut".to_owned(),
+                    note: note.clone(),
+                });
+                memory.said.insert(category, note);
+            }
+            Some(_) => {}
+            None => _ = memory.said.remove(category),
+        };
+        tell(
+            "RolloutStopped",
+            Severity::Warning,
+            decision.stopped.clone(),
+        );
+        let problems: Vec<_> = seen.pool.problems.iter().map(ToString::to_string).collect();
+        let problems = (!problems.is_empty())
+            .then(|| format!("pool {}: {}", seen.pool.name, problems.join("; ")));
+        tell("InvalidPool", Severity::Warning, problems);
+        let said = |kind: &str| decision.status.condition(kind).cloned().unwrap_or_default();
+        let updated = said(condition::UPDATED);
+        let nothing = (updated.reason == "NoNodes").then(|| updated.message.clone());
+        tell("NoNodes", Severity::Warning, nothing);
+        let torn = said(condition::NODE_DEGRADED);
+        let torn = (torn.reason == "OverlappingPools").then_some(torn.message);
+        tell("OverlappingPools", Severity::Warning, torn);
+        let done = (updated.reason == "AllUpdated").then_some(updated.message);
+        tell("RolloutDone", Severity::Normal, done);
+        if !decision.gone.is_empty() {
+            let note = format!(
+                "on their way, and gone: {}; nobody waits for them",
+                decision.gone.join(", ")
+            );
+            tell("NodeGone", Severity::Warning, Some(note));
+        }
+        memory.moving.clone_from(&decision.moving);
+    }
+}
+
+/// The status with what only its predecessor knows: since when, and what others have said.
+fn completed(mut status: PoolStatus, seen: &SeenPool) -> PoolStatus {
+    let before = &seen.status;
+    status.conditions = dated(status.conditions, &before.conditions, &OURS);
+    status.observed_generation = seen.generation;
+    status.permits.clone_from(&before.permits);
+    let is_updated = status
+        .condition(condition::UPDATED)
+        .is_some_and(|it| it.status == "True");
+    status.configuration = if is_updated && !seen.configuration.name.is_empty() {
+        Some(seen.configuration.clone())
+    } else {
+        before
+            .configuration
+            .clone()
+            .filter(|it: &Configuration| !it.name.is_empty())
+    };
+    status
+}

@@ -1,0 +1,371 @@
+//! Keeps pods away from nodes whose extensions are not all well. `evenkeel_plan::readiness` decides; here
+//! it is told what was seen, and what it decides is carried out and reported.
+//!
+//! One loop hears everything and asks for decisions; each write, each fresh read and each node whose
+//! pods are evicted has a future of its own. There is never more than one write to a node at a time.
+
+mod eviction;
+mod feeds;
+pub(crate) mod metrics;
+mod report;
+pub(crate) mod rules;
+mod work;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use evenkeel_api::names::program;
+use evenkeel_api::readiness::ReadinessRule;
+use evenkeel_daemon::panics::contain;
+use evenkeel_plan::readiness::{Action, Feed, LeaseSight, Limits, Moment, Readiness};
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use tokio::sync::{mpsc, watch};
+
+use self::feeds::{Feeds, Heard};
+use self::report::Reporter;
+use crate::fleet::drain::metrics::DrainMetrics;
+use crate::fleet::nodes::Seen;
+use crate::readiness::metrics::ReadinessMetrics;
+use crate::readiness::rules::Rules;
+use crate::shared::Shared;
+
+/// How many requests are under way at once.
+const REQUESTS: usize = 32;
+/// How often numbers and statuses are looked after.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What the controller needs beside what all have.
+pub(crate) struct Needs<'a> {
+    pub(crate) rules: &'a Rules,
+    pub(crate) metrics: &'a ReadinessMetrics,
+    pub(crate) drains: &'a DrainMetrics,
+    pub(crate) limits: Limits,
+    /// Where our own Lease is.
+    pub(crate) namespace: &'a str,
+}
+
+/// Decides on readiness until the program is asked to stop.
+pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
+    let (sender, mut heard) = mpsc::unbounded_channel();
+    let mut touched = shared.nodes.store().follow();
+    let mut rules = needs.rules.store().changes();
+    let mut nodes = shared.nodes.store().changes();
+    let mut controller = Controller {
+        shared,
+        readiness: Readiness::new(needs.limits),
+        start: Instant::now(),
+        feeds: Feeds::new(
+            shared.client.clone(),
+            sender,
+            (needs.namespace, program::OPERATOR),
+        ),
+        has_begun: false,
+        waiting: VecDeque::new(),
+        work: FuturesUnordered::new(),
+        requests: 0,
+        evictions: BTreeMap::new(),
+        reporter: Reporter::default(),
+        ticks: 0,
+        needs,
+    };
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let next = controller.next();
+        tokio::select! {
+            () = shared.stop.stopped() => break,
+            Some(name) = touched.recv() => {
+                controller.see(&name);
+                while let Ok(name) = touched.try_recv() {
+                    controller.see(&name);
+                }
+            }
+            Ok(()) = rules.changed() => {}
+            Ok(()) = nodes.changed(), if !controller.has_begun => {}
+            Some(said) = heard.recv() => {
+                controller.hear(said);
+                while let Ok(said) = heard.try_recv() {
+                    controller.hear(said);
+                }
+            }
+            Some(done) = controller.work.next() => controller.finished(done),
+            () = tokio::time::sleep_until(next.into()) => {}
+            _ = tick.tick() => controller.report(),
+        }
+        controller.go_on();
+    }
+    // Evictions end after the step that they are at.
+    for stop in controller.evictions.values() {
+        _ = stop.send(true);
+    }
+    while controller.work.next().await.is_some() {}
+}
+
+/// What a piece of work came to.
+enum Done {
+    /// A write on a node: whether it took effect, and the Node as it is after it.
+    Written {
+        node: String,
+        what: &'static str,
+        outcome: Written,
+    },
+    /// A fresh read of what a node is silent about.
+    Read { node: String, found: Read },
+    /// So many pods were found on a node that had no taint.
+    Exposed(usize),
+    /// The status of a rule was written, or could not be.
+    Said,
+    /// Nobody is left to evict, or nobody is to be evicted any more.
+    Evicted(String),
+}
+
+/// What a fresh read has found.
+enum Read {
+    Found(Vec<(Feed, String, Option<LeaseSight>)>),
+    /// This may not be read, or who serves it is late, and why.
+    Refused(Feed, String),
+    /// The API server did not answer in time.
+    Failed,
+}
+
+enum Written {
+    Yes(Box<Seen>),
+    /// Somebody else was quicker: this is what is there.
+    Refused(Option<Box<Seen>>),
+    Failed(String),
+}
+
+struct Controller<'s> {
+    shared: &'s Shared,
+    needs: Needs<'s>,
+    readiness: Readiness,
+    start: Instant,
+    feeds: Feeds,
+    has_begun: bool,
+    /// What is to be done when fewer requests are under way.
+    waiting: VecDeque<Action>,
+    work: FuturesUnordered<LocalBoxFuture<'s, Done>>,
+    requests: usize,
+    /// Nodes whose pods are evicted, and how to stop that.
+    evictions: BTreeMap<String, watch::Sender<bool>>,
+    reporter: Reporter,
+    ticks: u32,
+}
+
+impl Controller<'_> {
+    fn now(&self) -> Moment {
+        Moment(self.start.elapsed())
+    }
+
+    /// When there is something to decide though nothing is heard.
+    fn next(&self) -> Instant {
+        let next = self.readiness.next().map(|at| self.start + at.0);
+        next.unwrap_or_else(|| Instant::now() + Duration::from_mins(1))
+    }
+
+    /// There is something new about a Node.
+    fn see(&mut self, name: &str) {
+        let now = self.now();
+        let sight = self
+            .shared
+            .nodes
+            .store()
+            .look(|all| all.get(name).map(Seen::sight));
+        let readiness = &mut self.readiness;
+        contain("readiness", name, || match sight {
+            Some(sight) => readiness.see_node(sight, now),
+            None => readiness.forget_node(name, now),
+        });
+    }
+
+    fn hear(&mut self, said: Heard) {
+        let now = self.now();
+        match said {
+            Heard::Relisting(feed) => self.readiness.relisting(&feed),
+            Heard::Listed(feed) => {
+                self.reporter.works(&feed);
+                self.readiness.listed(&feed, now);
+            }
+            Heard::Lease(feed, name, sight) => self.readiness.see_lease(&feed, &name, sight, now),
+            Heard::LostLease(feed, name) => self.readiness.lose_lease(&feed, &name),
+            Heard::Pod(feed, sight) => self.readiness.see_pod(&feed, sight, now),
+            Heard::LostPod(feed, node, name) => self.readiness.lose_pod(&feed, &node, &name),
+            Heard::Failed(feed, why) => self.reporter.fails(feed, why),
+            Heard::Sight(true) => self.readiness.regain_sight(now),
+            Heard::Sight(false) => self.lose_sight(),
+        }
+    }
+
+    fn lose_sight(&mut self) {
+        if !self.readiness.is_blind() {
+            self.needs.metrics.interrupted();
+            tracing::warn!(
+                "the API server does not answer in time: nothing is decided on silence until it does"
+            );
+        }
+        self.readiness.lose_sight();
+    }
+
+    /// Decides, and begins whatever can begin now.
+    fn go_on(&mut self) {
+        if !self.has_begun && !self.begin() {
+            return;
+        }
+        let now = self.now();
+        self.readiness.set_rules(self.rules(), now);
+        let actions = self.readiness.decide(now);
+        self.feeds.run(&self.readiness.feeds());
+        for action in actions {
+            match action {
+                Action::Relist(feed) => {
+                    tracing::warn!(
+                        "{} proved to be old: they are listed again",
+                        feed.describe()
+                    );
+                    self.needs.metrics.relisted();
+                    self.feeds.restart(&feed);
+                }
+                Action::Evict(node) => self.evict(node),
+                Action::Spare(node) => {
+                    if let Some(stop) = self.evictions.get(&node) {
+                        _ = stop.send(true);
+                    }
+                }
+                other => self.waiting.push_back(other),
+            }
+        }
+        while self.requests < REQUESTS
+            && let Some(action) = self.waiting.pop_front()
+        {
+            self.requests += 1;
+            self.carry_out(action);
+        }
+    }
+
+    /// Rules and nodes are known: from now on it counts.
+    fn begin(&mut self) -> bool {
+        let is_listed =
+            self.shared.nodes.store().is_listed() && self.needs.rules.store().is_listed();
+        if is_listed {
+            self.has_begun = true;
+            let names = self
+                .shared
+                .nodes
+                .store()
+                .look(|all| all.keys().cloned().collect::<Vec<_>>());
+            for name in names {
+                self.see(&name);
+            }
+            self.readiness.begin(self.rules(), self.now());
+        }
+        is_listed
+    }
+
+    /// The rules that can be followed.
+    fn rules(&self) -> Vec<ReadinessRule> {
+        self.needs.rules.store().look(|all| {
+            let valid = all.values().filter_map(|it| it.rule.clone().ok());
+            valid.collect()
+        })
+    }
+
+    /// A piece of work has come to its end.
+    fn finished(&mut self, done: Done) {
+        let now = self.now();
+        match done {
+            Done::Written {
+                node,
+                what,
+                outcome,
+            } => {
+                self.requests -= 1;
+                let is_done = match outcome {
+                    Written::Yes(seen) => {
+                        self.needs.metrics.wrote(what);
+                        self.readiness.see_node(seen.sight(), now);
+                        true
+                    }
+                    Written::Refused(seen) => {
+                        self.needs.metrics.wrote("refused");
+                        match seen {
+                            Some(seen) => self.readiness.see_node(seen.sight(), now),
+                            None => self.readiness.forget_node(&node, now),
+                        }
+                        true
+                    }
+                    Written::Failed(why) => {
+                        self.needs.metrics.wrote("failed");
+                        tracing::warn!(node, "cannot write its taint, and try again: {why}");
+                        false
+                    }
+                };
+                self.readiness.written(&node, is_done, now);
+            }
+            Done::Read { node, found } => {
+                self.requests -= 1;
+                self.see(&node);
+                match found {
+                    Read::Found(found) => {
+                        let feeds = found.iter().map(|(feed, ..)| feed);
+                        feeds.for_each(|feed| self.reporter.reads(feed));
+                        self.readiness.confirmed(&node, &found, now);
+                    }
+                    // That says nothing about what others are silent about.
+                    Read::Refused(feed, why) => {
+                        self.readiness.unreadable(&node, &feed, now);
+                        self.reporter.fails_to_read(feed, why);
+                    }
+                    Read::Failed => {
+                        self.lose_sight();
+                        self.readiness.not_confirmed(&node);
+                    }
+                }
+            }
+            Done::Exposed(pods) => self.needs.metrics.exposed(pods),
+            Done::Said => {}
+            Done::Evicted(node) => drop(self.evictions.remove(&node)),
+        }
+    }
+
+    /// Numbers, statuses and what people should hear, once a second.
+    fn report(&mut self) {
+        if !self.has_begun {
+            return;
+        }
+        self.needs.metrics.show(&self.readiness);
+        self.reporter.forget_all_but(&self.readiness.feeds());
+        let rules = self
+            .needs
+            .rules
+            .store()
+            .look(|all| all.values().cloned().collect::<Vec<_>>());
+        for seen in &rules {
+            self.reporter.announce(seen, &self.shared.events);
+            if let Some(status) = self.reporter.status(seen, &self.readiness) {
+                let (store, seen) = (self.needs.rules.clone(), seen.clone());
+                let work = async move {
+                    // Who was quicker is seen at the next look.
+                    if let Err(error) = store.say(&seen, &status).await {
+                        tracing::debug!(rule = seen.name, "status not written: {error}");
+                    }
+                    Done::Said
+                };
+                self.work.push(work.boxed_local());
+            }
+        }
+        // Looking at every node's evidence takes longer, and is in no hurry.
+        self.ticks = self.ticks.wrapping_add(1);
+        if !self.ticks.is_multiple_of(5) {
+            return;
+        }
+        self.needs.metrics.show_extensions(&self.readiness);
+        self.shared.nodes.store().look(|all| {
+            for seen in all.values() {
+                self.reporter
+                    .warn(seen, &self.readiness, &self.shared.events);
+            }
+        });
+    }
+}

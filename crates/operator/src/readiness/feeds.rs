@@ -1,0 +1,426 @@
+//! The watches that evidence comes from, each in a task of its own, as narrow as decisions need it; and
+//! beside them a look at the API server every half second, which tells whether silence means anything.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::time::Duration;
+
+use evenkeel_api::names::annotation;
+use evenkeel_plan::readiness::{Feed, LeaseSight, PodSight};
+use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{DynamicObject, GroupVersionKind};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::fleet::nodes::PAGE;
+
+/// How long a kind that the cluster does not have is left alone.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How often the API server is looked at, and how soon it must answer.
+const CANARY: Duration = Duration::from_millis(500);
+pub(super) const LATE: Duration = Duration::from_secs(1);
+
+/// What a watch has to say.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Relisting(Feed),
+    Listed(Feed),
+    Lease(Feed, String, LeaseSight),
+    LostLease(Feed, String),
+    Pod(Feed, PodSight),
+    LostPod(Feed, String, String),
+    /// It cannot be watched, and why.
+    Failed(Feed, String),
+    /// Whether the API server answers in time.
+    Sight(bool),
+}
+
+/// All watches that run.
+pub(super) struct Feeds {
+    client: Client,
+    heard: UnboundedSender<Heard>,
+    tasks: JoinSet<()>,
+    running: BTreeMap<Feed, AbortHandle>,
+    /// Namespace and name of our own Lease, and who looks at it.
+    own_lease: (String, String),
+    canary: Option<AbortHandle>,
+}
+
+impl Feeds {
+    /// None yet; our own Lease is `name` of `namespace`.
+    pub(super) fn new(
+        client: Client,
+        heard: UnboundedSender<Heard>,
+        (namespace, name): (&str, &str),
+    ) -> Self {
+        Self {
+            client,
+            heard,
+            tasks: JoinSet::new(),
+            running: BTreeMap::new(),
+            own_lease: (namespace.to_owned(), name.to_owned()),
+            canary: None,
+        }
+    }
+
+    /// Looks at the Lease `name` of `namespace` again and again, while silence may mean something: as long as anything is
+    /// followed.
+    fn look_at_the_server(&mut self, is_wanted: bool) {
+        if !is_wanted {
+            if let Some(task) = self.canary.take() {
+                task.abort();
+            }
+            return;
+        }
+        if self.canary.is_some() {
+            return;
+        }
+        let (namespace, name) = self.own_lease.clone();
+        let api: Api<LeaseObject> = Api::namespaced(self.client.clone(), &namespace);
+        let heard = self.heard.clone();
+        let task = self.tasks.spawn(async move {
+            loop {
+                let answer = tokio::time::timeout(LATE, api.get_opt(&name)).await;
+                if heard
+                    .send(Heard::Sight(matches!(answer, Ok(Ok(_)))))
+                    .is_err()
+                {
+                    return;
+                }
+                tokio::time::sleep(CANARY).await;
+            }
+        });
+        self.canary = Some(task);
+    }
+
+    /// Runs these and no others.
+    pub(super) fn run(&mut self, wanted: &BTreeSet<Feed>) {
+        self.look_at_the_server(!wanted.is_empty());
+        self.running.retain(|feed, task| {
+            let stays = wanted.contains(feed);
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        for feed in wanted {
+            if !self.running.contains_key(feed) {
+                self.start(feed);
+            }
+        }
+        // Whoever was aborted has ended by the next time.
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// Begins anew with one, on another connection.
+    pub(super) fn restart(&mut self, feed: &Feed) {
+        if let Some(task) = self.running.remove(feed) {
+            task.abort();
+            self.start(feed);
+        }
+    }
+
+    fn start(&mut self, feed: &Feed) {
+        let (client, heard, own) = (self.client.clone(), self.heard.clone(), feed.clone());
+        let task = match feed {
+            Feed::Leases { namespace } => {
+                let api: Api<LeaseObject> = Api::namespaced(client, namespace);
+                self.tasks.spawn(async move {
+                    let config = watcher::Config::default().page_size(PAGE);
+                    follow(api, config, &own, &heard, lease).await;
+                })
+            }
+            Feed::Pods {
+                namespace,
+                selector,
+            } => {
+                let api: Api<PodObject> = Api::namespaced(client, namespace);
+                let config = watcher::Config::default().labels(selector).page_size(PAGE);
+                self.tasks.spawn(async move {
+                    follow(api, config, &own, &heard, pod).await;
+                })
+            }
+            Feed::Objects { .. } => self.tasks.spawn(objects(client, own, heard)),
+        };
+        self.running.insert(feed.clone(), task);
+    }
+}
+
+/// Reads one object of a feed, as it is now.
+pub(super) async fn read(
+    client: &Client,
+    feed: &Feed,
+    name: &str,
+) -> kube::Result<Option<LeaseSight>> {
+    match feed {
+        Feed::Leases { namespace } => {
+            let api: Api<LeaseObject> = Api::namespaced(client.clone(), namespace);
+            Ok(api.get_opt(name).await?.map(|it| sight(&it)))
+        }
+        Feed::Objects {
+            api_version,
+            kind,
+            namespace,
+            lease,
+        } => {
+            let Some(api) = dynamic(client, api_version, kind, namespace).await? else {
+                return Ok(None);
+            };
+            let found = api.get_opt(name).await?;
+            Ok(found.and_then(|it| LeaseSight::read_inside(&it.data, lease)))
+        }
+        Feed::Pods { .. } => Ok(None),
+    }
+}
+
+/// What is read of a Lease.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct LeaseObject {
+    metadata: ObjectMeta,
+    spec: LeaseSpec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct LeaseSpec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<u32>,
+    /// Compared with nothing but itself.
+    renew_time: Option<String>,
+}
+
+/// What is read of a Pod that tells of an extension.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+struct PodObject {
+    metadata: ObjectMeta,
+    spec: PodSpec,
+    status: PodStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodSpec {
+    node_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodStatus {
+    phase: Option<String>,
+    conditions: Vec<PodCondition>,
+    container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct PodCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+    last_transition_time: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ContainerStatus {
+    #[serde(rename = "containerID")]
+    container_id: Option<String>,
+    restart_count: u32,
+}
+
+macro_rules! resource {
+    ($object:ty, $kind:literal, $plural:literal, $group:literal) => {
+        impl Resource for $object {
+            type DynamicType = ();
+            type Scope = NamespaceResourceScope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                "v1".into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+resource!(LeaseObject, "Lease", "leases", "coordination.k8s.io");
+resource!(PodObject, "Pod", "pods", "");
+
+fn sight(object: &LeaseObject) -> LeaseSight {
+    let spec = &object.spec;
+    let annotations = object.metadata.annotations.as_ref();
+    LeaseSight {
+        renewed: spec
+            .renew_time
+            .clone()
+            .unwrap_or_else(|| "never".to_owned()),
+        holder: spec.holder_identity.clone().unwrap_or_default(),
+        lasts: spec
+            .lease_duration_seconds
+            .map(|seconds| Duration::from_secs(seconds.into())),
+        report: annotations.and_then(|it| it.get(annotation::REPORT).cloned()),
+    }
+}
+
+fn lease(object: LeaseObject, is_there: bool, feed: &Feed) -> Option<Heard> {
+    let sight = sight(&object);
+    let name = object.metadata.name?;
+    Some(if is_there {
+        Heard::Lease(feed.clone(), name, sight)
+    } else {
+        Heard::LostLease(feed.clone(), name)
+    })
+}
+
+fn pod(object: PodObject, is_there: bool, feed: &Feed) -> Option<Heard> {
+    let PodObject {
+        metadata,
+        spec,
+        status,
+    } = object;
+    let (name, node) = (metadata.name?, spec.node_name?);
+    if !is_there {
+        return Some(Heard::LostPod(feed.clone(), node, name));
+    }
+    let ready = status.conditions.iter().find(|it| it.kind == "Ready");
+    let started: Vec<_> = status
+        .container_statuses
+        .iter()
+        .map(|it| (it.container_id.as_deref(), it.restart_count))
+        .collect();
+    let since = ready.and_then(|it| it.last_transition_time.as_deref());
+    let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+    let sight = PodSight {
+        mark: format!(
+            "{:?} {:?} {since:?} {started:?}",
+            metadata.uid,
+            ready.map(|it| &it.status)
+        ),
+        ready: ready.is_some_and(|it| it.status == "True"),
+        ending: is_over || metadata.deletion_timestamp.is_some(),
+        name,
+        node,
+    };
+    Some(Heard::Pod(feed.clone(), sight))
+}
+
+/// Follows a watch for ever.
+async fn follow<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    feed: &Feed,
+    heard: &UnboundedSender<Heard>,
+    read: impl Fn(K, bool, &Feed) -> Option<Heard>,
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut changes = std::pin::pin!(watcher(api, config).default_backoff());
+    while let Some(change) = changes.next().await {
+        let said = match change {
+            Ok(watcher::Event::Init) => Some(Heard::Relisting(feed.clone())),
+            Ok(watcher::Event::InitDone) => Some(Heard::Listed(feed.clone())),
+            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                read(object, true, feed)
+            }
+            Ok(watcher::Event::Delete(object)) => read(object, false, feed),
+            Err(error) => Some(Heard::Failed(feed.clone(), error.to_string())),
+        };
+        if said.is_some_and(|said| heard.send(said).is_err()) {
+            return;
+        }
+    }
+}
+
+/// Where objects of a kind are; nothing if the cluster does not have it.
+async fn dynamic(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+    namespace: &str,
+) -> kube::Result<Option<Api<DynamicObject>>> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    match kube::discovery::pinned_kind(client, &kind).await {
+        Ok((resource, _)) => Ok(Some(Api::namespaced_with(
+            client.clone(),
+            namespace,
+            &resource,
+        ))),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(kube::Error::Discovery(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Follows objects with a Lease inside, as soon as the cluster has their kind.
+async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
+    let Feed::Objects {
+        api_version,
+        kind,
+        namespace,
+        lease,
+    } = &feed
+    else {
+        return;
+    };
+    loop {
+        match dynamic(&client, api_version, kind, namespace).await {
+            Ok(Some(api)) => {
+                let read = |object: DynamicObject, is_there: bool, feed: &Feed| {
+                    let name = object.metadata.name.clone()?;
+                    Some(
+                        match LeaseSight::read_inside(&object.data, lease).filter(|_| is_there) {
+                            Some(sight) => Heard::Lease(feed.clone(), name, sight),
+                            None => Heard::LostLease(feed.clone(), name),
+                        },
+                    )
+                };
+                let config = watcher::Config::default().page_size(PAGE);
+                return follow(api, config, &feed, &heard, read).await;
+            }
+            // What the cluster does not have tells nothing: neither that something is well nor that it is silent.
+            Ok(None) => {
+                let why = format!("this cluster has no kind {kind} of {api_version}");
+                if heard.send(Heard::Failed(feed.clone(), why)).is_err() {
+                    return;
+                }
+            }
+            Err(error) => {
+                if heard
+                    .send(Heard::Failed(feed.clone(), error.to_string()))
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}

@@ -1,0 +1,133 @@
+//! Readiness rules, as the controller uses them: what their owners want, what was said of them last, and
+//! how that is written.
+
+use evenkeel_api::names::group;
+use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, RuleStatus, VERSION, rule_from_json};
+use evenkeel_daemon::{Check, Stop};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::Patch;
+use kube::core::{ApiResource, GroupVersionKind, Object};
+use kube::runtime::watcher::watcher;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::fleet::nodes::{ours, watching};
+use crate::store::{Identity, Kept, Store};
+
+type RuleObject = Object<Value, Value>;
+
+/// A rule as it was at one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SeenRule {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    version: String,
+    pub(crate) generation: i64,
+    /// What it says, or what is wrong with that.
+    pub(crate) rule: Result<ReadinessRule, String>,
+    /// What its owner most likely does not mean.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) status: RuleStatus,
+}
+
+impl From<RuleObject> for SeenRule {
+    fn from(object: RuleObject) -> Self {
+        let document = json!({
+            "apiVersion": format!("{}/{VERSION}", group::EVENKEEL),
+            "kind": KIND,
+            "metadata": { "name": object.metadata.name },
+            "spec": object.spec,
+        });
+        let (rule, warnings) = match rule_from_json(&document.to_string()) {
+            Ok((rule, warnings)) => {
+                let warnings = warnings.iter().map(ToString::to_string).collect();
+                (Ok(rule), warnings)
+            }
+            Err(problems) => (Err(problems.to_string()), Vec::new()),
+        };
+        let metadata = object.metadata;
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            generation: metadata.generation.unwrap_or_default(),
+            rule,
+            warnings,
+            // Nobody but us writes it: what cannot be read is written anew.
+            status: object
+                .status
+                .and_then(|status| serde_json::from_value(status).ok())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+impl Kept for SeenRule {
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        // A status that somebody else has written is written anew.
+        (&self.rule, self.generation, &self.status)
+            == (&other.rule, other.generation, &other.status)
+    }
+}
+
+impl SeenRule {
+    /// How an Event names this rule.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(format!("{}/{VERSION}", group::EVENKEEL)),
+            kind: Some(KIND.to_owned()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// All rules that we care for.
+#[derive(Clone)]
+pub(crate) struct Rules {
+    api: Api<RuleObject>,
+    store: Store<SeenRule>,
+}
+
+impl Rules {
+    pub(crate) fn new(client: Client) -> Self {
+        let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
+        let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+        Self {
+            api: Api::all_with(client, &kind),
+            store: Store::new(),
+        }
+    }
+
+    /// What is known of them.
+    pub(crate) fn store(&self) -> &Store<SeenRule> {
+        &self.store
+    }
+
+    /// Keeps them, those with `labels` only, until the program is asked to stop.
+    pub(crate) async fn keep(&self, labels: Option<&str>, check: Check, stop: &Stop) {
+        let changes = watcher(self.api.clone(), watching(labels));
+        self.store.keep(PLURAL, changes, check, stop).await;
+    }
+
+    /// Writes what is said of a rule.
+    pub(crate) async fn say(&self, seen: &SeenRule, status: &RuleStatus) -> kube::Result<()> {
+        let patch = json!({
+            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
+            "status": status,
+        });
+        let (name, patch) = (&seen.name, Patch::Merge(patch));
+        let written = self.api.patch_status(name, &ours(), &patch).await?;
+        self.store.put(written.into());
+        Ok(())
+    }
+}

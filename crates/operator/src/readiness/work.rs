@@ -1,0 +1,196 @@
+//! Carries out what was decided: each piece of work is a future of its own that leaves no choices.
+
+use evenkeel_api::names::taint;
+use evenkeel_daemon::{Event, Severity};
+use evenkeel_plan::fleet::drain::Pod;
+use evenkeel_plan::readiness::{Action, Feed};
+use futures::FutureExt;
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::feeds::LATE;
+use super::{Controller, Done, Read, Written, eviction, feeds};
+use crate::fleet::nodes::{Nodes, Seen};
+use crate::fleet::pods;
+
+impl Controller<'_> {
+    pub(super) fn carry_out(&mut self, action: Action) {
+        let nodes = self.shared.nodes.clone();
+        match action {
+            Action::Write {
+                node,
+                patch,
+                taints,
+                exposed,
+            } => {
+                let what = self.announce(&node, taints.as_deref(), &patch);
+                if exposed {
+                    self.count_pods(node.clone());
+                }
+                let work = async move {
+                    let outcome = written(&nodes, &node, nodes.patch(&node, &patch).await).await;
+                    Done::Written {
+                        node,
+                        what,
+                        outcome,
+                    }
+                };
+                self.work.push(work.boxed_local());
+            }
+            Action::Publish { node, conditions } => {
+                let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let conditions: Vec<_> = conditions
+                    .into_iter()
+                    .map(|[kind, status, reason, message]| {
+                        json!({
+                            "type": kind, "status": status, "reason": reason, "message": message,
+                            "lastHeartbeatTime": now, "lastTransitionTime": now,
+                        })
+                    })
+                    .collect();
+                let work = async move {
+                    let published = nodes.publish(&node, &json!(conditions)).await;
+                    let outcome = written(&nodes, &node, published).await;
+                    Done::Written {
+                        node,
+                        what: "condition",
+                        outcome,
+                    }
+                };
+                self.work.push(work.boxed_local());
+            }
+            Action::Confirm { node, places } => {
+                let client = self.shared.client.clone();
+                let work = async move {
+                    let found = read(&client, &nodes, &node, places).await;
+                    Done::Read { node, found }
+                };
+                self.work.push(work.boxed_local());
+            }
+            Action::Relist(_) | Action::Evict(_) | Action::Spare(_) => self.requests -= 1,
+        }
+    }
+
+    /// Says what is about to be written on a node, and what that is in one word.
+    fn announce(&self, node: &str, taints: Option<&str>, patch: &[Value]) -> &'static str {
+        let touches_taints = patch.iter().any(|it| it["path"] == "/spec/taints");
+        let (what, severity, reason, note) = match taints {
+            Some(why) if touches_taints => (
+                "taint",
+                Severity::Warning,
+                "NodeNotReady",
+                format!("no new pods until it is ready: {why}"),
+            ),
+            _ if touches_taints && patch.iter().any(is_release) => (
+                "release",
+                Severity::Normal,
+                "NodeReady",
+                "all that it must have is well: pods may come".to_owned(),
+            ),
+            _ => return "owners",
+        };
+        tracing::info!(node, category = reason, "{note}");
+        let seen = self
+            .shared
+            .nodes
+            .store()
+            .look(|all| all.get(node).map(Seen::reference));
+        if let Some(object) = seen {
+            self.shared.events.publish(Event {
+                object,
+                severity,
+                reason: reason.to_owned(),
+                action: "Readiness".to_owned(),
+                note,
+            });
+        }
+        what
+    }
+
+    /// Counts the pods that came to a node while it had no taint.
+    fn count_pods(&mut self, node: String) {
+        let client = self.shared.client.clone();
+        let work = async move {
+            let pods = pods::of_node(&client, &node).await.unwrap_or_default();
+            let came = |it: &&Pod| !it.tolerates_readiness && it.stays().is_none();
+            Done::Exposed(pods.iter().filter(came).count())
+        };
+        self.work.push(work.boxed_local());
+    }
+
+    pub(super) fn evict(&mut self, node: String) {
+        let (stop, stopped) = watch::channel(false);
+        let seen = self
+            .shared
+            .nodes
+            .store()
+            .look(|all| all.get(&node).cloned());
+        if let Some(seen) = seen {
+            self.evictions.insert(node.clone(), stop);
+            let (shared, drains) = (self.shared.clone(), self.needs.drains.clone());
+            let work = async move {
+                eviction::run(&shared, &drains, &seen, stopped).await;
+                Done::Evicted(node)
+            };
+            self.work.push(work.boxed_local());
+        }
+    }
+}
+
+/// Whether a step of a patch leaves the list without our taint.
+fn is_release(step: &Value) -> bool {
+    let list = step["value"].as_array();
+    step["path"] == "/spec/taints"
+        && step["op"] != "test"
+        && list.is_none_or(|all| all.iter().all(|it| it["key"] != taint::META_READINESS))
+}
+
+/// Reads fresh what a node is silent about; without `places` that is a condition of the Node itself.
+async fn read(client: &Client, nodes: &Nodes, node: &str, places: Vec<(Feed, String)>) -> Read {
+    if places.is_empty() {
+        match timeout(LATE, nodes.read(node)).await {
+            Ok(Ok(Some(seen))) => nodes.store().put(seen),
+            Ok(Ok(None)) => {}
+            Ok(Err(_)) | Err(_) => return Read::Failed,
+        }
+    }
+    let mut found = Vec::new();
+    for (feed, name) in places {
+        // A kind of somebody else is served by who serves it: the API server is looked at elsewhere.
+        let is_theirs = matches!(feed, Feed::Objects { .. });
+        match timeout(LATE, feeds::read(client, &feed, &name)).await {
+            Ok(Ok(sight)) => found.push((feed, name, sight)),
+            Ok(Err(kube::Error::Api(status))) if is_theirs || status.code == 403 => {
+                return Read::Refused(feed, status.message);
+            }
+            Err(_) if is_theirs => {
+                let why = format!("there is no answer within {LATE:?}");
+                return Read::Refused(feed, why);
+            }
+            Ok(Err(_)) | Err(_) => return Read::Failed,
+        }
+    }
+    Read::Found(found)
+}
+
+/// What became of a write. Who was refused has read what is there.
+async fn written(nodes: &Nodes, node: &str, answer: kube::Result<Seen>) -> Written {
+    match answer {
+        Ok(seen) => Written::Yes(Box::new(seen)),
+        // 409: somebody wrote at the same time. 422: a test of the patch failed. 404: it is gone.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {
+            match nodes.read(node).await {
+                Ok(Some(seen)) => {
+                    nodes.store().put(seen.clone());
+                    Written::Refused(Some(Box::new(seen)))
+                }
+                Ok(None) => Written::Refused(None),
+                Err(error) => Written::Failed(error.to_string()),
+            }
+        }
+        Err(error) => Written::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,502 @@
+//! Makes nodes of the Windows machines that are listed, and bare machines of those that are not any more.
+//! `evenkeel_plan::windows::instances` decides; here it is observed, begun and reported.
+//!
+//! Every machine that is worked on has a task of its own, which delays nobody. At rest nothing is open,
+//! and nobody is asked.
+
+mod nodes;
+
+pub(crate) use self::nodes::windows_node;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_api::names::object;
+use evenkeel_daemon::Severity;
+use evenkeel_daemon::panics::contain_work;
+use evenkeel_plan::windows::instances::{
+    Problem, Record, Sight, State, Todo, Wanted, WindowsNode, Work, decide, node_of, owned,
+};
+use evenkeel_plan::windows::windows_pool::Claims;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use tokio::sync::{mpsc, watch};
+
+use crate::shared::Shared;
+use crate::windows::instances::{Ending, Fleet, Job, List, NOT_YET};
+
+/// How long after a change others are waited for, that may come with it.
+const TOGETHER: Duration = Duration::from_millis(50);
+/// How long after the API server failed it is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long changes of what is remembered are gathered before they are written.
+const WRITE: Duration = Duration::from_millis(500);
+
+/// What the person who runs the operator says about instances.
+#[derive(Debug, Clone)]
+pub(crate) struct InstanceOptions {
+    /// The user to log in as on Machines.
+    pub(crate) machine_user: String,
+    /// How long the work on one instance may take before it is tried anew.
+    pub(crate) work_within: Duration,
+    /// How long an instance that leaves is looked for before it is given up.
+    pub(crate) leave_within: Duration,
+}
+
+impl Default for InstanceOptions {
+    fn default() -> Self {
+        Self {
+            machine_user: "Administrator".to_owned(),
+            work_within: Duration::from_mins(30),
+            leave_within: Duration::from_mins(15),
+        }
+    }
+}
+
+/// Cares for instances until the program is asked to stop.
+pub(crate) async fn run(shared: &Shared, fleet: &Rc<Fleet>, options: &InstanceOptions) {
+    while let Err(error) = fleet.records.load().await {
+        tracing::warn!("cannot read the status of instances, and try again: {error}");
+        tokio::select! {
+            () = shared.stop.stopped() => return,
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+    }
+    let (list, heard) = watch::channel(None);
+    let names = &fleet.known.names;
+    let (keys, key_changes) = watch::channel(());
+    let (host_keys, host_key_changes) = watch::channel(());
+    let (jobs, begun) = mpsc::unbounded_channel();
+    let (ended, done) = mpsc::unbounded_channel();
+    let busy = RefCell::default();
+    let controller = Controller {
+        shared,
+        fleet,
+        options,
+        jobs,
+        busy: &busy,
+        told: RefCell::default(),
+    };
+    tokio::select! {
+        () = shared.stop.stopped() => {}
+        () = follow_list(fleet, &list) => {}
+        () = names.keep(heard.clone()) => {}
+        () = follow(fleet, object::CLOUD_PRIVATE_KEY, &keys) => {}
+        () = follow(fleet, object::HOST_KEYS, &host_keys) => {}
+        () = fleet.machines.keep(&shared.stop) => {}
+        () = fleet.machine_sets.keep(&shared.stop) => {}
+        () = work(begun, ended) => {}
+        () = write(fleet) => {}
+        () = controller.rounds(heard, [key_changes, host_key_changes], done) => {}
+    }
+    // What an interrupted task was doing is known to whoever comes next.
+    if let Err(error) = fleet.records.save().await {
+        tracing::warn!("cannot write the status of instances: {error}");
+    }
+}
+
+/// Follows the ConfigMap that lists instances.
+async fn follow_list(fleet: &Fleet, list: &watch::Sender<Option<List>>) {
+    let api: Api<ConfigMap> = Api::namespaced(fleet.client.clone(), &fleet.namespace);
+    let changes = watcher::watch_object(api, object::WINDOWS_INSTANCES).default_backoff();
+    let mut changes = std::pin::pin!(changes);
+    while let Some(change) = changes.next().await {
+        match change {
+            Ok(found) => {
+                let read = List::read(found.as_ref(), &fleet.namespace);
+                fleet.known.list.replace(read.clone());
+                list.send_replace(Some(read));
+            }
+            Err(error) => tracing::warn!("cannot watch {}: {error}", object::WINDOWS_INSTANCES),
+        }
+    }
+}
+
+/// Tells when a Secret has changed: whoever failed for it need not wait.
+async fn follow(fleet: &Fleet, secret: &str, keys: &watch::Sender<()>) {
+    let api: Api<Secret> = Api::namespaced(fleet.client.clone(), &fleet.namespace);
+    let changes = watcher::watch_object(api, secret).default_backoff();
+    let mut changes = std::pin::pin!(changes);
+    let mut version = None;
+    while let Some(change) = changes.next().await {
+        match change {
+            Ok(found) => {
+                let now = found.and_then(|it| it.metadata.resource_version);
+                if std::mem::replace(&mut version, now.clone()) != now {
+                    keys.send_replace(());
+                }
+            }
+            Err(error) => tracing::warn!("cannot watch {secret}: {error}"),
+        }
+    }
+}
+
+type Ended = (String, Work, Result<(), Problem>);
+
+/// What is told of an instance the work on which has panicked. It is tried again, as after any problem.
+fn panicked() -> Problem {
+    Problem {
+        category: "Crashed",
+        message: "this is a mistake of ours: the operator's log says more".to_owned(),
+    }
+}
+
+/// Runs all tasks, each on its own.
+async fn work(
+    mut begun: mpsc::UnboundedReceiver<(Job, Ending)>,
+    ended: mpsc::UnboundedSender<Ended>,
+) {
+    let mut running = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            job = begun.recv() => {
+                let Some((job, ending)) = job else { return };
+                running.push(async move {
+                    let work = async {
+                        match ending {
+                            Ending::Done => job.run().await,
+                            Ending::Abandoned => job.abandon().await,
+                            Ending::Forgotten => job.let_go().await,
+                        }
+                    };
+                    let done = contain_work("instances", &job.name, work).await;
+                    let done = done.unwrap_or_else(|| Err(panicked()));
+                    (job.name.clone(), job.work, done)
+                });
+            }
+            Some(done) = running.next() => {
+                if ended.send(done).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Writes down what is remembered, when it has changed.
+async fn write(fleet: &Fleet) {
+    let mut changes = fleet.records.changes();
+    // What an operator before this one wrote in another way is written down anew.
+    changes.mark_changed();
+    while changes.changed().await.is_ok() {
+        tokio::time::sleep(WRITE).await;
+        changes.mark_unchanged();
+        fleet.metrics.count(&fleet.records.all());
+        while let Err(error) = fleet.records.save().await {
+            tracing::warn!("cannot write the status of instances, and try again: {error}");
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+}
+
+struct Controller<'s> {
+    shared: &'s Shared,
+    fleet: &'s Rc<Fleet>,
+    options: &'s InstanceOptions,
+    jobs: mpsc::UnboundedSender<(Job, Ending)>,
+    busy: &'s RefCell<BTreeMap<String, Work>>,
+    /// Mistakes in the list that were told.
+    told: RefCell<BTreeMap<String, Problem>>,
+}
+
+impl Controller<'_> {
+    async fn rounds(
+        &self,
+        mut list: watch::Receiver<Option<List>>,
+        [mut keys, mut host_keys]: [watch::Receiver<()>; 2],
+        mut done: mpsc::UnboundedReceiver<Ended>,
+    ) {
+        let mut nodes = self.shared.nodes.store().changes();
+        let mut machines = self.fleet.machines.changes();
+        let mut names = self.fleet.known.names.changes();
+        let mut offer = self.shared.windows.changes();
+        let mut pool = self.shared.windows.store().changes();
+        let mut beside = self.shared.beside.changes();
+        let mut waiting = self.fleet.removals.waiting();
+        let mut pause = None;
+        loop {
+            let sleep = async {
+                match pause {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Ok(()) = list.changed() => {}
+                Ok(()) = nodes.changed() => {}
+                Ok(()) = machines.changed() => {}
+                Ok(()) = names.changed() => {}
+                () = offer.changed() => {}
+                Ok(()) = pool.changed() => {}
+                Ok(()) = beside.changed() => {}
+                Ok(()) = waiting.changed() => {}
+                Ok(()) = keys.changed() => self.try_again_now(&["InvalidSshKey", "LoginRefused"]),
+                Ok(()) = host_keys.changed() => self.try_again_now(&["HostKeyChanged"]),
+                Some(ended) = done.recv() => self.take_note(ended),
+                () = sleep => {}
+            }
+            tokio::time::sleep(TOGETHER).await;
+            while let Ok(ended) = done.try_recv() {
+                self.take_note(ended);
+            }
+            nodes.mark_unchanged();
+            let heard = list.borrow_and_update().clone();
+            let is_idle = self.shared.beside.is_idle_for_windows();
+            let Some(heard) = heard.filter(|_| self.shared.knows_windows() && !is_idle) else {
+                pause = None;
+                continue;
+            };
+            pause = self.round(&heard);
+        }
+    }
+
+    /// Observe, plan, apply. Says how long nothing is to be done.
+    fn round(&self, list: &List) -> Option<Duration> {
+        let names = &self.fleet.known.names;
+        let mut wanted = list.wanted(names);
+        let unclear = list.unclear(names);
+        let machines = self.fleet.machines.wanted(&self.options.machine_user);
+        let is_known = machines.is_some();
+        wanted.extend(machines.into_iter().flatten());
+        let version = self.shared.windows.target().ok().map(|it| it.version);
+        let nodes = self.nodes(version.as_deref());
+        self.claim(&wanted, &unclear, &nodes);
+        self.tell_mistakes(list);
+        self.note_logins();
+        self.note_nodes(&wanted, &nodes);
+        let records = self.fleet.records.all();
+        let obstacle = self.fleet.obstacle();
+        let busy = self.busy.borrow().clone();
+        let now = Timestamp::now();
+        let decision = decide(&Sight {
+            wanted: is_known.then_some(&wanted),
+            unclear: &unclear,
+            records: &records,
+            nodes: &nodes,
+            busy: &busy,
+            obstacle: obstacle.as_ref(),
+            version: version.as_deref(),
+            parallel: self.shared.windows.pool().parallel_instances,
+            leave_within: self.options.leave_within,
+            now,
+        });
+        self.fleet.removals.know(decision.leaving);
+        for (name, todo) in decision.todo {
+            self.apply(&name, todo, wanted.get(&name), now);
+        }
+        decision.again.map(|at| {
+            let left = at.duration_since(Timestamp::now());
+            Duration::try_from(left).unwrap_or_default()
+        })
+    }
+
+    /// Remembers until when agents were given logins: whoever comes after us cannot know it.
+    fn note_logins(&self) {
+        let records = &self.fleet.records;
+        for (name, record) in records.all() {
+            let given = record
+                .node
+                .and_then(|node| self.fleet.configuring.login_ends(&node));
+            if given > record.login_ends {
+                records.change(&name, |it| it.login_ends = given);
+            }
+        }
+    }
+
+    /// Remembers the Nodes of Machines of which nothing was remembered.
+    fn note_nodes(&self, wanted: &BTreeMap<String, Wanted>, nodes: &[WindowsNode]) {
+        let records = &self.fleet.records;
+        for (name, machine) in wanted.iter().filter(|(_, it)| it.node.is_some()) {
+            let record = records.get(name).unwrap_or_default();
+            if record.node.is_none()
+                && let Some(node) = node_of(name, Some(&record), Some(machine), nodes)
+            {
+                records.change(name, |it| {
+                    it.node = Some(node.name.clone());
+                    it.is_touched = true;
+                });
+            }
+        }
+    }
+
+    fn apply(&self, name: &str, todo: Todo, wanted: Option<&Wanted>, now: Timestamp) {
+        let records = &self.fleet.records;
+        match todo {
+            Todo::Note(state, problem) => {
+                let message = problem.as_ref().map(|it| it.message.as_str());
+                let before = records.get(name);
+                records.change(name, |record| {
+                    self.describe(name, record, wanted);
+                    record.enter(state, message.unwrap_or_default(), now);
+                    record.category = problem.as_ref().map(|it| it.category.to_owned());
+                });
+                let category = before.and_then(|it| it.category);
+                if let Some(problem) = &problem
+                    && problem.category != NOT_YET
+                    && category.as_deref() != Some(problem.category)
+                {
+                    let note = format!("{name}: {}", problem.message);
+                    self.fleet
+                        .tell(name, Severity::Warning, problem.category, note);
+                }
+            }
+            Todo::Begin(work) => {
+                records.change(name, |record| {
+                    self.describe(name, record, wanted);
+                    let state = match work {
+                        Work::Deconfigure => State::Leaving,
+                        // One that failed counts as failing until it has come further than ever: whoever is woken for it
+                        // is not sent back to sleep by every new try.
+                        _ if record.failures > 0 => State::Failing,
+                        Work::LogIn => State::Starting,
+                        Work::Upgrade => State::Upgrading,
+                        _ => State::Configuring,
+                    };
+                    let failures = record.failures;
+                    let category = record.category.clone();
+                    record.enter(state, "connecting", now);
+                    record.failures = failures;
+                    if work == Work::Deconfigure {
+                        record.category = category;
+                        record.leaving_since.get_or_insert(now);
+                    }
+                });
+                self.begin(name, work, wanted, Ending::Done);
+            }
+            Todo::Wait { why, is_ready } => self.wait(name, &why, is_ready, now),
+            Todo::BeginUndrained { since } => {
+                let within = self.options.leave_within.as_secs();
+                let note = format!(
+                    "{name}: its Node is not ready since {since}, for longer than {within}s: its pods cannot leave, and it is removed without a drain"
+                );
+                self.fleet
+                    .tell(name, Severity::Warning, "RemovedWithoutDrain", note);
+                self.apply(name, Todo::Begin(Work::Deconfigure), wanted, now);
+            }
+            Todo::Abandon => self.begin(name, Work::Deconfigure, wanted, Ending::Abandoned),
+            Todo::Forget => {
+                let record = records.get(name).unwrap_or_default();
+                tracing::info!(instance = name, "is forgotten: it was {}", record.state);
+                self.begin_forgetting(name);
+            }
+        }
+    }
+
+    /// The removal of a machine that serves waits; that it does is said once.
+    fn wait(&self, name: &str, why: &str, is_ready: bool, now: Timestamp) {
+        let records = &self.fleet.records;
+        let before = records.get(name).and_then(|it| it.leaving_since);
+        records.change(name, |record| {
+            self.describe(name, record, None);
+            record.wait(why, is_ready, now);
+        });
+        if before.is_none() {
+            let note = format!("{name}: is not listed any more, and removed after a drain; {why}");
+            self.fleet
+                .tell(name, Severity::Normal, "RemovalWaits", note);
+        }
+    }
+
+    /// What is known of a machine without asking it.
+    fn describe(&self, name: &str, record: &mut Record, wanted: Option<&Wanted>) {
+        if let Some(wanted) = wanted {
+            record.user.clone_from(&wanted.user);
+            record.is_machine = self.fleet.machines.get(name).is_some();
+        }
+    }
+
+    fn begin(&self, name: &str, work: Work, wanted: Option<&Wanted>, ending: Ending) {
+        let record = self.fleet.records.get(name).unwrap_or_default();
+        let listed = wanted.and_then(|it| it.addresses.clone().ok());
+        let known = record.address.into_iter();
+        let by_name = name.parse::<IpAddr>().into_iter();
+        let job = Job {
+            fleet: Rc::clone(self.fleet),
+            name: name.to_owned(),
+            user: record.user,
+            addresses: listed.unwrap_or_else(|| known.chain(by_name).collect()),
+            work,
+            limit: self.options.work_within,
+        };
+        self.busy.borrow_mut().insert(name.to_owned(), work);
+        // Whoever receives it lives as long as this.
+        _ = self.jobs.send((job, ending));
+    }
+
+    fn begin_forgetting(&self, name: &str) {
+        // Nothing of ours is on it, so nothing is given up but the memory.
+        let record = self.fleet.records.get(name).unwrap_or_default();
+        if record.address.is_none() {
+            self.fleet.records.forget(name);
+            return;
+        }
+        self.begin(name, Work::Deconfigure, None, Ending::Forgotten);
+    }
+
+    /// A task has ended.
+    fn take_note(&self, (name, work, result): Ended) {
+        self.busy.borrow_mut().remove(&name);
+        let Err(problem) = result else { return };
+        self.fleet.metrics.failed(problem.category);
+        self.fleet
+            .records
+            .change(&name, |it| it.fail(&problem, Timestamp::now()));
+        let what = match work {
+            Work::Configure => "cannot be configured",
+            Work::Restore => "cannot get its files back",
+            Work::LogIn => "cannot get its agent a new login",
+            Work::Upgrade => "cannot be upgraded",
+            Work::Deconfigure => "cannot be taken out",
+        };
+        let note = format!("{name}: {what}: {}", problem.message);
+        self.fleet
+            .tell(&name, Severity::Warning, problem.category, note);
+    }
+
+    /// What these failures came from may be gone: whoever had one is tried at once.
+    fn try_again_now(&self, categories: &[&str]) {
+        for (name, record) in self.fleet.records.all() {
+            let category = record.category.as_deref().unwrap_or_default();
+            if categories.contains(&category) {
+                self.fleet.records.change(&name, |it| it.retry_at = None);
+            }
+        }
+    }
+
+    /// Says what cannot be read in the list, once for each mistake.
+    fn tell_mistakes(&self, list: &List) {
+        let mut told = self.told.borrow_mut();
+        for (name, problem) in &list.mistakes {
+            if told.get(name) != Some(problem) {
+                let note = problem.message.clone();
+                self.fleet
+                    .tell(name, Severity::Warning, problem.category, note);
+            }
+        }
+        told.clone_from(&list.mistakes);
+    }
+
+    /// Says who is named as ours.
+    fn claim(
+        &self,
+        wanted: &BTreeMap<String, Wanted>,
+        unclear: &BTreeSet<String>,
+        nodes: &[WindowsNode],
+    ) {
+        let addresses = wanted.values().filter_map(|it| it.addresses.as_ref().ok());
+        let addresses = addresses.flatten().map(ToString::to_string);
+        let named = wanted.keys().cloned().chain(unclear.iter().cloned());
+        let records = &self.fleet.records;
+        self.shared.windows.claim(Claims {
+            addresses: addresses.chain(named).collect(),
+            nodes: records.look(|all| owned(all, wanted, nodes)),
+        });
+    }
+}

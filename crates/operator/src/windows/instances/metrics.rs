@@ -1,0 +1,106 @@
+//! The numbers of instances.
+
+use std::collections::BTreeMap;
+
+use evenkeel_daemon::Metrics;
+use evenkeel_plan::windows::instances::{Record, State};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::windows::ssh::Progress;
+
+/// Instances and what is done to them, counted. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InstanceMetrics {
+    instances: Family<InState, Gauge>,
+    failures: Family<Reason, Counter>,
+    copied: Counter,
+    connections: Gauge,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    state: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+const STATES: [State; 7] = [
+    State::Waiting,
+    State::Configuring,
+    State::Starting,
+    State::Ready,
+    State::Failing,
+    State::Upgrading,
+    State::Leaving,
+];
+
+impl InstanceMetrics {
+    /// Numbers that `metrics` shows.
+    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
+        let own = Self::default();
+        metrics.register(|registry| {
+            registry.register(
+                "evenkeel_instances",
+                "Windows instances, by state: Waiting, Configuring, Starting, Ready, Failing, Upgrading, Leaving",
+                own.instances.clone(),
+            );
+            registry.register(
+                "evenkeel_instance_failures",
+                "Work on Windows instances that failed, by reason",
+                own.failures.clone(),
+            );
+            registry.register(
+                "evenkeel_payload_copied_bytes",
+                "Bytes of payload that were copied to Windows instances",
+                own.copied.clone(),
+            );
+            registry.register(
+                "evenkeel_instance_connections",
+                "SSH connections to Windows instances that are open",
+                own.connections.clone(),
+            );
+        });
+        own
+    }
+
+    pub(crate) fn count(&self, records: &BTreeMap<String, Record>) {
+        for state in STATES {
+            let count = records.values().filter(|it| it.state == state).count();
+            let label = InState {
+                state: state.to_string(),
+            };
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.instances.get_or_create(&label).set(count);
+        }
+    }
+
+    pub(crate) fn failed(&self, reason: &'static str) {
+        self.failures.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// A copy whose bytes are counted as they go.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress::counted_in(&self.copied)
+    }
+
+    /// A connection that counts as open until this is dropped.
+    pub(crate) fn connection(&self) -> OpenConnection {
+        self.connections.inc();
+        OpenConnection(self.connections.clone())
+    }
+}
+
+/// An SSH connection that is open.
+pub(crate) struct OpenConnection(Gauge);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

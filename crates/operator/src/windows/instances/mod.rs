@@ -1,0 +1,166 @@
+//! Windows machines that are to be nodes: where they are listed, what is remembered of them, and the work
+//! on each. What is to be done is decided in `evenkeel_plan::windows::instances`.
+
+pub(crate) mod controller;
+mod followed;
+mod host_keys;
+mod list;
+mod login;
+mod machine_sets;
+mod machines;
+mod metrics;
+mod names;
+mod records;
+mod removals;
+mod supply;
+mod work;
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+
+use evenkeel_daemon::{Event, Events, Severity};
+use evenkeel_plan::excerpt::{LONGEST, excerpt};
+use evenkeel_plan::windows::certificates::Identity;
+use evenkeel_plan::windows::instances::{Problem, addresses};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+
+pub(crate) use self::host_keys::HostKeys;
+pub(crate) use self::list::List;
+pub(crate) use self::machine_sets::MachineSets;
+pub(crate) use self::machines::Machines;
+pub(crate) use self::metrics::InstanceMetrics;
+pub(crate) use self::names::Names;
+pub(crate) use self::records::Records;
+pub(crate) use self::removals::Removals;
+use self::supply::Supply;
+pub(crate) use self::work::{Ending, Job};
+use crate::windows::certificates::configuring::Configuring;
+use crate::windows::pool::{Offer, Windows};
+use crate::windows::ssh::{Key, Ssh};
+
+/// Nobody has looked yet: no reason to tell anybody.
+pub(crate) const NOT_YET: &str = "NotKnownYet";
+
+/// What all work on instances shares.
+pub(crate) struct Fleet {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) events: Events,
+    pub(crate) ssh: Ssh,
+    pub(crate) records: Records,
+    pub(crate) removals: Removals,
+    pub(crate) host_keys: HostKeys,
+    pub(crate) windows: Windows,
+    pub(crate) configuring: Configuring,
+    pub(crate) metrics: InstanceMetrics,
+    pub(crate) machines: Machines,
+    pub(crate) machine_sets: MachineSets,
+    pub(crate) known: Known,
+}
+
+/// What is learned on the way.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// The list, for Events about its entries.
+    pub(crate) list: RefCell<List>,
+    /// Where the names in it lead.
+    pub(crate) names: Names,
+    /// The last key with which somebody let us in.
+    key: RefCell<Option<Key>>,
+    /// The bootstrap login of which is known whose it is.
+    bootstrap: RefCell<Vec<u8>>,
+}
+
+impl Fleet {
+    /// Publishes an Event about an instance, on what it is listed in.
+    pub(crate) fn tell(&self, name: &str, severity: Severity, reason: &str, note: String) {
+        let note = if note.len() > LONGEST {
+            excerpt(&note)
+        } else {
+            note
+        };
+        match severity {
+            Severity::Normal => tracing::info!(instance = name, category = reason, "{note}"),
+            Severity::Warning => tracing::warn!(instance = name, category = reason, "{note}"),
+        }
+        self.events.publish(Event {
+            object: self.listed_in(name),
+            severity,
+            reason: reason.to_owned(),
+            action: "Configure".to_owned(),
+            note,
+        });
+    }
+
+    /// Where an instance is, as it is listed, as its Machine says, and where it was reached.
+    pub(crate) fn addresses(&self, name: &str) -> Vec<IpAddr> {
+        let mut told = self.known.list.borrow().addresses(name);
+        if let Some(machine) = self.machines.get(name) {
+            told.extend(
+                machine
+                    .known_as()
+                    .iter()
+                    .filter_map(|it| it.parse::<IpAddr>().ok()),
+            );
+        }
+        addresses(name, self.records.get(name).as_ref(), &told)
+    }
+
+    /// The object that lists an instance: its Machine, or the ConfigMap.
+    fn listed_in(&self, name: &str) -> ObjectReference {
+        match self.machines.get(name) {
+            Some(machine) => machine.reference(),
+            None => self.known.list.borrow().reference(),
+        }
+    }
+
+    /// Why no instance can be configured now.
+    pub(crate) fn obstacle(&self) -> Option<Problem> {
+        let trouble = self.windows.target().err()?;
+        Some(match trouble {
+            Some(trouble) => Problem {
+                category: trouble.category,
+                message: trouble.note,
+            },
+            None => Problem {
+                category: NOT_YET,
+                message: "what new nodes get is not known yet".to_owned(),
+            },
+        })
+    }
+
+    /// What a new node gets, or why nobody gets anything.
+    fn supply(&self) -> Result<Supply, Problem> {
+        if let Some(obstacle) = self.obstacle() {
+            return Err(obstacle);
+        }
+        match self.windows.offer() {
+            Offer::Ready(ready) => Supply::of(&ready),
+            // The obstacle has said so.
+            _ => Err(Problem {
+                category: NOT_YET,
+                message: "what new nodes get is not known any more".to_owned(),
+            }),
+        }
+    }
+
+    /// Whether it is known whose this bootstrap login is.
+    fn knows(&self, bootstrap: &[u8]) -> bool {
+        *self.known.bootstrap.borrow() == bootstrap && self.configuring.bootstrapper().is_some()
+    }
+
+    fn learn(&self, bootstrap: &[u8], who: Identity) {
+        tracing::info!(user = who.user, "the kubelets of new machines are known");
+        self.configuring.know_bootstrapper(who);
+        self.known.bootstrap.replace(bootstrap.to_vec());
+    }
+
+    fn works(&self, key: &Key) {
+        self.known.key.replace(Some(key.clone()));
+    }
+
+    fn worked_before(&self) -> Option<Key> {
+        self.known.key.borrow().clone()
+    }
+}

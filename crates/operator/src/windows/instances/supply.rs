@@ -1,0 +1,85 @@
+//! What a new node gets: its files, and where it finds the API server.
+
+use evenkeel_api::names::windows;
+use evenkeel_plan::windows::instances::Problem;
+
+use crate::windows::payload::Source;
+use crate::windows::pool::Ready;
+use crate::windows::ssh::{Contents, Error, Local};
+
+/// All that a new node gets.
+pub(crate) struct Supply {
+    /// The version that it runs then.
+    pub(crate) version: String,
+    /// SHA-256 of its services.
+    pub(crate) hash: String,
+    pub(crate) files: Vec<Local>,
+    /// Folders that must be there before its services start.
+    pub(crate) folders: Vec<String>,
+    /// The API server, as instances reach it, and how they know it.
+    pub(crate) server: String,
+    pub(crate) authority: Option<Vec<u8>>,
+    /// The login with which kubelets ask for their own.
+    pub(crate) bootstrap: Vec<u8>,
+}
+
+impl Supply {
+    /// The agent among its files.
+    pub(crate) fn agent(&self) -> Result<&Local, Problem> {
+        let agent = self.files.iter().find(|it| it.place == windows::AGENT);
+        agent.ok_or_else(|| {
+            let missing = Error::Payload {
+                path: windows::AGENT.to_owned(),
+                why: "there is none: add it".to_owned(),
+            };
+            Problem {
+                category: missing.category(),
+                message: missing.to_string(),
+            }
+        })
+    }
+
+    /// What a payload and the configuration of workers come to.
+    pub(crate) fn of(ready: &Ready) -> Result<Self, Problem> {
+        let Ready {
+            payload,
+            composed,
+            worker,
+        } = ready;
+        let mut files = Vec::new();
+        for file in payload.files(composed) {
+            let (size, contents) = match &file.source {
+                Source::Made(bytes) => {
+                    let size = u64::try_from(bytes.len()).unwrap_or_default();
+                    (size, Contents::Bytes(bytes[..].into()))
+                }
+                Source::Local(path) => {
+                    let size = std::fs::metadata(path).map(|it| it.len());
+                    let size = size.map_err(|error| Problem {
+                        category: "PayloadIncomplete",
+                        message: format!(
+                            "payload file {} cannot be read ({error}): put it back, and seal the payload again",
+                            path.display()
+                        ),
+                    })?;
+                    (size, Contents::File(path.clone()))
+                }
+            };
+            files.push(Local {
+                place: file.path,
+                checksum: file.checksum,
+                size,
+                contents,
+            });
+        }
+        Ok(Self {
+            version: composed.version.to_string(),
+            hash: composed.hash.clone(),
+            files,
+            folders: payload.folders().to_vec(),
+            server: worker.server.clone(),
+            authority: worker.server_ca.clone(),
+            bootstrap: worker.bootstrap_kubeconfig.clone(),
+        })
+    }
+}

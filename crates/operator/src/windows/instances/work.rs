@@ -1,0 +1,374 @@
+//! The work on one instance: from a bare machine to a node, and back. Each step can be done again, and is
+//! told in the record of the instance before it begins.
+
+mod copy;
+mod node;
+mod reach;
+mod secure;
+mod upgrade;
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use evenkeel_api::names::{annotation, windows};
+use evenkeel_daemon::Severity;
+use evenkeel_plan::excerpt::excerpt;
+use evenkeel_plan::windows::instances::{Problem, State, Work};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+
+use self::reach::Reached;
+use super::Fleet;
+use super::supply::Supply;
+use crate::windows::ssh::{Error, Kind};
+
+/// How long a question to the agent may take.
+const QUESTION: Duration = Duration::from_mins(1);
+/// How long a machine may take to become a node, and to be none any more.
+const BOOTSTRAP: Duration = Duration::from_mins(15);
+const CLEANUP: Duration = Duration::from_mins(10);
+/// How long a machine may take to ask for a login and to get it.
+const LOG_IN: Duration = Duration::from_mins(3);
+
+/// What an agent says of its machine.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct About {
+    host_name: String,
+    node: Option<String>,
+    services: Vec<String>,
+}
+
+/// What becomes of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// What is to be done to it is done.
+    Done,
+    /// Nobody can reach it any more.
+    Abandoned,
+    /// Nothing of ours is on it, or it goes with all that is on it.
+    Forgotten,
+}
+
+/// A machine, and what is done to it.
+pub(crate) struct Job {
+    pub(crate) fleet: Rc<Fleet>,
+    pub(crate) name: String,
+    pub(crate) user: String,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) work: Work,
+    /// How long all of it may take.
+    pub(crate) limit: Duration,
+}
+
+impl Job {
+    pub(crate) async fn run(&self) -> Result<(), Problem> {
+        let work = async {
+            match self.work {
+                Work::Configure => self.configure().await,
+                Work::Restore => self.restore().await,
+                Work::LogIn => self.bring_login().await,
+                Work::Upgrade => self.upgrade().await,
+                Work::Deconfigure => self.deconfigure().await,
+            }
+        };
+        let done = tokio::time::timeout(self.limit, work).await;
+        done.unwrap_or_else(|_| Err(self.slow()))
+    }
+
+    /// It took too long, though every step went on: others have their turn.
+    fn slow(&self) -> Problem {
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        Problem {
+            category: "InstanceSlow",
+            message: format!(
+                "it was not done within {}s; last it was {}. What was copied stays there, and the next try goes on \
+                 with it. Look at its network and its load; --instance-timeout gives it more time",
+                self.limit.as_secs(),
+                record.message,
+            ),
+        }
+    }
+
+    /// Copy the payload, `bootstrap`, tell the Node what to run, install the agent's service.
+    async fn configure(&self) -> Result<(), Problem> {
+        let supply = self.fleet.supply()?;
+        self.know_kubelets(&supply).await?;
+        let reached = self.reach().await?;
+        self.touch().await?;
+        let about = self.supply(&reached, &supply).await?;
+        let node = about.node.clone();
+        let node = node.unwrap_or_else(|| about.host_name.to_lowercase());
+        let exists = self.own_node(&node).await?.is_some();
+        self.note_node(&node).await?;
+        let mut services = about.services.iter();
+        let has_agent = services.any(|it| it.eq_ignore_ascii_case(windows::AGENT_SERVICE));
+        if has_agent && !exists {
+            // Somebody deleted the Node: the kubelet makes it again when it starts anew.
+            self.step("starting anew: its Node is gone");
+            self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
+                .await?;
+            let (line, _turn) = self
+                .with_login(&reached, &supply, Some(&node), "cleanup --upgrade")
+                .await?;
+            self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
+                .await?;
+        }
+        if !has_agent || !exists {
+            self.step("starting its bootstrap services, and waiting for its Node");
+            let line = format!(
+                "bootstrap --desired-version {} --desired-services {}",
+                supply.version, supply.hash
+            );
+            let (line, _turn) = self
+                .with_login(&reached, &supply, Some(&node), &line)
+                .await?;
+            let said: Bootstrapped = self.agent(&reached, &line, BOOTSTRAP).await?;
+            if said.node != node {
+                return Err(another_name(&node, &said.node));
+            }
+        }
+        // Its login has done its work, and lasts only minutes.
+        _ = reached.files.remove(windows::LOGIN).await;
+        self.step("telling its Node what to run");
+        self.annotate(&node, &supply).await?;
+        self.step("installing its agent's service");
+        let line = format!("service install --namespace {}", self.fleet.namespace);
+        self.agent::<serde_json::Value>(&reached, &line, QUESTION)
+            .await?;
+        reached.session.close().await;
+        self.fleet.records.change(&self.name, |it| {
+            it.enter(
+                State::Starting,
+                "its agent starts its services",
+                Timestamp::now(),
+            );
+            it.started = Some(supply.version.clone());
+        });
+        let note = format!("{}: is Node {node} now, and its agent runs", self.name);
+        self.fleet
+            .tell(&self.name, Severity::Normal, "InstanceConfigured", note);
+        Ok(())
+    }
+
+    /// Brings files again that the node's own store does not have.
+    async fn restore(&self) -> Result<(), Problem> {
+        let supply = self.fleet.supply()?;
+        let reached = self.reach().await?;
+        let brought = self.copy(&reached, &supply.files).await?;
+        reached.session.close().await;
+        self.fleet.records.change(&self.name, |it| {
+            it.enter(
+                State::Starting,
+                "its files were brought again",
+                Timestamp::now(),
+            );
+        });
+        let note = format!(
+            "{}: {brought} files that its node missed were brought again",
+            self.name
+        );
+        self.fleet
+            .tell(&self.name, Severity::Normal, "FilesRestored", note);
+        Ok(())
+    }
+
+    /// Brings its agent a new login: the old one has ended, while the machine was off or could not renew it.
+    async fn bring_login(&self) -> Result<(), Problem> {
+        let supply = self.fleet.supply()?;
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        let node = record.node.unwrap_or_default();
+        let reached = self.reach().await?;
+        self.own_node(&node).await?;
+        self.step("getting its agent a new login");
+        let (line, turn) = self
+            .with_login(&reached, &supply, Some(&node), "login")
+            .await?;
+        let said: LoggedIn = self.agent(&reached, &line, LOG_IN).await?;
+        drop(turn);
+        _ = reached.files.remove(windows::LOGIN).await;
+        reached.session.close().await;
+        self.fleet.records.change(&self.name, |it| {
+            let message = "its agent has a new login";
+            it.enter(State::Starting, message, Timestamp::now());
+            it.login_ends = Some(said.ends);
+        });
+        let note = format!(
+            "{}: the login of the agent of Node {node} had ended, and it has a new one",
+            self.name
+        );
+        self.fleet
+            .tell(&self.name, Severity::Normal, "AgentLoggedIn", note);
+        Ok(())
+    }
+
+    /// Stop the agent, `cleanup`, take the files away, forget the host key.
+    async fn deconfigure(&self) -> Result<(), Problem> {
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        let reached = self.reach().await?;
+        let supply = self.fleet.supply().ok();
+        let agent = reached.files.kind(windows::AGENT).await;
+        let agent = agent.map_err(|error| problem(&error))?;
+        // Nothing is run of which nobody knows what it is, unless there is nothing else and the folder is ours.
+        if supply.is_some() || agent != Kind::File {
+            self.copy_agent(&reached, &self.fleet.supply()?).await?;
+        }
+        let about = self.prepare(&reached).await?;
+        let host = about.host_name.to_lowercase();
+        // What we remember counts; what the machine says, only if nobody knows better.
+        let claimed = record.node.or(about.node).unwrap_or(host);
+        let node = match self.own_node(&claimed).await {
+            Ok(_) => Some(claimed.as_str()),
+            Err(problem) if problem.category == "ApiFailed" => return Err(problem),
+            Err(problem) => {
+                tracing::warn!(instance = self.name, "{}", problem.message);
+                None
+            }
+        };
+        if !self.passes_the_point_of_no_return().await? {
+            reached.session.close().await;
+            return Ok(());
+        }
+        self.step("stopping its agent");
+        self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
+            .await?;
+        self.step("taking services, variables and certificates out");
+        let (line, turn) = if let Some(supply) = &supply {
+            self.with_login(&reached, supply, node, "cleanup").await?
+        } else {
+            let own = format!("{}kubeconfig", windows::OWN_STATE);
+            let namespace = &self.fleet.namespace;
+            let line = format!("cleanup --kubeconfig {own} --namespace {namespace}");
+            (line, None)
+        };
+        self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
+            .await?;
+        drop(turn);
+        self.step("removing its files");
+        self.remove_files(&reached, supply.as_ref()).await?;
+        reached.session.close().await;
+        if let Some(node) = node {
+            self.delete_node(node).await?;
+        }
+        self.let_go().await?;
+        let note = format!("{}: is no node any more, and as bare as before", self.name);
+        self.fleet
+            .tell(&self.name, Severity::Normal, "InstanceRemoved", note);
+        Ok(())
+    }
+
+    /// Unless it was listed again meanwhile, it is taken out to the end from here, also by whoever comes after us.
+    async fn passes_the_point_of_no_return(&self) -> Result<bool, Problem> {
+        if !self.fleet.removals.has(&self.name) {
+            tracing::info!(instance = self.name, "is listed again, and stays");
+            return Ok(false);
+        }
+        let records = &self.fleet.records;
+        records.change(&self.name, |it| it.is_going = true);
+        let saved = records.save().await;
+        saved.map_err(|error| api("cannot write down how far it is", &error))?;
+        Ok(true)
+    }
+
+    async fn remove_files(
+        &self,
+        reached: &Reached,
+        supply: Option<&Supply>,
+    ) -> Result<(), Problem> {
+        let files = &reached.files;
+        for folder in [windows::PAYLOAD, windows::LOGS] {
+            files
+                .remove_folder(folder)
+                .await
+                .map_err(|error| problem(&error))?;
+        }
+        let made = supply.map(|it| it.folders.clone()).unwrap_or_default();
+        let logs = [r"C:\var\log".to_owned(), r"C:\var".to_owned()];
+        for folder in made.iter().rev().chain(&logs) {
+            files
+                .remove_if_empty(folder)
+                .await
+                .map_err(|error| problem(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Nobody can reach it any more: its Node goes, and what stays behind is told.
+    pub(crate) async fn abandon(&self) -> Result<(), Problem> {
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        if let Some(node) = &record.node {
+            self.delete_node(node).await?;
+        }
+        self.let_go().await?;
+        let note = format!(
+            "{}: cannot be reached any more ({}), so its Node {} was deleted. Left behind on it: our services, the folders {} and {}, \
+             environment variables and certificates of ours. If it comes back, list it and take it out again, or make it anew",
+            self.name,
+            record.message,
+            record.node.as_deref().unwrap_or("(none)"),
+            windows::PAYLOAD,
+            windows::LOGS,
+        );
+        self.fleet
+            .tell(&self.name, Severity::Warning, "InstanceAbandoned", note);
+        Ok(())
+    }
+
+    /// Forgets the instance, and who answered there.
+    pub(crate) async fn let_go(&self) -> Result<(), Problem> {
+        let forgotten = self.fleet.host_keys.pin(&self.name, None).await;
+        forgotten.map_err(|error| api("cannot forget its host key", &error))?;
+        self.fleet.records.forget(&self.name);
+        Ok(())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Bootstrapped {
+    node: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct LoggedIn {
+    ends: Timestamp,
+}
+
+impl Job {
+    /// Tells the Node what to run, and what it was made of.
+    async fn annotate(&self, node: &str, supply: &Supply) -> Result<(), Problem> {
+        let annotations = json!({
+            annotation::WINDOWS_DESIRED_VERSION: supply.version,
+            annotation::DESIRED_SERVICES: supply.hash,
+            annotation::INSTANCE: format!("{}@{}", self.user, self.name),
+        });
+        let what = "cannot tell its Node what to run";
+        self.write_on_node(node, &annotations, what).await
+    }
+}
+
+/// Machines write parts of it.
+fn problem(error: &Error) -> Problem {
+    Problem {
+        category: error.category(),
+        message: excerpt(&error.to_string()),
+    }
+}
+
+fn another_name(node: &str, said: &str) -> Problem {
+    Problem {
+        category: "NodeNameTaken",
+        message: format!(
+            "the machine said that it is Node {node}, and says now that it is {:?}: its kubelet must take the computer name",
+            excerpt(said)
+        ),
+    }
+}
+
+fn api(what: &str, error: &kube::Error) -> Problem {
+    Problem {
+        category: "ApiFailed",
+        message: format!("{what}: {error}"),
+    }
+}

@@ -1,0 +1,210 @@
+//! The way to one instance, and to the agent on it: who logs in, who answers, and what is asked with which
+//! login.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_api::names::{object, windows};
+use evenkeel_plan::windows::instances::Problem;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+
+use super::{Job, QUESTION, api, problem};
+use crate::windows::certificates::configuring::OwnTurn;
+use crate::windows::instances::login::{self, Login};
+use crate::windows::instances::metrics::OpenConnection;
+use crate::windows::instances::supply::Supply;
+use crate::windows::ssh::{Contents, Error, Files, Key, Local, Progress, Session, Target};
+
+/// An instance that was reached.
+pub(super) struct Reached {
+    pub(super) session: Session,
+    pub(super) files: Files,
+    /// The agent that is asked.
+    pub(super) program: &'static str,
+    _open: OpenConnection,
+}
+
+impl Job {
+    pub(super) fn step(&self, message: &str) {
+        tracing::info!(instance = self.name, "{message}");
+        self.fleet.records.change(&self.name, |it| it.say(message));
+    }
+
+    /// Writes down that something is put on the machine, before it is.
+    pub(super) async fn touch(&self) -> Result<(), Problem> {
+        self.fleet
+            .records
+            .change(&self.name, |it| it.is_touched = true);
+        let saved = self.fleet.records.save().await;
+        saved.map_err(|error| api("cannot write down how far it is", &error))
+    }
+
+    /// Learns who the kubelets of new machines are, which the certificates controller wants to know.
+    pub(super) async fn know_kubelets(&self, supply: &Supply) -> Result<(), Problem> {
+        if self.fleet.knows(&supply.bootstrap) {
+            return Ok(());
+        }
+        let who = tokio::time::timeout(QUESTION, login::who(&supply.bootstrap)).await;
+        let who = who.unwrap_or_else(|_| Err("no answer".to_owned()));
+        let who = who.map_err(|why| Problem {
+            category: "BootstrapLoginRefused",
+            message: format!(
+                "the bootstrap kubeconfig of the worker Ignition does not log in at {}: {why}: renew it there",
+                supply.server
+            ),
+        })?;
+        self.fleet.learn(&supply.bootstrap, who);
+        Ok(())
+    }
+
+    /// Connects, as who answered the first time.
+    pub(super) async fn reach(&self) -> Result<Reached, Problem> {
+        self.step("connecting");
+        let keys = self.keys().await?;
+        let pinned = self.fleet.host_keys.of(&self.name).await;
+        let pinned = pinned.map_err(|error| api("cannot read its host key", &error))?;
+        let open = self.fleet.metrics.connection();
+        let mut session = Err(Error::Unreachable("it has no address".to_owned()));
+        let mut reached = None;
+        for address in &self.addresses {
+            let target = Target {
+                name: self.name.clone(),
+                address: *address,
+                user: self.user.clone(),
+                host_key: pinned.clone(),
+            };
+            session = self.log_in(&target, &keys).await;
+            reached = Some(*address);
+            // Where nobody answers at one address of a name, somebody may at the next.
+            if !matches!(session, Err(Error::Unreachable(_))) {
+                break;
+            }
+        }
+        let session = session.map_err(|error| problem(&error))?;
+        if pinned.is_none() {
+            let pinned = self
+                .fleet
+                .host_keys
+                .pin(&self.name, Some(&session.host_key))
+                .await;
+            pinned.map_err(|error| api("cannot pin its host key", &error))?;
+        }
+        self.fleet
+            .records
+            .change(&self.name, |it| it.address = reached);
+        let files = session.files().await.map_err(|error| problem(&error))?;
+        files
+            .must_be_windows()
+            .await
+            .map_err(|error| problem(&error))?;
+        let reached = Reached {
+            session,
+            files,
+            program: windows::AGENT,
+            _open: open,
+        };
+        let record = self.fleet.records.get(&self.name).unwrap_or_default();
+        // Whoever has another key now, or was never seen, may be another machine.
+        if pinned.is_none() || !record.is_known_inside() {
+            self.secure(&reached).await?;
+        }
+        Ok(reached)
+    }
+
+    /// Connects at one address, with whichever key is taken.
+    async fn log_in(&self, target: &Target, keys: &[Key]) -> Result<Session, Error> {
+        let mut session = Err(Error::Key("there is no key".to_owned()));
+        for key in keys {
+            session = self.fleet.ssh.connect(target, key).await;
+            match &session {
+                // The instance may still know the key before this one.
+                Err(Error::Refused { .. }) => {}
+                Ok(_) => {
+                    self.fleet.works(key);
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        session
+    }
+
+    /// The key of the Secret, and the last one that worked.
+    pub(super) async fn keys(&self) -> Result<Vec<Key>, Problem> {
+        let secrets: Api<Secret> =
+            Api::namespaced(self.fleet.client.clone(), &self.fleet.namespace);
+        let found = secrets.get_opt(object::CLOUD_PRIVATE_KEY).await;
+        let found = found.map_err(|error| api("cannot read the SSH key", &error))?;
+        let data = found.and_then(|it| it.data).unwrap_or_default();
+        let text = data.get(object::CLOUD_PRIVATE_KEY_FILE);
+        let key = Key::read(text.map(|it| it.0.as_slice())).map_err(|error| problem(&error))?;
+        let before = self.fleet.worked_before().filter(|it| *it != key);
+        Ok(std::iter::once(key).chain(before).collect())
+    }
+
+    /// Asks the agent on the instance.
+    pub(super) async fn agent<T: serde::de::DeserializeOwned>(
+        &self,
+        reached: &Reached,
+        question: &str,
+        limit: Duration,
+    ) -> Result<T, Problem> {
+        let line = format!("{} {question}", reached.program);
+        reached
+            .session
+            .ask(&line, limit)
+            .await
+            .map_err(|error| problem(&error))
+    }
+
+    /// Brings a login of ten minutes to the instance, and adds it to a question for the agent. If the machine may be
+    /// `node`, whoever asks for a certificate for that with it is heard until the turn ends.
+    pub(super) async fn with_login(
+        &self,
+        reached: &Reached,
+        supply: &Supply,
+        node: Option<&str>,
+        question: &str,
+    ) -> Result<(String, Option<OwnTurn>), Problem> {
+        let fleet = &self.fleet;
+        let authority = supply.authority.as_deref();
+        let made =
+            login::of_agent(&fleet.client, &fleet.namespace, &supply.server, authority).await;
+        let Login { text, credential } =
+            made.map_err(|error| api("cannot make a login for its agent", &error))?;
+        let joins = question.starts_with("bootstrap");
+        let turn = node.map(|node| {
+            fleet
+                .configuring
+                .begin(&self.name, node, joins, credential)
+                .ok_or_else(|| Problem {
+                    category: "NodeNameTaken",
+                    message: format!("another machine says now that it is Node {node}, too"),
+                })
+        });
+        let turn = turn.transpose()?;
+        let bytes: Arc<[u8]> = text.into_bytes().into();
+        let local = Local {
+            place: windows::LOGIN.to_owned(),
+            // It is not resumed: every one is another.
+            checksum: Timestamp::now().as_nanosecond().to_string(),
+            size: u64::try_from(bytes.len()).unwrap_or_default(),
+            contents: Contents::Bytes(bytes),
+        };
+        reached
+            .files
+            .put(&local, &Progress::default())
+            .await
+            .map_err(|error| problem(&error))?;
+        let command = question.split(' ').next().unwrap_or_default();
+        let line = format!(
+            "{question} --kubeconfig {} --namespace {} --log-file {}{command}.log",
+            windows::LOGIN,
+            fleet.namespace,
+            windows::LOGS
+        );
+        Ok((line, turn))
+    }
+}

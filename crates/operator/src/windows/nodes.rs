@@ -1,0 +1,435 @@
+//! Cares for Windows nodes of ours: what is written on them is what they were granted, they go to new services
+//! one after the other, and their pool says how that goes. `evenkeel_plan::windows::windows_pool` decides; here it is
+//! written and reported. Nodes that are not ours are not looked at.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_api::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
+use evenkeel_daemon::{Event, Severity};
+use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::windows::upgrade::Around;
+use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
+use evenkeel_plan::windows::upgrade::in_place::{self, Step};
+use evenkeel_plan::windows::upgrade::recreate::{self, News};
+use evenkeel_plan::windows::windows_pool::{self, Counts, Grant, Stand, Trouble, is_ours, removal};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ObjectReference;
+
+use crate::conditions::dated;
+use crate::fleet::nodes::Seen;
+use crate::requeue;
+use crate::shared::Shared;
+use crate::windows::instances::Fleet;
+use crate::windows::metrics::WindowsMetrics;
+use crate::windows::pool::SeenWindowsPool;
+use crate::windows::upgrade_context::{ClusterGate, around};
+
+/// The pool's status is written at most once in this time.
+const STATUS_PAUSE: Duration = Duration::from_secs(1);
+/// How long after the API server failed it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// How often nodes are looked at that are being upgraded, if nothing changes.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
+/// How many nodes are written at once.
+const WRITES: usize = 16;
+
+/// Cares for them until the program is asked to stop.
+pub(crate) async fn run(
+    shared: &Shared,
+    fleet: &Fleet,
+    metrics: &WindowsMetrics,
+    minimum: Kubernetes,
+) {
+    let mut controller = Controller {
+        shared,
+        fleet,
+        metrics,
+        gate: ClusterGate::new(shared.client.clone(), minimum),
+        failed: BTreeMap::new(),
+        heard: Vec::new(),
+        written: None,
+        granted: None,
+        said: BTreeMap::new(),
+    };
+    let mut nodes = shared.nodes.store().changes();
+    let mut pool = shared.windows.store().changes();
+    let mut others = shared.windows.changes();
+    let mut beside = shared.beside.changes();
+    let mut records = fleet.records.changes();
+    let mut machines = fleet.machines.changes();
+    let mut sets = fleet.machine_sets.changes();
+    let mut removals = fleet.removals.changes();
+    // Where there is no pool, nothing else tells that a permit was given back.
+    let mut permits = shared.permits.changes();
+    let mut pause: Option<Duration> = None;
+    loop {
+        tokio::select! {
+            () = shared.stop.stopped() => return,
+            Ok(()) = nodes.changed() => {}
+            Ok(()) = pool.changed() => {}
+            () = others.changed() => {}
+            Ok(()) = beside.changed() => {}
+            Ok(()) = records.changed() => {}
+            Ok(()) = machines.changed() => {}
+            Ok(()) = sets.changed() => {}
+            Ok(()) = removals.changed() => {}
+            Ok(()) = permits.changed() => {}
+            () = requeue::after(pause) => {}
+        }
+        pause = if !shared.knows_windows() {
+            None
+        } else if shared.beside.is_idle_for_windows() {
+            controller.stay_idle().await
+        } else {
+            controller.round().await
+        };
+    }
+}
+
+struct Controller<'s> {
+    shared: &'s Shared,
+    fleet: &'s Fleet,
+    metrics: &'s WindowsMetrics,
+    gate: ClusterGate,
+    /// Nodes whose upgrade fails, with why: once is enough to say so.
+    failed: BTreeMap<String, String>,
+    /// What was said of Machines and `MachineSets`.
+    heard: Vec<News>,
+    /// When the pool's status was written last.
+    written: Option<Instant>,
+    /// What was granted, where there is no pool to say so.
+    granted: Option<Vec<UpdatingNode>>,
+    /// What was said, by category: once is enough.
+    said: BTreeMap<&'static str, String>,
+}
+
+/// What was decided.
+struct Decision {
+    writes: Vec<(Seen, Change)>,
+    status: WindowsPoolStatus,
+    counts: Counts,
+    stopped: Option<String>,
+    refusal: Option<Trouble>,
+    /// Machines that are to be deleted, by `namespace/name`, and why.
+    replace: Vec<(String, String)>,
+    /// What people should hear of Machines and `MachineSets`.
+    news: Vec<News>,
+    /// Nodes on their way to another version: how far, and why not further.
+    upgrades: Vec<(Seen, Step, Option<String>)>,
+    /// What the removal of nodes waits for.
+    waiting: BTreeMap<String, String>,
+}
+
+impl Controller<'_> {
+    /// Observe, plan, apply, report: once. Says when it is to be done again if nothing changes.
+    async fn round(&mut self) -> Option<Duration> {
+        let (target, trouble) = match self.shared.windows.target() {
+            Ok(target) => (Some(target), None),
+            Err(trouble) => (None, trouble),
+        };
+        let around = around(self.fleet, self.gate.closed().await);
+        let seen = self.shared.windows.seen();
+        let decision = self.decide(seen.as_ref(), target.as_ref(), trouble.as_ref(), &around);
+        self.metrics.nodes(decision.counts);
+        self.metrics.trouble(trouble.as_ref());
+        self.metrics.refusal(decision.refusal.as_ref());
+        let upgrades = decision.upgrades.iter();
+        self.metrics
+            .upgrades(upgrades.map(|(_, step, fails)| (*step, fails.is_some())));
+        self.fleet.removals.wait(decision.waiting.clone());
+        self.announce(&decision, trouble.as_ref());
+        self.announce_failures(&decision.upgrades);
+        let upgrades = !decision.upgrades.is_empty();
+        self.announce_machines(&decision.news);
+        let replaced = self.replace(decision.replace).await;
+        let told = self.tell(decision.writes, target.as_ref()).await;
+        let told = told.or(replaced);
+        // That something takes too long nobody tells us.
+        let told = told.or(upgrades.then_some(LOOK_AGAIN));
+        let said = if let Some(seen) = &seen {
+            self.say(seen, decision.status).await
+        } else {
+            let differs = self.granted.as_ref() != Some(&decision.status.updating);
+            self.granted = Some(decision.status.updating);
+            // There is nobody to tell, so nothing will wake us.
+            differs.then_some(Duration::ZERO)
+        };
+        match (told, said) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn decide(
+        &self,
+        seen: Option<&SeenWindowsPool>,
+        target: Option<&Grant>,
+        trouble: Option<&Trouble>,
+        around: &Around,
+    ) -> Decision {
+        let pool = seen.map(|it| it.pool.clone()).unwrap_or_default();
+        self.shared.nodes.store().look(|all| {
+            let claims = self.shared.windows.claims();
+            let permitted = self.shared.permits.on(all);
+            let nodes = all.values().map(|seen| permitted.node(seen));
+            let nodes: Vec<&Node> = nodes.filter(|node| is_ours(node, &claims)).collect();
+            let granted = match (seen, &self.granted) {
+                (Some(seen), _) => seen.status.updating.clone(),
+                (None, Some(granted)) => granted.clone(),
+                (None, None) => windows_pool::as_written(target, &nodes),
+            };
+            let round = windows_pool::plan(&pool, target, &granted, &nodes, around);
+            let upgrades = round.upgrades.iter().filter_map(|it| {
+                let seen = all.get(&it.node.name)?.clone();
+                Some((seen, it.step, it.fails.clone()))
+            });
+            let waiting = round.turns.iter().filter_map(|turn| match &turn.stand {
+                Stand::Removal(removal) => {
+                    Some((turn.node.name.clone(), removal.waits_for(turn.node)?))
+                }
+                _ => None,
+            });
+            let writes = round.writes.iter();
+            Decision {
+                writes: writes
+                    .filter_map(|(node, change)| {
+                        Some((all.get(&node.name)?.clone(), change.clone()))
+                    })
+                    .collect(),
+                status: windows_pool::status(&pool, target, &round, trouble),
+                counts: Counts::of(&round),
+                stopped: round.stopped.clone(),
+                refusal: round.refusal(),
+                news: recreate::news(&pool, target, &nodes, around),
+                replace: round.replace.iter().map(|(node, machine)| {
+                    let set = around.machines.of_node(&node.name).and_then(|it| it.set.clone());
+                    let version = target.map(|it| it.version.as_str()).unwrap_or_default();
+                    let set = set.unwrap_or_default();
+                    (machine.clone(), format!("deleted, so that MachineSet {set} makes a new one with {version} in the place of node {}", node.name))
+                }).collect(),
+                upgrades: upgrades.collect(),
+                waiting: waiting.collect(),
+            }
+        })
+    }
+
+    /// Writes on nodes what they are to run.
+    async fn tell(&self, writes: Vec<(Seen, Change)>, target: Option<&Grant>) -> Option<Duration> {
+        let answers: Vec<_> = futures::stream::iter(writes)
+            .map(async |(seen, change)| {
+                let written = self.shared.nodes.write(&seen, &change).await;
+                (seen, change, written)
+            })
+            .buffer_unordered(WRITES)
+            .collect()
+            .await;
+        let mut again = None;
+        for (seen, change, written) in answers {
+            let node = &seen.node.name;
+            match written {
+                Ok(()) => {
+                    tracing::info!(node, "told: {:?}", change.annotations);
+                    let removal = removal::news(&change).map(|it| ("Remove", it));
+                    let upgrade = || {
+                        let news = in_place::news(&seen.node, &change, target)?;
+                        Some(("Upgrade", news))
+                    };
+                    if let Some((action, (reason, note))) = removal.or_else(upgrade) {
+                        self.shared.events.publish(Event {
+                            object: seen.reference(),
+                            severity: Severity::Normal,
+                            reason: reason.to_owned(),
+                            action: action.to_owned(),
+                            note,
+                        });
+                    }
+                    if let Some(note) = windows_pool::put_back(&seen.node, &change) {
+                        self.metrics.put_back();
+                        self.shared.events.publish(Event {
+                            object: seen.reference(),
+                            severity: Severity::Warning,
+                            reason: "DesiredVersionPutBack".to_owned(),
+                            action: "PutBack".to_owned(),
+                            note,
+                        });
+                    }
+                }
+                // Somebody else wrote to it, or it is gone: the watch will show it.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => {
+                    tracing::warn!(node, "cannot tell it what to run, and try again: {error}");
+                    again = Some(AGAIN);
+                }
+            }
+        }
+        again
+    }
+
+    /// Writes the status of the pool, unless it says so already or was written just now.
+    async fn say(&mut self, seen: &SeenWindowsPool, status: WindowsPoolStatus) -> Option<Duration> {
+        let status = completed(status, seen);
+        if status == seen.status {
+            return None;
+        }
+        let since = self.written.map_or(STATUS_PAUSE, |it| it.elapsed());
+        if since < STATUS_PAUSE {
+            return Some(STATUS_PAUSE.saturating_sub(since));
+        }
+        self.written = Some(Instant::now());
+        match self.shared.windows.say(seen, &status).await {
+            Ok(()) => None,
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            Err(kube::Error::Api(status)) if status.code == 409 => Some(STATUS_PAUSE),
+            Err(error) => {
+                tracing::warn!(
+                    "cannot write the status of the Windows pool, and try again: {error}"
+                );
+                Some(STATUS_PAUSE)
+            }
+        }
+    }
+
+    /// Says that nothing is done.
+    async fn stay_idle(&mut self) -> Option<Duration> {
+        let seen = self.shared.windows.seen()?;
+        let coexistence = self.shared.beside.windows()?;
+        let mut status = seen.status.clone();
+        status.conditions.retain(|it| it.kind != condition::IDLE);
+        status.conditions.push(windows_pool::idle(coexistence));
+        self.say(&seen, status).await
+    }
+
+    /// Deletes Machines, so that new ones come.
+    async fn replace(&self, machines: Vec<(String, String)>) -> Option<Duration> {
+        let mut again = None;
+        for (name, note) in machines {
+            let Some(machine) = self.fleet.machines.named(&name) else {
+                continue;
+            };
+            match self.fleet.machines.delete(&machine).await {
+                Ok(()) => self.tell_of(
+                    machine.reference(),
+                    Severity::Normal,
+                    "MachineReplaced",
+                    note,
+                ),
+                Err(error) => {
+                    tracing::warn!(machine = name, "cannot delete it, and try again: {error}");
+                    again = Some(AGAIN);
+                }
+            }
+        }
+        again
+    }
+
+    /// Says what people should hear of Machines and `MachineSets`, once.
+    fn announce_machines(&mut self, news: &[News]) {
+        for it in news.iter().filter(|it| !self.heard.contains(it)) {
+            let machine = self.fleet.machines.named(&it.object);
+            let object = if it.is_set {
+                self.fleet.machine_sets.reference(&it.object)
+            } else {
+                machine.map(|it| it.reference())
+            };
+            if let Some(object) = object {
+                self.tell_of(object, Severity::Warning, it.category, it.note.clone());
+            }
+        }
+        self.heard = news.to_vec();
+    }
+
+    fn tell_of(&self, object: ObjectReference, severity: Severity, reason: &str, note: String) {
+        let name = object.name.as_deref().unwrap_or_default();
+        tracing::info!(object = name, category = reason, "{note}");
+        self.shared.events.publish(Event {
+            object,
+            severity,
+            reason: reason.to_owned(),
+            action: "Upgrade".to_owned(),
+            note,
+        });
+    }
+
+    /// Says of every node whose upgrade fails that it does, once for each reason.
+    fn announce_failures(&mut self, upgrades: &[(Seen, Step, Option<String>)]) {
+        let mut failed = BTreeMap::new();
+        for (seen, step, why) in upgrades {
+            let Some(why) = why else { continue };
+            let name = &seen.node.name;
+            if self.failed.get(name) != Some(why) {
+                let phase = step.phase();
+                let note = format!(
+                    "its upgrade does not go on ({phase}), and no other node begins: {why}"
+                );
+                tracing::warn!(node = name, category = "UpgradeFailing", "{note}");
+                self.shared.events.publish(Event {
+                    object: seen.reference(),
+                    severity: Severity::Warning,
+                    reason: "UpgradeFailing".to_owned(),
+                    action: "Upgrade".to_owned(),
+                    note,
+                });
+            }
+            failed.insert(name.clone(), why.clone());
+        }
+        self.failed = failed;
+    }
+
+    /// What people should hear, once.
+    fn announce(&mut self, decision: &Decision, trouble: Option<&Trouble>) {
+        let events = &self.shared.events;
+        let object = self.shared.windows.reference();
+        let said = &mut self.said;
+        let mut tell = |category: &'static str, severity, note: Option<String>| match note {
+            Some(note) if said.get(category) != Some(&note) => {
+                tracing::info!(category, "{note}");
+                events.publish(Event {
+                    object: object.clone(),
+                    severity,
+                    reason: category.to_owned(),
+                    action: "CareForWindowsNodes".to_owned(),
+                    note: note.clone(),
+                });
+                said.insert(category, note);
+            }
+            Some(_) => {}
+            None => _ = said.remove(category),
+        };
+        let now = trouble.map(|it| it.category);
+        if let Some(trouble) = trouble {
+            tell(
+                trouble.category,
+                Severity::Warning,
+                Some(trouble.note.clone()),
+            );
+        }
+        for category in windows_pool::TROUBLES {
+            if now != Some(category) {
+                tell(category, Severity::Warning, None);
+            }
+        }
+        let refusal = decision.refusal.as_ref().filter(|_| trouble.is_none());
+        for category in gate::REFUSALS {
+            let note = refusal.filter(|it| it.category == category);
+            tell(category, Severity::Warning, note.map(|it| it.note.clone()));
+        }
+        tell("NodesFailing", Severity::Warning, decision.stopped.clone());
+        let degraded = decision.status.condition(condition::DEGRADED);
+        let invalid = degraded.filter(|it| it.reason == "InvalidPool");
+        let invalid = invalid.map(|it| it.message.clone());
+        tell("InvalidPool", Severity::Warning, invalid);
+    }
+}
+
+/// The status with what only its predecessor knows: since when, and what others have said.
+fn completed(mut status: WindowsPoolStatus, seen: &SeenWindowsPool) -> WindowsPoolStatus {
+    let before = &seen.status;
+    status.conditions = dated(status.conditions, &before.conditions, &condition::ALL);
+    status.observed_generation = seen.generation;
+    status.permits.clone_from(&before.permits);
+    if status.version.is_empty() {
+        status.version.clone_from(&before.version);
+    }
+    status
+}

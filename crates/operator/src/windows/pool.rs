@@ -1,0 +1,343 @@
+//! What all controllers of Windows nodes look at together: their pool, what instances get, who is ours,
+//! and why nothing may be done.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use evenkeel_api::names::{group, object};
+use evenkeel_api::permits::Permits;
+use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus};
+use evenkeel_api::worker::Worker;
+use evenkeel_daemon::{Check, Stop};
+use evenkeel_plan::fleet::budget::Allowance;
+use evenkeel_plan::windows::payload::Composed;
+use evenkeel_plan::windows::windows_pool::{Claims, Grant, Trouble, WindowsPool};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::Patch;
+use kube::core::{ApiResource, GroupVersionKind, Object};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::fleet::nodes::ours;
+use crate::fleet::pools::recorded;
+use crate::store::{Identity, Kept, Store};
+use crate::windows::payload::Payload;
+
+type PoolObject = Object<Value, Value>;
+
+/// The pool as it was at one version.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct SeenWindowsPool {
+    name: String,
+    pub(crate) uid: String,
+    pub(crate) version: String,
+    pub(crate) generation: i64,
+    pub(crate) pool: WindowsPool,
+    pub(crate) status: WindowsPoolStatus,
+}
+
+impl From<PoolObject> for SeenWindowsPool {
+    fn from(object: PoolObject) -> Self {
+        let metadata = object.metadata;
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            generation: metadata.generation.unwrap_or_default(),
+            pool: WindowsPool::read(&object.spec),
+            // Nobody but us writes it: what cannot be read is written anew.
+            status: WindowsPoolStatus {
+                permits: recorded(object.status.as_ref()),
+                ..object
+                    .status
+                    .and_then(|status| serde_json::from_value(status).ok())
+                    .unwrap_or_default()
+            },
+        }
+    }
+}
+
+impl Kept for SeenWindowsPool {
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.name,
+            uid: &self.uid,
+            version: &self.version,
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        // A status that somebody else has written is written anew.
+        (&self.pool, self.generation, &self.status)
+            == (&other.pool, other.generation, &other.status)
+    }
+}
+
+/// What instances get, if anybody knows.
+#[derive(Clone, Default)]
+pub(crate) enum Offer {
+    /// Nobody has looked yet.
+    #[default]
+    Unknown,
+    /// Nothing, and why.
+    Nothing(Trouble),
+    /// This.
+    Ready(Rc<Ready>),
+}
+
+/// Everything that an instance gets, and how it reaches the cluster.
+pub(crate) struct Ready {
+    pub(crate) payload: Rc<Payload>,
+    pub(crate) composed: Composed,
+    pub(crate) worker: Worker,
+}
+
+impl Ready {
+    /// What nodes are to run.
+    pub(crate) fn grant(&self) -> Grant {
+        Grant {
+            version: self.composed.version.to_string(),
+            hash: self.composed.hash.clone(),
+        }
+    }
+}
+
+/// What is known of Windows nodes beside the nodes. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Windows {
+    api: Api<PoolObject>,
+    name: Rc<str>,
+    store: Store<SeenWindowsPool>,
+    offer: watch::Sender<Offer>,
+    /// What instances got last, whatever has gone wrong since.
+    last: Rc<RefCell<Option<Rc<Ready>>>>,
+    newer: watch::Sender<Option<Trouble>>,
+    claims: watch::Sender<Claims>,
+}
+
+impl Windows {
+    /// With the pool of that name.
+    pub(crate) fn new(client: Client, name: &str) -> Self {
+        let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
+        let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+        Self {
+            api: Api::all_with(client, &kind),
+            name: name.into(),
+            store: Store::new(),
+            offer: watch::Sender::default(),
+            last: Rc::default(),
+            newer: watch::Sender::new(None),
+            claims: watch::Sender::new(Claims::default()),
+        }
+    }
+
+    /// What is known of the pool.
+    pub(crate) fn store(&self) -> &Store<SeenWindowsPool> {
+        &self.store
+    }
+
+    /// Keeps the pool, until the program is asked to stop.
+    pub(crate) async fn keep(&self, check: Check, stop: &Stop) {
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let changes = watcher(self.api.clone(), only);
+        self.store.keep(PLURAL, changes, check, stop).await;
+    }
+
+    /// The pool, if there is one.
+    pub(crate) fn seen(&self) -> Option<SeenWindowsPool> {
+        self.store.look(|all| all.get(&*self.name).cloned())
+    }
+
+    /// What its owner wants; without a pool the defaults hold.
+    pub(crate) fn pool(&self) -> WindowsPool {
+        self.seen().map(|it| it.pool).unwrap_or_default()
+    }
+
+    /// How many Windows nodes may be down at once.
+    pub(crate) fn allowance(&self) -> Allowance {
+        self.store.look(|all| {
+            let seen = all.get(&*self.name);
+            seen.map_or_else(Allowance::default, |it| it.pool.allowance)
+        })
+    }
+
+    /// How an Event names the pool, whether there is one or not.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(format!("{}/{VERSION}", group::EVENKEEL)),
+            kind: Some(KIND.to_owned()),
+            name: Some(self.name.to_string()),
+            uid: self.seen().map(|it| it.uid),
+            ..ObjectReference::default()
+        }
+    }
+
+    /// How an object says that the pool owns it.
+    pub(crate) fn owner(&self, uid: &str) -> Value {
+        json!({
+            "apiVersion": format!("{}/{VERSION}", group::EVENKEEL),
+            "kind": KIND,
+            "name": &*self.name,
+            "uid": uid,
+        })
+    }
+
+    /// The pool as it is now, if there is one.
+    pub(crate) async fn read(&self) -> kube::Result<Option<SeenWindowsPool>> {
+        let found: Option<SeenWindowsPool> = self.api.get_opt(&self.name).await?.map(Into::into);
+        if let Some(seen) = &found {
+            self.store.put(seen.clone());
+        }
+        Ok(found)
+    }
+
+    /// Writes which nodes may be disrupted, and nothing else of its status.
+    pub(crate) async fn record(
+        &self,
+        seen: &SeenWindowsPool,
+        permits: &Permits,
+    ) -> kube::Result<SeenWindowsPool> {
+        let patch = json!({
+            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
+            "status": { "permits": permits },
+        });
+        let patch = Patch::Merge(patch);
+        let written = self.api.patch_status(&self.name, &ours(), &patch).await?;
+        let written: SeenWindowsPool = written.into();
+        self.store.put(written.clone());
+        Ok(written)
+    }
+
+    /// Writes what is said of the pool. Permits are not said, but recorded.
+    pub(crate) async fn say(
+        &self,
+        seen: &SeenWindowsPool,
+        status: &WindowsPoolStatus,
+    ) -> kube::Result<()> {
+        let status = WindowsPoolStatus {
+            permits: None,
+            ..status.clone()
+        };
+        let mut patch = json!({
+            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
+            "status": status,
+        });
+        // A merge patch leaves what it does not name.
+        for (list, is_empty) in [
+            ("updating", status.updating.is_empty()),
+            ("conditions", status.conditions.is_empty()),
+        ] {
+            if is_empty {
+                patch["status"][list] = Value::Null;
+            }
+        }
+        let patch = Patch::Merge(patch);
+        let written = self.api.patch_status(&self.name, &ours(), &patch).await?;
+        self.store.put(written.into());
+        Ok(())
+    }
+
+    /// What instances get now.
+    pub(crate) fn offer(&self) -> Offer {
+        self.offer.borrow().clone()
+    }
+
+    /// What instances got last: what the services ConfigMap says, also while nobody knows what is next.
+    pub(crate) fn last(&self) -> Option<Rc<Ready>> {
+        self.last.borrow().clone()
+    }
+
+    /// Takes note of what instances get, if it is another thing than before.
+    pub(crate) fn offers(&self, offer: Offer) {
+        if let Offer::Ready(ready) = &offer {
+            *self.last.borrow_mut() = Some(Rc::clone(ready));
+        }
+        self.offer.send_if_modified(|known| {
+            let is_same = match (&*known, &offer) {
+                (Offer::Nothing(known), Offer::Nothing(new)) => known == new,
+                (Offer::Ready(known), Offer::Ready(new)) => {
+                    known.composed == new.composed && known.worker == new.worker
+                }
+                _ => false,
+            };
+            if !is_same {
+                *known = offer;
+            }
+            !is_same
+        });
+    }
+
+    /// Why nothing is done although it could be: a newer version is installed.
+    pub(crate) fn newer(&self) -> Option<Trouble> {
+        self.newer.borrow().clone()
+    }
+
+    /// Takes note of whether a newer version is installed.
+    pub(crate) fn finds_newer(&self, trouble: Option<Trouble>) {
+        self.newer.send_if_modified(|known| {
+            let differs = *known != trouble;
+            *known = trouble;
+            differs
+        });
+    }
+
+    /// What nodes are to run, if anybody knows and nothing stands in the way; or what does.
+    pub(crate) fn target(&self) -> Result<Grant, Option<Trouble>> {
+        if let Some(trouble) = self.newer() {
+            return Err(Some(trouble));
+        }
+        match &*self.offer.borrow() {
+            Offer::Unknown => Err(None),
+            Offer::Nothing(trouble) => Err(Some(trouble.clone())),
+            Offer::Ready(ready) => Ok(ready.grant()),
+        }
+    }
+
+    /// Who is named as ours.
+    pub(crate) fn claims(&self) -> watch::Ref<'_, Claims> {
+        self.claims.borrow()
+    }
+
+    /// Takes note of who is named as ours.
+    pub(crate) fn claim(&self, claims: Claims) {
+        self.claims.send_if_modified(|known| {
+            let differs = *known != claims;
+            *known = claims;
+            differs
+        });
+    }
+
+    /// Tells when anything but the pool has changed: offer, newer version, claims.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes {
+            offer: self.offer.subscribe(),
+            newer: self.newer.subscribe(),
+            claims: self.claims.subscribe(),
+        }
+    }
+}
+
+/// Tells when something has changed that is not an object of the cluster.
+pub(crate) struct Changes {
+    offer: watch::Receiver<Offer>,
+    newer: watch::Receiver<Option<Trouble>>,
+    claims: watch::Receiver<Claims>,
+}
+
+impl Changes {
+    /// Waits for the next change.
+    pub(crate) async fn changed(&mut self) {
+        // The senders live as long as whoever waits here.
+        tokio::select! {
+            Ok(()) = self.offer.changed() => {}
+            Ok(()) = self.newer.changed() => {}
+            Ok(()) = self.claims.changed() => {}
+            else => std::future::pending().await,
+        }
+    }
+}
+
+/// The name of the pool, unless somebody says otherwise.
+pub(crate) const DEFAULT_POOL: &str = object::WINDOWS_POOL;

@@ -1,0 +1,119 @@
+//! Knows the egress proxy of Windows nodes: from the operator's own environment, the cluster's Proxy or the chart.
+//! `evenkeel_plan::windows::proxy` decides; here it is asked, told and counted. How nodes get it is for the offer and for
+//! `windows_nodes`.
+
+pub(crate) mod metrics;
+pub(crate) mod store;
+
+use std::collections::BTreeMap;
+
+use evenkeel_daemon::{Event, Severity};
+use evenkeel_plan::windows::proxy::{Decision, Remark, Said, Settings, Variable, decide};
+
+use crate::shared::Shared;
+use crate::windows::proxy::metrics::ProxyMetrics;
+use crate::windows::proxy::store::Proxy;
+use crate::windows::services::store::ServiceMaps;
+
+/// What was said to this program when it was started. It holds for its whole life.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Given {
+    /// By its environment.
+    pub(crate) environment: Settings,
+    /// By the chart.
+    pub(crate) chart: Settings,
+}
+
+/// Knows it until the program is asked to stop.
+pub(crate) async fn run(
+    shared: &Shared,
+    proxy: &Proxy,
+    maps: &ServiceMaps,
+    given: &Given,
+    metrics: &ProxyMetrics,
+) {
+    let mut teller = Teller {
+        shared,
+        said: BTreeMap::new(),
+    };
+    let mut cluster = proxy.changes();
+    let mut listed = maps.store().changes();
+    loop {
+        tokio::select! {
+            () = shared.stop.stopped() => return,
+            Ok(()) = cluster.changed() => {}
+            Ok(()) = listed.changed() => {}
+        }
+        // What nodes have is told by what they were given, and only by that after a restart.
+        if !maps.store().is_listed() {
+            continue;
+        }
+        let before = proxy.decision();
+        let last = match &before {
+            Some(before) => before.settings.clone(),
+            None => maps.last_proxy(),
+        };
+        let cluster = proxy.said_by_cluster();
+        let said = Said {
+            environment: &given.environment,
+            cluster: cluster.as_ref(),
+            chart: &given.chart,
+        };
+        let Some(decision) = decide(said, &last) else {
+            continue;
+        };
+        if before.as_deref() != Some(&decision) {
+            metrics.decided(&decision);
+            teller.tell(&decision, &last);
+            proxy.decide(decision);
+        }
+    }
+}
+
+/// Tells people of it, each thing once.
+struct Teller<'s> {
+    shared: &'s Shared,
+    said: BTreeMap<(&'static str, Variable), Vec<String>>,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, decision: &Decision, last: &Settings) {
+        if decision.settings != *last {
+            let note = match decision.source {
+                Some(source) if decision.settings.has_proxy() => format!(
+                    "the proxy of Windows nodes is that of {source}: {}",
+                    decision.settings
+                ),
+                _ => "Windows nodes have no proxy any more".to_owned(),
+            };
+            self.publish("ProxyChanged", Severity::Normal, note);
+        }
+        self.remark("InvalidProxy", &decision.problems);
+        self.remark("OddProxy", &decision.warnings);
+    }
+
+    fn remark(&mut self, category: &'static str, remarks: &[Remark]) {
+        for variable in Variable::ALL {
+            let of = remarks.iter().filter(|it| it.variable == variable);
+            let notes: Vec<String> = of.map(|it| it.note.clone()).collect();
+            let before = self.said.insert((category, variable), notes.clone());
+            if before.as_ref() == Some(&notes) {
+                continue;
+            }
+            for note in notes {
+                self.publish(category, Severity::Warning, note);
+            }
+        }
+    }
+
+    fn publish(&self, category: &'static str, severity: Severity, note: String) {
+        tracing::info!(category, "{note}");
+        self.shared.events.publish(Event {
+            object: self.shared.windows.reference(),
+            severity,
+            reason: category.to_owned(),
+            action: "KeepProxy".to_owned(),
+            note,
+        });
+    }
+}

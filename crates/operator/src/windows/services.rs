@@ -1,0 +1,200 @@
+//! Keeps the services ConfigMap of this version as it would write it, and every other one away that no node
+//! needs. `evenkeel_plan::windows::service_maps` decides; here it is carried out, as soon as a watch tells, and beside
+//! everything else: no instance that is slow is waited for.
+
+pub(crate) mod store;
+
+use evenkeel_daemon::{Event, Severity};
+use evenkeel_plan::windows::service_maps::{self, Action, Own};
+use evenkeel_plan::windows::windows_pool::{Trouble, is_ours};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+use crate::requeue;
+use crate::shared::Shared;
+use crate::windows::metrics::WindowsMetrics;
+use crate::windows::pool::Ready;
+use crate::windows::services::store::{KeptMap, ServiceMaps};
+
+/// Keeps them until the program is asked to stop.
+pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMetrics) {
+    let mut controller = Controller {
+        shared,
+        maps,
+        metrics,
+        had: None,
+        held: None,
+    };
+    let mut changes = maps.store().changes();
+    let mut nodes = shared.nodes.store().changes();
+    let mut pool = shared.windows.store().changes();
+    let mut others = shared.windows.changes();
+    let mut beside = shared.beside.changes();
+    let mut failures: u32 = 0;
+    loop {
+        tokio::select! {
+            () = shared.stop.stopped() => return,
+            Ok(()) = changes.changed() => {}
+            Ok(()) = nodes.changed() => {}
+            Ok(()) = pool.changed() => {}
+            () = others.changed() => {}
+            Ok(()) = beside.changed() => {}
+            () = requeue::after(requeue::backoff(failures)) => {}
+        }
+        let is_known = maps.store().is_listed() && shared.knows_windows();
+        if !is_known || shared.beside.is_idle_for_windows() {
+            continue;
+        }
+        let Some(ready) = shared.windows.last() else {
+            continue;
+        };
+        failures = match controller.round(&ready).await {
+            Ok(()) => 0,
+            Err(error) => {
+                tracing::warn!("cannot keep the services ConfigMap, and try again: {error}");
+                failures.saturating_add(1)
+            }
+        };
+    }
+}
+
+struct Controller<'s> {
+    shared: &'s Shared,
+    maps: &'s ServiceMaps,
+    metrics: &'s WindowsMetrics,
+    /// The name and hash of the one that we made or found right: if it is missing then, somebody took it away.
+    had: Option<(String, String)>,
+    /// The ConfigMap whose removal something holds up: once is enough to say so.
+    held: Option<String>,
+}
+
+impl Controller<'_> {
+    /// Observe, plan, apply, report: once.
+    async fn round(&mut self, ready: &Ready) -> kube::Result<()> {
+        let windows = &self.shared.windows;
+        let pool = windows.seen();
+        let own = Own {
+            version: &ready.composed.version,
+            hash: &ready.composed.hash,
+            owner: pool.as_ref().map(|it| it.uid.as_str()),
+        };
+        let in_use = self.shared.nodes.store().look(|all| {
+            let claims = windows.claims();
+            let nodes = all.values().map(|seen| &seen.node);
+            service_maps::in_use(nodes.filter(|node| is_ours(node, &claims)))
+        });
+        let seen = |all: &BTreeMap<String, KeptMap>| -> Vec<_> {
+            all.values().map(|it| it.map.clone()).collect()
+        };
+        let decision = service_maps::decide(own, &self.maps.store().look(seen), &in_use);
+        let newer = decision.newer.as_ref().map(|newer| Trouble {
+            category: "NewerVersionInstalled",
+            note: format!(
+                "ConfigMap {} is of a newer version than {}, the operator's: nothing is done for Windows nodes. Install version {newer} again, or uninstall it first",
+                newer.config_map_name(),
+                own.version
+            ),
+        });
+        windows.finds_newer(newer);
+        let name = own.version.config_map_name();
+        let owner = own.owner.map(|uid| windows.owner(uid));
+        let mut failed = None;
+        for action in decision.actions {
+            // One that cannot be put right does not keep the others wrong.
+            if let Err(error) = self.apply(action, ready, &name, owner.as_ref()).await {
+                failed = Some(error);
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let is_there = decision.newer.is_none();
+        self.had = is_there.then(|| (name, own.hash.to_owned()));
+        Ok(())
+    }
+
+    /// Carries one action out, and tells of it.
+    async fn apply(
+        &mut self,
+        action: Action,
+        ready: &Ready,
+        name: &str,
+        owner: Option<&Value>,
+    ) -> kube::Result<()> {
+        let data = ready.composed.services.canonical();
+        match action {
+            Action::Create => {
+                let was_there = self.had.as_ref().is_some_and(|(had, _)| *had == name);
+                self.maps.create(name, &data, owner).await?;
+                if was_there {
+                    let note = format!("ConfigMap {name} was deleted: it is there again");
+                    self.tell("ServicesRecreated", Severity::Warning, note);
+                } else {
+                    let note = format!("ConfigMap {name} was made");
+                    self.tell("ServicesCreated", Severity::Normal, note);
+                }
+            }
+            Action::Replace { uid, why } => {
+                self.maps.delete(name, &uid).await?;
+                self.made_again(name, &uid, &data, owner).await?;
+                let hash = &ready.composed.hash;
+                let is_ours = |(had, before): &(String, String)| *had == name && before != hash;
+                if self.had.as_ref().is_some_and(is_ours) {
+                    let note = format!(
+                        "ConfigMap {name} has new contents: nodes get them one after the other"
+                    );
+                    self.tell("ServicesChanged", Severity::Normal, note);
+                } else {
+                    let note = format!("ConfigMap {name} was wrong ({why}): it was replaced");
+                    self.tell("ServicesReplaced", Severity::Warning, note);
+                }
+            }
+            Action::Mark { uid } => self.maps.mark(name, &uid, owner).await?,
+            Action::Remove {
+                name: other,
+                uid,
+                why,
+            } => {
+                self.maps.delete(&other, &uid).await?;
+                let note = format!("ConfigMap {other} was removed: {why}");
+                self.tell("ServicesRemoved", Severity::Normal, note);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes ours in the place of one that was deleted. Something may hold that one: then it is said once.
+    async fn made_again(
+        &mut self,
+        name: &str,
+        uid: &str,
+        data: &BTreeMap<String, String>,
+        owner: Option<&Value>,
+    ) -> kube::Result<()> {
+        let made = self.maps.create(name, data, owner).await;
+        match &made {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                if self.held.replace(uid.to_owned()).as_deref() != Some(uid) {
+                    let note = format!(
+                        "ConfigMap {name} is wrong and cannot be removed, because it has finalizers: take them off"
+                    );
+                    self.tell("ServicesHeld", Severity::Warning, note);
+                }
+            }
+            _ => self.held = None,
+        }
+        made
+    }
+
+    fn tell(&self, category: &'static str, severity: Severity, note: String) {
+        self.metrics.services(category);
+        tracing::info!(category, "{note}");
+        self.shared.events.publish(Event {
+            object: self.shared.windows.reference(),
+            severity,
+            reason: category.to_owned(),
+            action: "KeepServices".to_owned(),
+            note,
+        });
+    }
+}

@@ -1,0 +1,198 @@
+//! Services ConfigMaps, as their controller uses them: of each only whether it is right, not what it says.
+
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::{label, object};
+use evenkeel_api::payload::checksum;
+use evenkeel_api::services::Services;
+use evenkeel_api::windows_pool::KIND;
+use evenkeel_daemon::{Check, Stop};
+use evenkeel_plan::windows::proxy::{Settings, last_given};
+use evenkeel_plan::windows::service_maps::SeenMap;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::fleet::nodes::ours;
+use crate::store::{Identity, Kept, Store};
+
+/// A ConfigMap as it was at one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptMap {
+    pub(crate) map: SeenMap,
+    /// The proxy that it declares, if it is one that an operator would write.
+    pub(crate) proxy: Option<Settings>,
+    version: String,
+}
+
+impl From<ConfigMap> for KeptMap {
+    fn from(object: ConfigMap) -> Self {
+        let metadata = object.metadata;
+        let data: BTreeMap<String, String> = object.data.unwrap_or_default();
+        let is_text = object.binary_data.is_none_or(|it| it.is_empty());
+        let name = metadata.name.unwrap_or_default();
+        let owners = metadata.owner_references.unwrap_or_default();
+        let labels = metadata.labels.unwrap_or_default();
+        let read = Services::from_data(&name, &data).ok();
+        let labelled = labels.get(label::SERVICES).is_some_and(|it| it == "true");
+        let immutable = object.immutable == Some(true);
+        // The text of a services hash, over what stands there and not over what it means.
+        let written = serde_json::to_vec(&data).unwrap_or_default();
+        Self {
+            map: SeenMap {
+                uid: metadata.uid.unwrap_or_default(),
+                is_going: metadata.deletion_timestamp.is_some(),
+                immutable,
+                labelled,
+                owner: owners
+                    .into_iter()
+                    .find(|it| it.kind == KIND)
+                    .map(|it| it.uid),
+                digest: if is_text {
+                    checksum(&written)
+                } else {
+                    String::new()
+                },
+                holds: is_text && read.is_some(),
+                name,
+            },
+            proxy: read
+                .filter(|_| is_text && labelled && immutable)
+                .map(|(services, _)| Settings::declared_in(&services)),
+            version: metadata.resource_version.unwrap_or_default(),
+        }
+    }
+}
+
+impl Kept for KeptMap {
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: &self.map.name,
+            uid: &self.map.uid,
+            version: &self.version,
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        self.map == other.map
+    }
+}
+
+/// All services ConfigMaps of the operator's namespace, whoever made them.
+#[derive(Clone)]
+pub(crate) struct ServiceMaps {
+    api: Api<ConfigMap>,
+    store: Store<KeptMap>,
+}
+
+impl ServiceMaps {
+    pub(crate) fn new(client: Client, namespace: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            store: Store::new(),
+        }
+    }
+
+    /// What is known of them.
+    pub(crate) fn store(&self) -> &Store<KeptMap> {
+        &self.store
+    }
+
+    /// The proxy that nodes were given last, as far as ConfigMaps tell.
+    pub(crate) fn last_proxy(&self) -> Settings {
+        self.store.look(|all| {
+            let maps = all.values();
+            let maps = maps.filter_map(|it| Some((it.map.name.as_str(), it.proxy.as_ref()?)));
+            last_given(maps)
+        })
+    }
+
+    /// Keeps them, until the program is asked to stop. An impostor need not have our label: all ConfigMaps
+    /// of the namespace pass by here, and those of another name are forgotten at once.
+    pub(crate) async fn keep(&self, check: Check, stop: &Stop) {
+        let changes = watcher(self.api.clone(), watcher::Config::default());
+        let changes = changes.filter(|change| {
+            let object = match change {
+                Ok(
+                    watcher::Event::Apply(it)
+                    | watcher::Event::InitApply(it)
+                    | watcher::Event::Delete(it),
+                ) => Some(it),
+                _ => None,
+            };
+            let name = object.and_then(|it| it.metadata.name.as_deref());
+            let is_wanted = name.is_none_or(|it| it.starts_with(object::SERVICES_PREFIX));
+            std::future::ready(is_wanted)
+        });
+        self.store.keep("configmaps", changes, check, stop).await;
+    }
+
+    /// Makes the ConfigMap `name`.
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        data: &BTreeMap<String, String>,
+        owner: Option<&Value>,
+    ) -> kube::Result<()> {
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": name,
+                "labels": { label::SERVICES: "true" },
+                "ownerReferences": owner.map(|owner| [owner]),
+            },
+            "immutable": true,
+            "data": data,
+        });
+        let object: ConfigMap = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        let made = self.api.create(&PostParams::default(), &object).await?;
+        self.store.put(made.into());
+        Ok(())
+    }
+
+    /// Gives a ConfigMap our label and its owner.
+    pub(crate) async fn mark(
+        &self,
+        name: &str,
+        uid: &str,
+        owner: Option<&Value>,
+    ) -> kube::Result<()> {
+        let mut patch = json!({ "metadata": {
+            "uid": uid,
+            "labels": { label::SERVICES: "true" },
+        } });
+        if let Some(owner) = owner {
+            patch["metadata"]["ownerReferences"] = json!([owner]);
+        }
+        let written = self.api.patch(name, &ours(), &Patch::Merge(patch)).await?;
+        self.store.put(written.into());
+        Ok(())
+    }
+
+    /// Deletes the very ConfigMap that was seen. One that is gone is what was wanted.
+    pub(crate) async fn delete(&self, name: &str, uid: &str) -> kube::Result<()> {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                ..Preconditions::default()
+            }),
+            ..DeleteParams::default()
+        };
+        match self.api.delete(name, &parameters).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            other => {
+                // Something that waits for it holds it: the watch tells when it is gone.
+                if let Some(held) = other?.left() {
+                    self.store.put(held.into());
+                    return Ok(());
+                }
+            }
+        }
+        self.store.remove(name, uid);
+        Ok(())
+    }
+}

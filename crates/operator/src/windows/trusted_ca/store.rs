@@ -1,0 +1,146 @@
+//! The ConfigMap with the trust bundle, as its controller uses it: of it only whose it is and what it asks for,
+//! never what it says.
+
+use evenkeel_api::names::{label, object};
+use evenkeel_api::windows_pool::KIND;
+use evenkeel_daemon::{Check, Stop};
+use evenkeel_plan::windows::trusted_ca::SeenBundle;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::fleet::nodes::ours;
+use crate::store::{Identity, Kept, Store};
+
+const NAME: &str = object::TRUSTED_CA;
+const YES: &str = "true";
+
+/// The ConfigMap as it was at one version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptBundle {
+    bundle: SeenBundle,
+    version: String,
+}
+
+impl From<ConfigMap> for KeptBundle {
+    fn from(map: ConfigMap) -> Self {
+        let metadata = map.metadata;
+        let labels = metadata.labels.unwrap_or_default();
+        let has = |name: &str| labels.get(name).is_some_and(|it| it == YES);
+        let mut owners = metadata.owner_references.into_iter().flatten();
+        let text = map
+            .data
+            .and_then(|mut it| it.remove(object::TRUSTED_CA_FILE));
+        Self {
+            bundle: SeenBundle {
+                uid: metadata.uid.unwrap_or_default(),
+                is_going: metadata.deletion_timestamp.is_some(),
+                asks: has(label::INJECT_TRUSTED_CA),
+                marked: has(label::TRUSTED_CA),
+                owned: owners.any(|it| it.kind == KIND),
+                is_filled: text.is_some_and(|it| !it.trim().is_empty()),
+            },
+            version: metadata.resource_version.unwrap_or_default(),
+        }
+    }
+}
+
+impl Kept for KeptBundle {
+    fn identity(&self) -> Identity<'_> {
+        Identity {
+            name: NAME,
+            uid: &self.bundle.uid,
+            version: &self.version,
+        }
+    }
+
+    fn is_as(&self, other: &Self) -> bool {
+        self.bundle == other.bundle
+    }
+}
+
+/// The ConfigMap of the operator's namespace, whoever made it.
+#[derive(Clone)]
+pub(crate) struct TrustedCa {
+    api: Api<ConfigMap>,
+    store: Store<KeptBundle>,
+}
+
+impl TrustedCa {
+    pub(crate) fn new(client: Client, namespace: &str) -> Self {
+        Self {
+            api: Api::namespaced(client, namespace),
+            store: Store::new(),
+        }
+    }
+
+    /// What is known of it.
+    pub(crate) fn store(&self) -> &Store<KeptBundle> {
+        &self.store
+    }
+
+    /// As it was seen last.
+    pub(crate) fn seen(&self) -> Option<SeenBundle> {
+        self.store
+            .look(|all| all.get(NAME).map(|it| it.bundle.clone()))
+    }
+
+    /// Keeps it, until the program is asked to stop.
+    pub(crate) async fn keep(&self, check: Check, stop: &Stop) {
+        let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
+        let changes = watcher(self.api.clone(), only);
+        self.store.keep("configmaps", changes, check, stop).await;
+    }
+
+    /// Makes it, empty: the cluster fills it in.
+    pub(crate) async fn create(&self, owner: Option<&Value>) -> kube::Result<()> {
+        let map = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": NAME,
+                "labels": { label::INJECT_TRUSTED_CA: YES, label::TRUSTED_CA: YES },
+                "ownerReferences": owner.map(|owner| [owner]),
+            },
+        });
+        let map: ConfigMap = serde_json::from_value(map).map_err(kube::Error::SerdeError)?;
+        let made = self.api.create(&PostParams::default(), &map).await?;
+        self.store.put(made.into());
+        Ok(())
+    }
+
+    /// Writes the labels that it lacks, and nothing else.
+    pub(crate) async fn mend(&self, uid: &str, asks: bool, mark: bool) -> kube::Result<()> {
+        let mut labels = json!({});
+        for (name, is_due) in [(label::INJECT_TRUSTED_CA, asks), (label::TRUSTED_CA, mark)] {
+            if is_due {
+                labels[name] = json!(YES);
+            }
+        }
+        let patch = json!({ "metadata": { "uid": uid, "labels": labels } });
+        let written = self.api.patch(NAME, &ours(), &Patch::Merge(patch)).await?;
+        self.store.put(written.into());
+        Ok(())
+    }
+
+    /// Deletes the very one that was seen. One that is gone is what was wanted.
+    pub(crate) async fn delete(&self, uid: &str) -> kube::Result<()> {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match self.api.delete(NAME, &parameters).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.store.remove(NAME, uid);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
