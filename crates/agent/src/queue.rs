@@ -12,12 +12,12 @@ const BEAT: Duration = Duration::from_secs(5);
 
 /// The next key, or nothing if there is none within `limit` or the program shall stop. Whoever waits
 /// for something to do is alive.
-pub(crate) async fn next<Key>(
+pub(crate) async fn next<Change>(
     daemon: &Daemon,
-    queue: &mut UnboundedReceiver<Key>,
+    queue: &mut UnboundedReceiver<Change>,
     heart: &Heartbeat,
     limit: Option<Duration>,
-) -> Option<Key> {
+) -> Option<Change> {
     let until = limit.map(|limit| Instant::now() + limit);
     loop {
         heart.beat();

@@ -6,39 +6,11 @@ mod windows_pool;
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::{Transform, transform_subschemas};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
 use crate::machine_config_pool as pool;
 use crate::names::group;
-
-/// A number of nodes from 1, or a percentage of them.
-pub(crate) fn number_or_percent(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "x-kubernetes-int-or-string": true,
-        "anyOf": [{ "type": "integer" }, { "type": "string" }],
-        "default": 1,
-        "x-kubernetes-validations": [{
-            "rule": "type(self) == int ? self >= 1 : self.matches('^(100|[1-9][0-9]?)%$')",
-            "message": "write a number of nodes from 1, or a percentage from \"1%\" to \"100%\"",
-        }],
-    })
-}
-
-/// How many instances are configured at once.
-pub(crate) fn parallel_instances(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "integer",
-        "default": crate::windows_pool::PARALLEL_INSTANCES,
-        "minimum": 1,
-        "maximum": 500,
-    })
-}
-
-/// A point in time.
-pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "format": "date-time" })
-}
 
 /// All of them, with the file that holds each.
 pub fn all() -> [(&'static str, Value); 4] {

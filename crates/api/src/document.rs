@@ -6,13 +6,14 @@ use std::borrow::Cow;
 use crate::fragment::Fragment;
 use crate::ignition;
 use crate::located::{Node, Value};
-use crate::machine_config::{MachineConfig, Section};
+use crate::machine_config::MachineConfig;
+use crate::machine_config::spec::{SPEC, read_spec};
 use crate::names::{group, label, object as object_name};
 use crate::problem::{At, Findings, Problems, Warning};
 use crate::readiness::{self, ReadinessRule};
 use crate::services::{self, Services};
 use crate::shape::Shape::{Anything, Flag, Text, Texts};
-use crate::shape::{self, Shape, TEXTS, object, optional, required};
+use crate::shape::{self, Shape, object, optional, required};
 use crate::trust_bundle::BundleMap;
 use crate::version::Version;
 use crate::windows_instances::{self, WindowsInstances};
@@ -64,20 +65,6 @@ const MACHINE_CONFIG: Shape = object(
         optional("metadata", &Anything),
         required("spec", &SPEC),
         optional("status", &Anything),
-    ],
-);
-
-/// What the engine does itself is read; every other field is kept as it stands.
-const SPEC: Shape = object(
-    "",
-    &[
-        optional("baseOSExtensionsContainerImage", &Text),
-        optional("config", &Anything).not_kept(),
-        optional("extensions", &TEXTS),
-        optional("fips", &Flag),
-        optional("kernelArguments", &TEXTS).not_kept(),
-        optional("kernelType", &Text).text_by_default("default"),
-        optional("osImageURL", &Text).not_kept(),
     ],
 );
 
@@ -282,26 +269,6 @@ fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) ->
     }
     read_spec(spec, &mut config);
     config
-}
-
-/// Reads everything of a MachineConfig's `spec` but its Ignition config.
-pub(crate) fn read_spec(spec: &Node<'_>, config: &mut MachineConfig) {
-    let image = spec.text("osImageURL").unwrap_or_default();
-    image.clone_into(&mut config.os_image_url);
-    let arguments = spec
-        .list("kernelArguments")
-        .iter()
-        .filter_map(Node::as_text);
-    config.kernel_arguments = arguments.map(str::to_owned).collect();
-    if let serde_json::Value::Object(fields) = shape::canonical(spec, &[&SPEC]) {
-        for (field, value) in fields {
-            let section = Section {
-                name: format!("spec.{field}"),
-                identity: String::new(),
-            };
-            config.unsupported.insert(section, value);
-        }
-    }
 }
 
 fn read_config_map(

@@ -3,10 +3,10 @@
 
 use serde_json::{Value as Json, json};
 
-use crate::document::read_spec;
 use crate::ignition::{self, merge};
 use crate::located::Node;
 use crate::machine_config::MachineConfig;
+use crate::machine_config::spec::read_spec;
 use crate::names::{group, linux};
 use crate::problem::{Findings, Problems};
 use crate::shape;

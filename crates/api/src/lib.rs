@@ -16,6 +16,7 @@ pub mod payload;
 pub mod permits;
 mod problem;
 pub mod readiness;
+mod schema;
 pub mod selector;
 pub mod services;
 mod shape;

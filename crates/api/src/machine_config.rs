@@ -3,6 +3,8 @@
 //! Defaults are filled in and encodings undone, so that two configurations which mean the same are
 //! equal. How it is read is next door; what to do about it is for `evenkeel-plan`.
 
+pub(crate) mod spec;
+
 use std::collections::BTreeMap;
 
 use serde_json::Value;

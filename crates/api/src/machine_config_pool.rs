@@ -26,7 +26,7 @@ pub struct PoolSpec {
     /// How many nodes may be unavailable at once: a number, or a percentage that is rounded down
     /// (but never to none).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::crds::number_or_percent")]
+    #[schemars(schema_with = "crate::schema::number_or_percent")]
     pub max_unavailable: Option<serde_json::Value>,
     /// Whether no node may begin to change.
     #[serde(default)]
@@ -106,7 +106,7 @@ pub struct Condition {
     pub status: String,
     /// Since when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::crds::time")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub last_transition_time: Option<String>,
     /// Why, in one word.
     #[serde(default)]

@@ -22,7 +22,7 @@ pub struct Permit {
     pub node: String,
     /// Since when.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::crds::time")]
+    #[schemars(schema_with = "crate::schema::time")]
     pub since: Option<String>,
 }
 

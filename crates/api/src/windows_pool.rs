@@ -1,7 +1,7 @@
 //! `WindowsPool`: how the Windows nodes of a cluster are changed, and how far that has come. There is one
 //! object, [`crate::names::object::WINDOWS_POOL`]; without it the defaults hold.
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::machine_config_pool::Condition;
@@ -25,13 +25,13 @@ pub struct WindowsPoolSpec {
     /// How many nodes may be unavailable at once, for whatever reason: a number, or a percentage that is
     /// rounded down (but never to none).
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::crds::number_or_percent")]
+    #[schemars(schema_with = "crate::schema::number_or_percent")]
     pub max_unavailable: Option<serde_json::Value>,
     /// Whether no node may begin to change.
     pub paused: bool,
     /// How many instances are configured for the first time at once: they serve nobody yet.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::crds::parallel_instances")]
+    #[schemars(schema_with = "parallel_instances")]
     pub parallel_instances: Option<serde_json::Value>,
 }
 
@@ -130,4 +130,14 @@ pub mod condition {
 
     /// Those that we write; others stay.
     pub const ALL: [&str; 4] = [UPGRADEABLE, UPDATING, DEGRADED, IDLE];
+}
+
+/// How many instances are configured at once.
+fn parallel_instances(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "integer",
+        "default": PARALLEL_INSTANCES,
+        "minimum": 1,
+        "maximum": 500,
+    })
 }

@@ -5,19 +5,29 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use evenkeel_api::names::group;
-use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, Source, VERSION, rule_from_json};
+use evenkeel_api::readiness::{
+    KIND, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_json,
+};
 use evenkeel_plan::readiness::{Feed, LeaseSight, Limits, Moment, NodeSight, PodSight, Readiness};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery::pinned_kind;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, core_kind};
-use crate::rules::Rule;
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Nobody waits longer than this unless told so.
 const LONGEST: Duration = Duration::from_secs(40);
+
+/// A rule as its owner wrote it, and what the operator says of it.
+pub(crate) struct Rule {
+    pub(crate) name: String,
+    pub(crate) generation: i64,
+    /// What it says, or what is wrong with that.
+    pub(crate) wish: Result<ReadinessRule, String>,
+    pub(crate) status: RuleStatus,
+}
 
 /// What is known of some nodes.
 pub(crate) struct Evidence<'c> {

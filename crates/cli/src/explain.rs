@@ -14,7 +14,7 @@ use crate::egress::Egress;
 use crate::evidence::{self, Evidence};
 use crate::instances;
 use crate::output::{self, Paint};
-use crate::status::{lines, table};
+use crate::table::{lines, table};
 
 /// What was found out.
 struct Explanation {

@@ -16,7 +16,7 @@ use crate::Ending;
 use crate::arguments::{Format, InstancesArguments, InstancesCommand, StatusArguments};
 use crate::cluster::{self, Cluster, core_kind};
 use crate::output::{self, Paint};
-use crate::status::{lines, table};
+use crate::table::{lines, table};
 
 /// How many are asked for at a time.
 const PAGE: u32 = 250;

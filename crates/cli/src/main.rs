@@ -25,6 +25,7 @@ mod render;
 mod rollout;
 mod rules;
 mod status;
+mod table;
 mod upgrade;
 mod verify;
 mod watch;

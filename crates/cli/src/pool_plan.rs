@@ -20,7 +20,7 @@ use crate::arguments::{Format, PlanArguments};
 use crate::cluster::{self, Cluster};
 use crate::machine::{Compared, Wanted};
 use crate::output::{self, Paint, PlanDocument};
-use crate::status::{lines, table};
+use crate::table::{lines, table};
 use crate::{Ending, input, plan};
 
 /// How many waves are played one by one.

@@ -11,7 +11,7 @@ use crate::Ending;
 use crate::arguments::{Format, ReadinessArguments, ReadinessCommand};
 use crate::evidence::{self, Evidence};
 use crate::output::{self, Paint};
-use crate::status::{lines, table};
+use crate::table::{lines, table};
 use crate::{cluster, input};
 
 pub(crate) fn run(arguments: &ReadinessArguments) -> Result<Ending> {

@@ -12,7 +12,8 @@ use crate::Ending;
 use crate::arguments::{Format, RolloutArguments, RolloutCommand};
 use crate::cluster::{self, Cluster};
 use crate::output;
-use crate::status::{bar, pool_document, problems, word};
+use crate::status::{pool_document, problems, word};
+use crate::table::bar;
 
 /// The pause between two looks; a large fleet, whose looks take longer, is looked at less often.
 const PAUSE: Duration = Duration::from_secs(1);

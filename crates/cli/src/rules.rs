@@ -5,26 +5,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use anyhow::Result;
-use evenkeel_api::readiness::{ReadinessRule, RuleStatus, Worst, condition};
+use evenkeel_api::readiness::{Worst, condition};
 use evenkeel_plan::readiness::NodeSight;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-use crate::evidence;
+use crate::evidence::{self, Rule};
 use crate::output::Paint;
-use crate::status::{lines, table};
+use crate::table::{lines, table};
 
 /// How many nodes are named at most.
 const WORST: usize = 10;
-
-/// A rule as its owner wrote it, and what the operator says of it.
-pub(crate) struct Rule {
-    pub(crate) name: String,
-    pub(crate) generation: i64,
-    /// What it says, or what is wrong with that.
-    pub(crate) wish: Result<ReadinessRule, String>,
-    pub(crate) status: RuleStatus,
-}
 
 /// Nodes of one zone that a rule is about.
 #[derive(Debug, Default, Clone, Copy)]

@@ -4,8 +4,6 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use evenkeel_api::machine_config_pool::{PoolStatus, condition};
 use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notices};
 use evenkeel_plan::fleet::node::Node;
@@ -19,10 +17,8 @@ use crate::cluster::{self, Fleet};
 use crate::leader;
 use crate::output::{self, Paint};
 use crate::rules::Rules;
+use crate::table::{bar, lines, table};
 use crate::upgrade::WindowsNodes;
-
-/// How long a bar of progress is.
-const BAR: usize = 20;
 
 pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
     let seen = cluster::with(&arguments.cluster, async |cluster| {
@@ -80,36 +76,6 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
         } else {
             Ending::Differs
         },
-    )
-}
-
-/// A table without lines, as `kubectl` has them.
-pub(crate) fn table(head: &[&str], paint: Paint) -> Table {
-    let mut table = Table::new();
-    table.load_preset(NOTHING);
-    table.set_header(head.iter().map(|it| paint.bold(it)).collect::<Vec<_>>());
-    table
-}
-
-/// The table's lines, without what is blank at their ends.
-pub(crate) fn lines(table: &Table) -> String {
-    let text = table.to_string();
-    text.lines().fold(String::new(), |mut all, line| {
-        // Each column begins with a blank of its own.
-        let line = line.strip_prefix(' ').unwrap_or(line);
-        all.push_str(line.trim_end());
-        all.push('\n');
-        all
-    })
-}
-
-/// `[########------------]`
-pub(crate) fn bar(done: usize, total: usize) -> String {
-    let full = (BAR * done).checked_div(total).unwrap_or(BAR);
-    format!(
-        "[{}{}]",
-        "#".repeat(full),
-        "-".repeat(BAR.saturating_sub(full))
     )
 }
 

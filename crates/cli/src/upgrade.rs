@@ -16,7 +16,7 @@ use crate::Ending;
 use crate::arguments::{ClusterArguments, UpgradeArguments, UpgradeCommand};
 use crate::cluster::{self, Cluster};
 use crate::output::{self, Paint};
-use crate::status::{bar, lines, table};
+use crate::table::{bar, lines, table};
 
 /// The pool of Windows nodes, as its object says.
 pub(crate) struct WindowsNodes {

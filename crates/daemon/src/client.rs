@@ -13,7 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service};
 
-use crate::daemon::Program;
+use crate::program::Program;
 use crate::reachability::CONNECT;
 use crate::{Error, Metrics, Result};
 

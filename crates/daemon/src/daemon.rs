@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::events::{Events, EventsOptions};
+use crate::program::Program;
 use crate::reachability::{PART, Watch};
 use crate::stop::Signals;
 use crate::{
@@ -15,15 +16,6 @@ use crate::{
 const STOP: Duration = Duration::from_secs(20);
 /// How long the last Events may take after that.
 const LAST_EVENTS: Duration = Duration::from_secs(3);
-
-/// Which program this is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Program {
-    /// Its name, as in `evenkeel-agent`.
-    pub name: &'static str,
-    /// Its version.
-    pub version: &'static str,
-}
 
 /// A running program: its log, its numbers, its health, its client and its end.
 #[derive(Clone)]

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 
 use self::queue::{Delivery, Key, Queue, Sent};
 use crate::Metrics;
-use crate::daemon::Program;
+use crate::program::Program;
 
 /// The longest note, reason and action that the API server takes, in bytes.
 const NOTE: usize = 1024;

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::daemon::Program;
+use crate::program::Program;
 use crate::reachability::Reachability;
 
 /// What `/metrics` answers.

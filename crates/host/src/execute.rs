@@ -324,7 +324,7 @@ impl<'a, H: Host> Claim<'a, H> {
             return Ok(());
         };
         let record = self.record()?;
-        match record.after_going_back(journal, &booted, self.host.boot_id()?) {
+        match record.after_going_back(journal.steps(), &booted, self.host.boot_id()?) {
             Some(after) => self.remember(&after),
             None => Ok(()),
         }
@@ -479,7 +479,7 @@ fn make_folders<D: Disk>(disk: &D, state: &State) -> Result<()> {
             }
         }
         if is_missing || is_first {
-            disk.sync_folder(crate::place::folder_of(folder))?;
+            disk.sync_folder(crate::temporary::folder_of(folder))?;
         }
     }
     Ok(())

@@ -13,6 +13,7 @@ mod place;
 pub mod probe;
 pub mod simulated;
 mod store;
+mod temporary;
 pub mod verify;
 pub mod watch;
 

@@ -1,12 +1,13 @@
 //! How one path goes from one entry to another: atomically, durably, and twice as well as once.
 
 use evenkeel_plan::machine::attributes::Attributes;
-use evenkeel_plan::machine::entry::{Entry, Hash};
+use evenkeel_plan::machine::entry::Entry;
 use evenkeel_plan::machine::journal::Move;
 use evenkeel_plan::machine::place::Place;
 
 use crate::disk::{Disk, NAMED};
 use crate::store::Store;
+use crate::temporary::{folder_of, temporary};
 use crate::{Error, Result};
 
 /// What something had when it last stood at its path, as far as that is known.
@@ -192,22 +193,4 @@ pub(crate) fn write_durably<D: Disk>(disk: &D, path: &str, contents: &[u8]) -> R
     disk.sync_files(std::slice::from_ref(&temporary))?;
     disk.rename(&temporary, path)?;
     disk.sync_folder(folder_of(path))
-}
-
-/// The name under which a path is made ready. It is the same each time, so that leftovers are found.
-pub(crate) fn temporary(path: &str) -> String {
-    let hash = Hash::of(path.as_bytes()).to_string();
-    format!(
-        "{}/.evenkeel-{}",
-        folder_of(path).trim_end_matches('/'),
-        &hash[..16]
-    )
-}
-
-/// The folder that holds `path`.
-pub(crate) fn folder_of(path: &str) -> &str {
-    match path.rfind('/') {
-        Some(0) | None => "/",
-        Some(end) => &path[..end],
-    }
 }

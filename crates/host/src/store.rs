@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 
 use crate::disk::Disk;
-use crate::place::temporary;
+use crate::temporary::temporary;
 use crate::{Error, Result};
 
 /// More than this at a time are made durable together.

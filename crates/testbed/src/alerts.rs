@@ -51,7 +51,7 @@ pub struct Alerts {
 
 impl Alerts {
     /// What a test that judges alerts needs.
-    pub const NEEDS: &[Need] = &[Need::Promtool];
+    pub const NEEDS: &[Need] = &[Need::Made(can_be_judged)];
 
     /// Makes promtool ready, so that the first test does not have to.
     pub fn prepare() -> Result<()> {

@@ -8,27 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
-use crate::go_module::{GoModule, GoProgram, GoTool};
+use crate::helm::{self, HELM};
 use crate::need::Need;
 use crate::process::{output, words_of};
 use crate::scratch::Scratch;
 use crate::{Doing, Error, Result};
-
-const HELM: GoTool = GoTool {
-    module: GoModule {
-        folder: "helm",
-        go_mod: include_str!("../helm/go.mod"),
-        go_sum: include_str!("../helm/go.sum"),
-        otherwise: "set HELM to the path of a helm program",
-    },
-    program: GoProgram {
-        name: "helm",
-        package: "helm.sh/helm/v4/cmd/helm",
-        takes: "3 minutes",
-    },
-    version_of: "helm.sh/helm/v4",
-    variable: "HELM",
-};
 
 /// Who a program is, and what it may do.
 const RIGHTS: [&str; 5] = [
@@ -46,14 +30,9 @@ pub struct Chart {
     objects: Vec<Value>,
 }
 
-/// Whether Helm is at hand or can be built.
-pub(crate) fn can_be_rendered() -> Result<()> {
-    HELM.can_be_had()
-}
-
 impl Chart {
     /// What a test that only renders it needs.
-    pub const NEEDS: &[Need] = &[Need::Helm];
+    pub const NEEDS: &[Need] = &[helm::NEED];
 
     /// Makes Helm ready, so that the first test does not have to.
     pub fn prepare() -> Result<()> {

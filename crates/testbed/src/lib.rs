@@ -3,7 +3,7 @@
 //!
 //! Nothing of this is shipped, and nothing that is shipped depends on it. Whatever is started here
 //! is torn down by its owner's `Drop`; what a panic, Ctrl-C or a kill leaves behind is cleared away
-//! by the [`warden`]. Nothing sleeps to wait: [`wait`] polls a condition and says what it last saw.
+//! by the [`reaper`]. Nothing sleeps to wait: [`wait`] polls a condition and says what it last saw.
 
 pub mod arguments;
 pub mod chance;
@@ -33,6 +33,8 @@ pub mod egress_proxy;
 #[cfg(target_os = "linux")]
 mod go_module;
 #[cfg(target_os = "linux")]
+mod helm;
+#[cfg(target_os = "linux")]
 pub mod machine_double;
 #[cfg(target_os = "linux")]
 pub mod need;
@@ -43,6 +45,8 @@ mod power_cut_machine;
 #[cfg(target_os = "linux")]
 pub mod process;
 #[cfg(target_os = "linux")]
+pub mod reaper;
+#[cfg(target_os = "linux")]
 pub mod request_proxy;
 #[cfg(target_os = "linux")]
 pub mod scratch;
@@ -50,8 +54,6 @@ pub mod scratch;
 mod ssh_key;
 #[cfg(target_os = "linux")]
 mod systemd_node;
-#[cfg(target_os = "linux")]
-pub mod warden;
 #[cfg(target_os = "linux")]
 pub mod windows_instance;
 #[cfg(target_os = "linux")]

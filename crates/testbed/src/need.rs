@@ -9,16 +9,12 @@ use std::path::{Path, PathBuf};
 use crate::{Error, Result};
 
 /// Something of the machine that a test cannot do without.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Need {
     /// Name spaces, mounts and nspawn are root's.
     Root,
-    /// The programs of a control plane: at hand, or a compiler that makes them.
-    ControlPlane,
-    /// Helm, which renders the chart: at hand, or a compiler that makes it.
-    Helm,
-    /// Promtool, which judges alerts: at hand, or a compiler that makes it.
-    Promtool,
+    /// Programs that the test bed makes: at hand, or a compiler that makes them.
+    Made(fn() -> Result<()>),
     /// A program on the path, and the Debian package that brings it.
     Program(&'static str, &'static str),
     /// Rust's standard library for another system, by the name of the target.
@@ -34,9 +30,7 @@ impl Need {
                 "this needs root (name spaces and mounts): run it as root, for example with sudo"
                     .to_owned(),
             )),
-            Self::ControlPlane => crate::control_plane::can_be_had(),
-            Self::Helm => crate::chart::can_be_rendered(),
-            Self::Promtool => crate::alerts::can_be_judged(),
+            Self::Made(can_be_had) => can_be_had(),
             Self::Program(program, package) => find(program).map(|_| ()).ok_or_else(|| {
                 Error::Missing(format!(
                     "`{program}` is not installed: apt-get install {package}"

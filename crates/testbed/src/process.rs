@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use crate::wait::{Look, until_async};
-use crate::{Doing, Error, Result, warden};
+use crate::{Doing, Error, Result, reaper};
 
 /// Says something to the person at the terminal, also while the test harness captures output.
 pub fn tell(sentence: &str) {
@@ -103,8 +103,8 @@ impl Running {
 
     /// Owns a child that was started elsewhere as the leader of its process group.
     pub fn adopt(name: &str, mut child: Child, log: &Path) -> Result<Self> {
-        let identity = match warden::identity(child.id())
-            .and_then(|it| warden::process(child.id()).map(|()| it))
+        let identity = match reaper::identity(child.id())
+            .and_then(|it| reaper::process(child.id()).map(|()| it))
         {
             Ok(identity) => identity,
             Err(error) => {
@@ -190,7 +190,7 @@ impl Running {
             .child
             .wait()
             .doing(|| format!("cannot wait for {}", self.name))?;
-        warden::ended(&self.identity);
+        reaper::ended(&self.identity);
         Ok(status)
     }
 

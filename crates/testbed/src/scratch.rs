@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{Doing, Result, warden};
+use crate::{Doing, Result, reaper};
 
 /// Every folder of a test run begins like this, so that leftovers can be told.
 pub const PREFIX: &str = "evenkeel-testbed-";
 
-/// A folder of its own, removed on `Drop`, and by the [`warden`] if the process dies first.
+/// A folder of its own, removed on `Drop`, and by the [`reaper`] if the process dies first.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
@@ -19,7 +19,7 @@ impl Scratch {
             .tempdir()
             .doing(|| "cannot make a scratch folder (is the disk full?)")?
             .keep();
-        warden::folder(&folder)?;
+        reaper::folder(&folder)?;
         Ok(Self(folder))
     }
 
@@ -31,9 +31,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed yet (a mount that is still busy) stays with the warden.
+        // What cannot be removed yet (a mount that is still busy) stays with the reaper.
         if std::fs::remove_dir_all(&self.0).is_ok() {
-            warden::removed(&self.0);
+            reaper::removed(&self.0);
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::network::Network;
 use crate::process::{Running, line_of, tell};
 use crate::scratch::Scratch;
 use crate::wait::{Look, until};
-use crate::{Doing, Error, Result, warden};
+use crate::{Doing, Error, Result, reaper};
 
 const ENVIRONMENT: &str = include_str!("windows_instance/env.sh");
 const DISK: &str = include_str!("windows_instance/disk.sh");
@@ -318,13 +318,13 @@ impl WindowsInstance {
         };
         let first = self.booted().ok();
         let identity =
-            first.and_then(|boot| Some((boot.process, warden::identity(boot.process).ok()?)));
+            first.and_then(|boot| Some((boot.process, reaper::identity(boot.process).ok()?)));
         power.kill()?;
         let _ = std::fs::remove_file(self.inside("run/boot"));
         // Process 1 is gone when all are whose parent it is.
         until("a Windows instance's processes to end", BOOT, || {
             Ok(match &identity {
-                Some((pid, was)) if warden::identity(*pid).as_ref() == Ok(was) => {
+                Some((pid, was)) if reaper::identity(*pid).as_ref() == Ok(was) => {
                     Look::NotYet(format!("process {pid}"))
                 }
                 _ => Look::Found(()),
@@ -417,7 +417,7 @@ impl WindowsInstance {
 impl Drop for WindowsInstance {
     fn drop(&mut self) {
         // In this order, or the folder would be removed under a living system. What fails here is
-        // killed and removed by the warden.
+        // killed and removed by the reaper.
         let _ = self.cut();
         let _ = self.disk.kill();
     }

@@ -147,7 +147,7 @@ async fn the_api_server_knows_its_version() -> Result<()> {
 #[test]
 fn a_test_host_in_its_own_network_reaches_the_api_server() -> Result<()> {
     if need::skip(&[
-        Need::ControlPlane,
+        ControlPlane::NEED,
         Need::Root,
         Need::Program("ip", "iproute2"),
     ])? {

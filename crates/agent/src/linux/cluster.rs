@@ -16,20 +16,14 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::worker::Key;
-use crate::reporter::Seen;
-use crate::turn::about_node;
+use super::own_node::OwnNode;
+use super::trigger::Trigger;
+use crate::node_report::NodeSnapshot;
+use crate::reconcile::about_node;
 
 const VERSION: &str = "v1";
 const KIND: &str = "MachineConfig";
 const PLURAL: &str = "machineconfigs";
-
-/// What of the own Node matters here.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct OwnNode {
-    pub(crate) uid: String,
-    pub(crate) annotations: BTreeMap<String, String>,
-}
 
 /// The API server, for one node.
 pub(crate) struct Cluster {
@@ -48,8 +42,8 @@ impl Cluster {
     /// Puts every change of the own Node into the queue, and shows it to the reporter.
     pub(crate) fn watch_node(
         &self,
-        keys: UnboundedSender<Key>,
-        shown: watch::Sender<Seen>,
+        triggers: UnboundedSender<Trigger>,
+        shown: watch::Sender<NodeSnapshot>,
     ) -> JoinHandle<()> {
         let api: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
         let name = self.node.clone();
@@ -58,12 +52,12 @@ impl Cluster {
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(node) => {
-                        Seen::of(node.as_ref().map(|it| &it.metadata)).show(&shown);
+                        NodeSnapshot::of(node.as_ref().map(|it| &it.metadata)).show(&shown);
                         let node = node.map(|node| OwnNode {
                             uid: node.metadata.uid.unwrap_or_default(),
                             annotations: node.metadata.annotations.unwrap_or_default(),
                         });
-                        if keys.send(Key::Node(node)).is_err() {
+                        if triggers.send(Trigger::Node(node)).is_err() {
                             return;
                         }
                     }
@@ -74,7 +68,11 @@ impl Cluster {
     }
 
     /// Puts every version of the MachineConfig `name` into the queue, and that there is none.
-    pub(crate) fn watch_config(&self, name: &str, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+    pub(crate) fn watch_config(
+        &self,
+        name: &str,
+        triggers: UnboundedSender<Trigger>,
+    ) -> JoinHandle<()> {
         let kind = GroupVersionKind::gvk(group::MACHINE_CONFIGURATION, VERSION, KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, PLURAL);
         let api: Api<PartialObjectMeta<DynamicObject>> =
@@ -87,7 +85,7 @@ impl Cluster {
                     Ok(config) => {
                         let version = config.and_then(|config| config.metadata.resource_version);
                         let name = name.clone();
-                        if keys.send(Key::Config { name, version }).is_err() {
+                        if triggers.send(Trigger::Config { name, version }).is_err() {
                             return;
                         }
                     }

@@ -16,10 +16,11 @@ use evenkeel_plan::machine::journal::Direction;
 use evenkeel_plan::machine::os::{self, Sight};
 use evenkeel_plan::machine::targets::Targets;
 
-use super::logbook::Logbook;
+use super::update_history::UpdateHistory;
 
 /// Beside the journal.
-const LOGBOOK: &str = "logbook";
+/// Its name on disk is from before it was called so.
+const UPDATE_HISTORY: &str = "logbook";
 
 /// A machine with where our state is.
 #[derive(Debug)]
@@ -160,21 +161,21 @@ impl Machine {
     }
 
     /// What was written down of earlier updates; a new page where that cannot be read.
-    pub(crate) fn logbook(&self) -> Logbook {
-        match self.state.note(&self.host, LOGBOOK) {
-            Ok(text) => Logbook::read(&text.unwrap_or_default()),
+    pub(crate) fn history(&self) -> UpdateHistory {
+        match self.state.note(&self.host, UPDATE_HISTORY) {
+            Ok(text) => UpdateHistory::read(&text.unwrap_or_default()),
             Err(error) => {
                 tracing::warn!("{}", error.with_causes());
-                Logbook::default()
+                UpdateHistory::default()
             }
         }
     }
 
-    /// Writes it down. It is for people who look at numbers: what cannot be written is lost.
-    pub(crate) fn keep(&self, logbook: &Logbook) {
+    /// Writes it down. It is for people who look at metrics: what cannot be written is lost.
+    pub(crate) fn keep(&self, history: &UpdateHistory) {
         let kept = self
             .state
-            .keep_note(&self.host, LOGBOOK, logbook.text().as_bytes());
+            .keep_note(&self.host, UPDATE_HISTORY, history.text().as_bytes());
         if let Err(error) = kept {
             tracing::warn!("{}", error.with_causes());
         }

@@ -1,16 +1,18 @@
 //! A Linux node: one queue of what may have changed, and one worker that looks after it.
 
 mod cluster;
-mod doorman;
+mod config_source;
 mod drift;
-mod logbook;
-mod lookout;
+mod drift_watcher;
+mod events;
 mod machine;
-mod numbers;
-mod registrar;
-mod search;
-mod tidings;
-mod witness;
+mod metrics;
+mod own_node;
+mod plugin_registration;
+mod reported;
+mod ssh_logins;
+mod trigger;
+mod update_history;
 mod worker;
 
 use std::sync::Arc;
@@ -21,12 +23,12 @@ use tokio::sync::{mpsc, watch};
 
 use self::cluster::Cluster;
 use self::machine::Machine;
-use self::numbers::Numbers;
+use self::metrics::AgentMetrics;
 use self::worker::Worker;
 use crate::arguments::{Command, CommandLine, ControllerArguments};
+use crate::node_report::{self, NodeSnapshot};
 use crate::queue;
-use crate::reporter::{self, Seen};
-use crate::turn::Turn;
+use crate::reconcile::Requeue;
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
@@ -60,38 +62,38 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
             error.with_causes()
         ))
     })?;
-    let (keys, mut queue) = mpsc::unbounded_channel();
+    let (triggers, mut queue) = mpsc::unbounded_channel();
     let cluster = Cluster::new(daemon.client(), &arguments.node_name);
-    let (shown, seen) = watch::channel(Seen::default());
-    let node = cluster.watch_node(keys.clone(), shown);
+    let (shown, seen) = watch::channel(NodeSnapshot::default());
+    let node = cluster.watch_node(triggers.clone(), shown);
     let ready = daemon.health().check("node");
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
     let heart = Arc::new(heart);
     let machine = Arc::new(machine);
-    let doorman = tokio::spawn(doorman::watch(Arc::clone(&machine), keys.clone()));
-    let registrar = arguments.register_kubelet_plugins.then(|| {
+    let logins = tokio::spawn(ssh_logins::watch(Arc::clone(&machine), triggers.clone()));
+    let registration = arguments.register_kubelet_plugins.then(|| {
         let cluster = Cluster::new(daemon.client(), &arguments.node_name);
         let root = arguments.root.clone();
-        tokio::spawn(registrar::register(root, cluster, seen.clone()))
+        tokio::spawn(plugin_registration::register(root, cluster, seen.clone()))
     });
-    let reporter = reporter::report(
+    let reporter = node_report::report(
         daemon.client(),
         arguments.node_name.clone(),
         Arc::clone(&machine),
         seen,
     );
     let reporter = tokio::spawn(reporter);
-    let numbers = Numbers::shown_in(daemon.metrics());
+    let metrics = AgentMetrics::shown_in(daemon.metrics());
     let events = daemon.events().clone();
-    let signs = (ready, Arc::clone(&heart));
-    let mut worker = Worker::new(cluster, machine, events, numbers, signs, keys);
-    let mut turn = Turn::Rest;
+    let telemetry = (ready, Arc::clone(&heart));
+    let mut worker = Worker::new(cluster, machine, events, metrics, telemetry, triggers);
+    let mut requeue = Requeue::OnChange;
     while !daemon.stop().is_asked() {
         heart.beat();
-        let key = match turn {
-            Turn::Again => queue.try_recv().ok(),
-            Turn::Rest => queue::next(daemon, &mut queue, &heart, None).await,
-            Turn::After(pause) => queue::next(daemon, &mut queue, &heart, Some(pause)).await,
+        let key = match requeue {
+            Requeue::Now => queue.try_recv().ok(),
+            Requeue::OnChange => queue::next(daemon, &mut queue, &heart, None).await,
+            Requeue::After(pause) => queue::next(daemon, &mut queue, &heart, Some(pause)).await,
         };
         if daemon.stop().is_asked() {
             break;
@@ -102,13 +104,13 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
         while let Ok(key) = queue.try_recv() {
             worker.hear(key);
         }
-        turn = worker.turn().await;
+        requeue = worker.reconcile().await;
     }
     node.abort();
-    doorman.abort();
+    logins.abort();
     reporter.abort();
-    if let Some(registrar) = registrar {
-        registrar.abort();
+    if let Some(registration) = registration {
+        registration.abort();
     }
     worker.end().await;
     Ok(())

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_api::names::annotation;
 use evenkeel_daemon::{Check, Events, Heartbeat};
-use evenkeel_host::linux::Login;
 use evenkeel_host::memory;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::Plan;
@@ -17,16 +16,20 @@ use evenkeel_plan::machine::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight
 use evenkeel_plan::machine::voucher::DesiredConfig;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::cluster::{Cluster, OwnNode};
+use super::cluster::Cluster;
+use super::config_source::ConfigSource;
 use super::drift::Drift;
-use super::logbook::Logbook;
-use super::lookout::{Lookout, News};
+use super::drift_watcher::DriftWatcher;
 use super::machine::{Machine, Standing};
-use super::numbers::Numbers;
-use super::search::Search;
-use crate::tiding::{Tiding, shown};
-use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn, blocking, ended, reason};
-use crate::untold;
+use super::metrics::AgentMetrics;
+use super::own_node::OwnNode;
+use super::trigger::{MachineChange, Trigger};
+use super::update_history::UpdateHistory;
+use crate::node_event::{NodeEvent, shown};
+use crate::pending_events;
+use crate::reconcile::{
+    Failure, LAST_WORDS, REBOOT_AGAIN, ReconcileError, Requeue, blocking, ended, reason,
+};
 
 /// How long after healing it is looked at again: somebody may be quicker than that to change it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -35,23 +38,7 @@ const MENDED: Duration = Duration::from_secs(30);
 /// What the annotation of a node says that somebody has logged in to.
 const ACCESSED: &str = "accessed";
 
-/// Something that may have changed.
-#[derive(Debug)]
-pub(crate) enum Key {
-    /// The own Node, or that it is gone.
-    Node(Option<OwnNode>),
-    /// The version of a MachineConfig, or that there is none.
-    Config {
-        name: String,
-        version: Option<String>,
-    },
-    /// Something on the machine.
-    Machine(News),
-    /// Somebody logged in over SSH.
-    Login(Login),
-}
-
-/// What a turn saw of the machine on its way to a configuration.
+/// What a reconcile saw of the machine on its way to a configuration.
 #[derive(Default)]
 struct Preflight {
     plan: Option<Result<Plan, Reason>>,
@@ -62,15 +49,15 @@ pub(crate) struct Worker {
     cluster: Cluster,
     machine: Arc<Machine>,
     events: Events,
-    numbers: Numbers,
-    logbook: Logbook,
+    metrics: AgentMetrics,
+    history: UpdateHistory,
     ready: Check,
     heart: Arc<Heartbeat>,
-    keys: UnboundedSender<Key>,
+    triggers: UnboundedSender<Trigger>,
     node: Option<OwnNode>,
     standing: Option<Standing>,
-    lookout: Option<Lookout>,
-    search: Option<Search>,
+    drift_watcher: Option<DriftWatcher>,
+    source: Option<ConfigSource>,
     drift: Drift,
     on_drift: OnDrift,
     forced: bool,
@@ -84,7 +71,7 @@ pub(crate) struct Worker {
     failures: u32,
     unanswered: u32,
     /// What is being said of the node. An answer that is lost on the way does not make it old news.
-    news: Option<Phase>,
+    telling: Option<Phase>,
     told: Option<Phase>,
 }
 
@@ -93,25 +80,25 @@ impl Worker {
         cluster: Cluster,
         machine: Arc<Machine>,
         events: Events,
-        numbers: Numbers,
+        metrics: AgentMetrics,
         (ready, heart): (Check, Arc<Heartbeat>),
-        keys: UnboundedSender<Key>,
+        triggers: UnboundedSender<Trigger>,
     ) -> Self {
-        let logbook = machine.logbook();
-        numbers.show(&logbook);
+        let history = machine.history();
+        metrics.show(&history);
         Self {
             cluster,
             machine,
             events,
-            numbers,
-            logbook,
+            metrics,
+            history,
             ready,
             heart,
-            keys,
+            triggers,
             node: None,
             standing: None,
-            lookout: None,
-            search: None,
+            drift_watcher: None,
+            source: None,
             drift: Drift::default(),
             on_drift: OnDrift::Degrade,
             forced: false,
@@ -121,15 +108,15 @@ impl Worker {
             failure: None,
             failures: 0,
             unanswered: 0,
-            news: None,
+            telling: None,
             told: None,
         }
     }
 
-    /// Takes note of a change. What to do about it is for the next turn.
-    pub(crate) fn hear(&mut self, key: Key) {
-        match key {
-            Key::Node(node) => {
+    /// Takes note of a change. What to do about it is for the next reconcile.
+    pub(crate) fn hear(&mut self, trigger: Trigger) {
+        match trigger {
+            Trigger::Node(node) => {
                 let desired = |node: &Option<OwnNode>| {
                     let annotations = &node.as_ref()?.annotations;
                     annotations.get(annotation::DESIRED_CONFIG).cloned()
@@ -143,29 +130,29 @@ impl Worker {
                 }
                 self.node = node;
             }
-            Key::Config { name, version } => {
-                let search = self.search.as_mut().filter(|search| search.is_for(&name));
-                if search.is_some_and(|search| search.hear(version)) {
+            Trigger::Config { name, version } => {
+                let search = self.source.as_mut().filter(|source| source.is_for(&name));
+                if search.is_some_and(|source| source.hear(version)) {
                     self.failure = None;
                 }
             }
-            Key::Login(login) => {
+            Trigger::Login(login) => {
                 self.accessed = true;
-                self.numbers.was_logged_in_to();
-                self.tell(Tiding::logged_in(&login));
+                self.metrics.was_logged_in_to();
+                self.tell(NodeEvent::logged_in(&login));
             }
-            Key::Machine(News::ForceFile) => match self.machine.is_forced() {
+            Trigger::Machine(MachineChange::ForceFile) => match self.machine.is_forced() {
                 Ok(forced) => self.forced = forced,
                 Err(error) => tracing::warn!("{}", error.with_causes()),
             },
-            Key::Machine(News::Path { event, difference }) => {
-                let tiding = self.drift.hear(*event, difference, self.on_drift);
-                if let Some(tiding) = tiding {
-                    self.tell(tiding);
+            Trigger::Machine(MachineChange::Path { event, difference }) => {
+                let notice = self.drift.hear(*event, difference, self.on_drift);
+                if let Some(notice) = notice {
+                    self.tell(notice);
                 }
             }
-            Key::Machine(News::Ended(error)) => {
-                self.lookout = None;
+            Trigger::Machine(MachineChange::Ended(error)) => {
+                self.drift_watcher = None;
                 self.standing = None;
                 self.fail(reason(&error));
             }
@@ -173,29 +160,29 @@ impl Worker {
     }
 
     /// Observes, plans, applies and reports, once.
-    pub(crate) async fn turn(&mut self) -> Turn {
-        let turn = self.work().await;
-        match ended(turn, &mut self.unanswered, &self.ready) {
-            Ok(turn) => turn,
+    pub(crate) async fn reconcile(&mut self) -> Requeue {
+        let requeue = self.work().await;
+        match ended(requeue, &mut self.unanswered, &self.ready) {
+            Ok(requeue) => requeue,
             Err(reason) => {
                 self.fail(reason);
-                Turn::Again
+                Requeue::Now
             }
         }
     }
 
     /// Ends what runs beside the worker.
     pub(crate) async fn end(mut self) {
-        if let Some(lookout) = self.lookout.take()
-            && let Err(error) = blocking(move || lookout.stop()).await
+        if let Some(watcher) = self.drift_watcher.take()
+            && let Err(error) = blocking(move || watcher.stop()).await
         {
             tracing::error!("{}", error.text);
         }
     }
 
-    async fn work(&mut self) -> Result<Turn, Trouble> {
+    async fn work(&mut self) -> Result<Requeue, ReconcileError> {
         let Some(node) = self.node.clone() else {
-            return Ok(Turn::Rest);
+            return Ok(Requeue::OnChange);
         };
         let said = |name: &str| node.annotations.get(name).map(String::as_str);
         let desired =
@@ -229,11 +216,11 @@ impl Worker {
         let mut preflight = Preflight::default();
         if let Some(name) = target.filter(|_| moves) {
             if !self.look_for(name).await? {
-                return Ok(Turn::Rest);
+                return Ok(Requeue::OnChange);
             }
-            self.logbook.heads_for(name, SystemTime::now());
+            self.history.heads_for(name, SystemTime::now());
             preflight = self.preflight().await?;
-        } else if self.failure.is_none() && self.search.take().is_some() {
+        } else if self.failure.is_none() && self.source.take().is_some() {
             memory::rest();
         }
         let found: Vec<_> = if moves {
@@ -241,7 +228,7 @@ impl Worker {
         } else {
             self.drift.findings().collect()
         };
-        self.numbers.have_drifted(&found);
+        self.metrics.have_drifted(&found);
         let drift: Vec<String> = found.into_iter().map(shown).collect();
         let lasting = self.standing.as_ref().map(|it| it.lasting.clone());
         let sight = Sight {
@@ -268,10 +255,10 @@ impl Worker {
         };
         let phase = Phase::next(&sight);
         if let Some(report) = Report::of(&phase, &sight) {
-            self.numbers.is_in(report.state);
+            self.metrics.is_in(report.state);
             self.report(&node, &phase, &report).await?;
         }
-        if self.logbook.comes_to(&phase, SystemTime::now()) {
+        if self.history.comes_to(&phase, SystemTime::now()) {
             self.keep_logbook().await?;
         }
         self.carry_out(phase, preflight).await
@@ -283,9 +270,9 @@ impl Worker {
         node: &OwnNode,
         phase: &Phase,
         report: &Report,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ReconcileError> {
         // The answer to a request was lost on the way, and pods have left meanwhile: it was asked for all the same.
-        if let Some(before) = self.news.take_if(|before| before != phase)
+        if let Some(before) = self.telling.take_if(|before| before != phase)
             && let Phase::AwaitDrain { target, .. } = &before
             && node.annotations.get(annotation::DESIRED_DRAIN) == Some(&Drain::request(target))
         {
@@ -293,32 +280,35 @@ impl Worker {
         }
         let changes = report.changes(&node.annotations);
         if !changes.is_empty() {
-            self.news = Some(phase.clone());
+            self.telling = Some(phase.clone());
             self.write(&changes).await?;
         }
-        if self.news.take().as_ref() == Some(phase) && self.told.as_ref() != Some(phase) {
+        if self.telling.take().as_ref() == Some(phase) && self.told.as_ref() != Some(phase) {
             self.tell_of(phase).await?;
         }
         Ok(())
     }
 
     /// Tells that the node has come to `phase`, and counts the drains that were asked for.
-    async fn tell_of(&mut self, phase: &Phase) -> Result<(), Trouble> {
+    async fn tell_of(&mut self, phase: &Phase) -> Result<(), ReconcileError> {
         let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
-        if let Some(tiding) = Tiding::of(phase, current) {
-            self.tell(tiding);
+        if let Some(notice) = NodeEvent::of(phase, current) {
+            self.tell(notice);
         }
         self.told = Some(phase.clone());
         if matches!(phase, Phase::AwaitDrain { .. }) {
-            self.logbook.drains += 1;
+            self.history.drains += 1;
             self.keep_logbook().await?;
         }
         Ok(())
     }
 
-    async fn write(&mut self, changes: &BTreeMap<&'static str, &str>) -> Result<(), Trouble> {
+    async fn write(
+        &mut self,
+        changes: &BTreeMap<&'static str, &str>,
+    ) -> Result<(), ReconcileError> {
         let answer = self.cluster.annotate(changes).await;
-        answer.map_err(Trouble::Cluster)?;
+        answer.map_err(ReconcileError::Cluster)?;
         if let Some(node) = &mut self.node {
             let written = changes
                 .iter()
@@ -328,62 +318,66 @@ impl Worker {
         Ok(())
     }
 
-    async fn carry_out(&mut self, phase: Phase, preflight: Preflight) -> Result<Turn, Trouble> {
+    async fn carry_out(
+        &mut self,
+        phase: Phase,
+        preflight: Preflight,
+    ) -> Result<Requeue, ReconcileError> {
         match phase {
-            Phase::Unmanaged | Phase::AwaitDrain { .. } => Ok(Turn::Rest),
+            Phase::Unmanaged | Phase::AwaitDrain { .. } => Ok(Requeue::OnChange),
             Phase::Done { .. } => {
                 self.failures = 0;
-                Ok(Turn::Rest)
+                Ok(Requeue::OnChange)
             }
             Phase::Degraded(_) => {
                 let again = self.failure.as_ref().map_or(MENDED, |failure| {
                     failure.again_at.saturating_duration_since(Instant::now())
                 });
-                Ok(Turn::After(again))
+                Ok(Requeue::After(again))
             }
             Phase::Heal { .. } => {
                 self.heal(preflight.findings).await?;
-                Ok(Turn::After(LOOK_AGAIN))
+                Ok(Requeue::After(LOOK_AGAIN))
             }
             Phase::Apply { target, .. } => {
-                let config = self.search.as_ref().and_then(Search::found);
+                let config = self.source.as_ref().and_then(ConfigSource::found);
                 if let (Some(Ok(config)), Some(Ok(plan))) = (config, preflight.plan) {
                     self.apply(&target, config, plan).await?;
                 }
-                Ok(Turn::Again)
+                Ok(Requeue::Now)
             }
             Phase::Reboot => {
                 let since = self.going_down.map(|told| told.elapsed());
                 if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
-                    return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
+                    return Ok(Requeue::After(REBOOT_AGAIN.saturating_sub(since)));
                 }
                 if !self.events.flush(LAST_WORDS).await {
                     let events = self.events.clone();
                     self.on_machine(move |machine| {
-                        untold::keep(&machine.host, &machine.state, &events);
+                        pending_events::keep(&machine.host, &machine.state, &events);
                         Ok(())
                     })
                     .await?;
                 }
                 self.on_machine(Machine::reboot).await?;
                 self.going_down = Some(Instant::now());
-                Ok(Turn::After(REBOOT_AGAIN))
+                Ok(Requeue::After(REBOOT_AGAIN))
             }
         }
     }
 
     /// Whether it is known by now what the MachineConfig `name` says, or that there is none.
-    async fn look_for(&mut self, name: &str) -> Result<bool, Trouble> {
-        let fresh = || Search::begin(name, &self.cluster, &self.keys);
+    async fn look_for(&mut self, name: &str) -> Result<bool, ReconcileError> {
+        let fresh = || ConfigSource::begin(name, &self.cluster, &self.triggers);
         if self
-            .search
+            .source
             .as_ref()
-            .is_none_or(|search| !search.is_for(name))
+            .is_none_or(|source| !source.is_for(name))
         {
-            self.search = Some(fresh());
+            self.source = Some(fresh());
         }
-        match &mut self.search {
-            Some(search) => search.go_on(&self.cluster).await,
+        match &mut self.source {
+            Some(source) => source.go_on(&self.cluster).await,
             None => Ok(false),
         }
     }
@@ -392,9 +386,9 @@ impl Worker {
         self.failure = Some(Failure::after(&mut self.failures, reason));
     }
 
-    fn tell(&self, tiding: Tiding) {
+    fn tell(&self, notice: NodeEvent) {
         let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
-        self.numbers.told(tiding.reason());
-        tiding.tell(self.cluster.reference(uid), &self.events);
+        self.metrics.told(notice.reason());
+        notice.tell(self.cluster.reference(uid), &self.events);
     }
 }

@@ -14,10 +14,10 @@ use kube::Client;
 
 use super::arguments::BootstrapArguments;
 use super::cluster::{self, Cluster};
-use super::machine::{Kept, Machine, Wish};
+use super::machine::{DesiredServices, Kept, Machine};
 use super::values::commands_now;
 use super::{answer, host_error, login};
-use crate::turn::blocking;
+use crate::reconcile::blocking;
 
 /// How long bootstrap services may take until all of them run.
 const RUNNING: Duration = Duration::from_mins(2);
@@ -126,18 +126,18 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
     if !commands.missing.is_empty() {
         return Err(Error::work(commands.missing.join("\n")));
     }
-    let wish = Wish {
+    let desired = DesiredServices {
         services,
         commands: commands.found,
         hash: None,
     };
-    let way = machine
-        .bring(&wish, kept)
+    let plan = machine
+        .bring(&desired, kept)
         .map_err(|error| host_error(&error))?;
-    if !way.missing.is_empty() {
+    if !plan.missing.is_empty() {
         return Err(Error::work(format!(
             "these payload files are not there, or not what the ConfigMap says: {}: copy the payload first",
-            way.missing.join(", ")
+            plan.missing.join(", ")
         )));
     }
     let standing = machine.settle().map_err(|error| host_error(&error))?;

@@ -16,7 +16,7 @@ use super::bootstrap::own_node;
 use super::cluster;
 use super::machine::Machine;
 use super::{answer, host_error};
-use crate::turn::blocking;
+use crate::reconcile::blocking;
 
 /// How long the Node is looked for if nobody remembers its name.
 const LOOK: Duration = Duration::from_secs(5);

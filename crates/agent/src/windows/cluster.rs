@@ -17,18 +17,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::worker::Key;
-use crate::reporter::Seen;
-use crate::turn::about_node;
-
-/// What of the own Node matters here.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct OwnNode {
-    pub(crate) uid: String,
-    pub(crate) annotations: BTreeMap<String, String>,
-    /// All of it, for the variables in commands.
-    pub(crate) object: Value,
-}
+use super::own_node::OwnNode;
+use super::trigger::Trigger;
+use crate::node_report::NodeSnapshot;
+use crate::reconcile::about_node;
 
 /// The API server, for one node.
 #[derive(Clone)]
@@ -50,8 +42,8 @@ impl Cluster {
     /// Puts every change of the own Node into the queue, and shows it to the reporter.
     pub(crate) fn watch_node(
         &self,
-        keys: UnboundedSender<Key>,
-        shown: watch::Sender<Seen>,
+        triggers: UnboundedSender<Trigger>,
+        shown: watch::Sender<NodeSnapshot>,
     ) -> JoinHandle<()> {
         let api: Api<Node> = Api::all(self.client.clone());
         let name = self.node.clone();
@@ -60,8 +52,8 @@ impl Cluster {
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(node) => {
-                        Seen::of(node.as_ref().map(|it| &it.metadata)).show(&shown);
-                        if keys.send(Key::Node(node.map(OwnNode::of))).is_err() {
+                        NodeSnapshot::of(node.as_ref().map(|it| &it.metadata)).show(&shown);
+                        if triggers.send(Trigger::Node(node.map(OwnNode::of))).is_err() {
                             return;
                         }
                     }
@@ -72,7 +64,11 @@ impl Cluster {
     }
 
     /// Puts every version of the ConfigMap `name` into the queue, and that there is none.
-    pub(crate) fn watch_services(&self, name: &str, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+    pub(crate) fn watch_services(
+        &self,
+        name: &str,
+        triggers: UnboundedSender<Trigger>,
+    ) -> JoinHandle<()> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = name.to_owned();
         tokio::spawn(async move {
@@ -82,7 +78,7 @@ impl Cluster {
                     Ok(found) => {
                         let data = found.map(|found| found.data.unwrap_or_default());
                         let name = name.clone();
-                        if keys.send(Key::Services { name, data }).is_err() {
+                        if triggers.send(Trigger::Services { name, data }).is_err() {
                             return;
                         }
                     }
@@ -93,7 +89,7 @@ impl Cluster {
     }
 
     /// Puts every version of the trust bundle into the queue, and that there is none.
-    pub(crate) fn watch_bundle(&self, keys: UnboundedSender<Key>) -> JoinHandle<()> {
+    pub(crate) fn watch_bundle(&self, triggers: UnboundedSender<Trigger>) -> JoinHandle<()> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         tokio::spawn(async move {
             let mut changes = watcher::watch_object(api, object::TRUSTED_CA)
@@ -102,7 +98,7 @@ impl Cluster {
             while let Some(change) = changes.next().await {
                 match change {
                     Ok(found) => {
-                        if keys.send(Key::Bundle(published(found))).is_err() {
+                        if triggers.send(Trigger::Bundle(published(found))).is_err() {
                             return;
                         }
                     }
@@ -139,21 +135,6 @@ impl Cluster {
     /// What Events are about.
     pub(crate) fn reference(&self, uid: &str) -> ObjectReference {
         about_node(&self.node, uid)
-    }
-}
-
-impl OwnNode {
-    fn of(mut node: Node) -> Self {
-        node.metadata.managed_fields = None;
-        // Pulled images are most of a Node, and no command wants them.
-        if let Some(status) = &mut node.status {
-            status.images = None;
-        }
-        Self {
-            uid: node.uid().unwrap_or_default(),
-            annotations: node.annotations().clone(),
-            object: serde_json::to_value(&node).unwrap_or_default(),
-        }
     }
 }
 

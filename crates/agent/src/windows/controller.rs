@@ -13,13 +13,14 @@ use tokio::task::JoinHandle;
 use super::arguments::ControllerArguments;
 use super::cluster::Cluster;
 use super::machine::Machine;
-use super::numbers::Numbers;
-use super::witness::Onlooker;
-use super::worker::{Key, Signs, Worker};
+use super::metrics::AgentMetrics;
+use super::reported::WindowsReport;
+use super::trigger::Trigger;
+use super::worker::{Telemetry, Worker};
 use super::{bootstrap, host_error, login};
+use crate::node_report::{self, NodeSnapshot};
 use crate::queue;
-use crate::reporter::{self, Seen};
-use crate::turn::Turn;
+use crate::reconcile::Requeue;
 
 /// How long the Node may take to be found.
 const NODE: Duration = Duration::from_mins(10);
@@ -49,38 +50,41 @@ pub(crate) async fn control(
         None => bootstrap::own_node(&daemon.client(), NODE).await?,
     };
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
-    let signs = Signs {
-        numbers: Numbers::shown_in(daemon.metrics()),
+    let telemetry = Telemetry {
+        metrics: AgentMetrics::shown_in(daemon.metrics()),
         ready: daemon.health().check("node"),
         heart: Arc::new(heart),
     };
-    let onlooker = Arc::new(Onlooker::new(Arc::clone(&machine), signs.numbers.clone()));
+    let machine_report = Arc::new(WindowsReport::new(
+        Arc::clone(&machine),
+        telemetry.metrics.clone(),
+    ));
     // A login that somebody else gave us is theirs to renew.
     let is_ours = given == Some(Machine::login_file().as_path());
     let (mut client, mut events) = (daemon.client(), daemon.events().clone());
     loop {
         let cluster = Cluster::new(client.clone(), &arguments.place.namespace, &node);
-        let (keys, queue) = mpsc::unbounded_channel();
+        let (triggers, queue) = mpsc::unbounded_channel();
         let limit = arguments.place.script_timeout;
         let machine = Arc::clone(&machine);
         let worker = Worker::new(
             cluster.clone(),
             machine,
             events.clone(),
-            signs.clone(),
-            keys.clone(),
+            telemetry.clone(),
+            triggers.clone(),
             limit,
         );
-        let (shown, seen) = watch::channel(Seen::default());
-        let onlooker = Arc::clone(&onlooker);
-        let reporter = reporter::report(client.clone(), node.clone(), onlooker, seen);
+        let (shown, seen) = watch::channel(NodeSnapshot::default());
+        let machine_report = Arc::clone(&machine_report);
+        let reporter = node_report::report(client.clone(), node.clone(), machine_report, seen);
         let beside = [
-            cluster.watch_node(keys.clone(), shown),
-            cluster.watch_bundle(keys.clone()),
+            cluster.watch_node(triggers.clone(), shown),
+            cluster.watch_bundle(triggers.clone()),
             tokio::spawn(reporter),
         ];
-        let renewal = is_ours.then(|| tokio::spawn(renew(client.clone(), node.clone(), keys)));
-        let end = look_after(daemon, worker, queue, &signs).await;
+        let renewal = is_ours.then(|| tokio::spawn(renew(client.clone(), node.clone(), triggers)));
+        let end = look_after(daemon, worker, queue, &telemetry).await;
         beside.iter().for_each(JoinHandle::abort);
         if let Some(renewal) = renewal {
             renewal.abort();
@@ -95,31 +99,31 @@ pub(crate) async fn control(
 }
 
 /// Renews the login when its time has come, and says so.
-async fn renew(client: Client, node: String, keys: mpsc::UnboundedSender<Key>) {
+async fn renew(client: Client, node: String, triggers: mpsc::UnboundedSender<Trigger>) {
     login::renewed(&client, &node).await;
     // Without a worker nobody wants to know.
-    _ = keys.send(Key::Renewed);
+    _ = triggers.send(Trigger::Renewed);
 }
 
-/// Turn after turn, until the program is asked to stop or there is a new login.
+/// Reconciles again and again, until the program is asked to stop or there is a new login.
 async fn look_after(
     daemon: &Daemon,
     mut worker: Worker,
-    mut queue: mpsc::UnboundedReceiver<Key>,
-    signs: &Signs,
+    mut queue: mpsc::UnboundedReceiver<Trigger>,
+    telemetry: &Telemetry,
 ) -> End {
-    let mut turn = Turn::Again;
+    let mut requeue = Requeue::Now;
     let mut end = None;
     while end.is_none() {
-        signs.heart.beat();
-        let heart = &signs.heart;
-        let mut key = match turn {
-            Turn::Again => queue.try_recv().ok(),
-            Turn::Rest => queue::next(daemon, &mut queue, heart, None).await,
-            Turn::After(pause) => queue::next(daemon, &mut queue, heart, Some(pause)).await,
+        telemetry.heart.beat();
+        let heart = &telemetry.heart;
+        let mut key = match requeue {
+            Requeue::Now => queue.try_recv().ok(),
+            Requeue::OnChange => queue::next(daemon, &mut queue, heart, None).await,
+            Requeue::After(pause) => queue::next(daemon, &mut queue, heart, Some(pause)).await,
         };
         while let Some(heard) = key {
-            if let Key::Renewed = heard {
+            if let Trigger::Renewed = heard {
                 end = Some(End::Renewed);
             }
             worker.hear(heard);
@@ -129,7 +133,7 @@ async fn look_after(
             end = Some(End::Stopped);
         }
         if end.is_none() {
-            turn = worker.turn().await;
+            requeue = worker.reconcile().await;
         }
     }
     worker.end().await;

@@ -20,7 +20,7 @@ use x509_parser::pem::parse_x509_pem;
 
 use super::machine::Machine;
 use super::{answer, host_error};
-use crate::turn::blocking;
+use crate::reconcile::blocking;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// How long an approval and the signature may take.

@@ -45,7 +45,7 @@ pub(crate) struct Standing {
 
 /// What a machine shall be brought to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct DesiredServices {
     pub(crate) services: Services,
     /// Commands with their variables in place, by place; those that are missing here stay as they are.
     pub(crate) commands: BTreeMap<String, String>,
@@ -61,9 +61,9 @@ pub(crate) struct Trusted {
     pub(crate) counts: CertificateReport,
 }
 
-/// What brings a machine to a wish, and what nobody here can bring.
+/// What brings a machine to a desired, and what nobody here can bring.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct ServicePlan {
     pub(crate) plan: Plan,
     /// Payload files whose right contents are neither in place nor in the store.
     pub(crate) missing: Vec<String>,
@@ -134,25 +134,25 @@ impl Machine {
         })
     }
 
-    /// What would bring this machine to `wish`.
-    pub(crate) fn way(&self, wish: &Wish) -> Result<Way> {
+    /// What would bring this machine to `desired`.
+    pub(crate) fn plan(&self, desired: &DesiredServices) -> Result<ServicePlan> {
         let record = self.state.record(&self.host)?;
         let mut before = BTreeMap::new();
-        for name in &wish.services.watched {
+        for name in &desired.services.watched {
             let place = place::variable(name);
             before.insert(place.clone(), self.host.disk().look(&place)?);
         }
         let facts = Facts {
-            commands: wish.commands.clone(),
+            commands: desired.commands.clone(),
             before,
         };
-        let mut targets = targets_on(&wish.services, &facts, &record);
+        let mut targets = targets_on(&desired.services, &facts, &record);
         let nothing = Contents::default();
         let seen = observe::look(self.host.disk(), &targets, &record, &nothing)?;
         let missing = self.missing(&targets, &seen);
         targets.retain(|place, _| !missing.contains_key(place));
         // It is not there before its last file is.
-        let name = wish.hash.clone().filter(|_| missing.is_empty());
+        let name = desired.hash.clone().filter(|_| missing.is_empty());
         let desired = Desired {
             name: name.or_else(|| record.config.clone()),
             ..Desired::default()
@@ -163,7 +163,7 @@ impl Machine {
             // back at its own pace: a service that ends again and again would be a plan without end.
             plan = plan.with_nothing_to_do();
         }
-        Ok(Way {
+        Ok(ServicePlan {
             plan: plan.carried_out_in(self.host.boot_id()?),
             missing: missing.into_values().collect(),
         })
@@ -185,42 +185,42 @@ impl Machine {
         missing
     }
 
-    /// Brings the machine to `wish`; `false` if that takes more than `way` says, because the machine has
+    /// Brings the machine to `desired`; `false` if that takes more than `way` says, because the machine has
     /// changed. What is kept of the ConfigMap is kept before anything else is done.
     pub(crate) fn apply(
         &self,
-        way: &Way,
-        wish: &Wish,
+        plan: &ServicePlan,
+        desired: &DesiredServices,
         kept: &Kept,
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<bool> {
         let claim = Claim::take(&self.host, &self.state)?;
-        let now = self.way(wish)?;
-        let agreed = |action| way.plan.actions.contains(action);
-        if !now.plan.actions.iter().all(agreed) || now.missing != way.missing {
+        let now = self.plan(desired)?;
+        let agreed = |action| plan.plan.actions.contains(action);
+        if !now.plan.actions.iter().all(agreed) || now.missing != plan.missing {
             return Ok(false);
         }
         self.carry_out(&claim, &now, kept, progress)?;
         Ok(true)
     }
 
-    /// Brings the machine to `wish`, whatever that takes, and says what it took; if payload files are missing, only that.
-    pub(crate) fn bring(&self, wish: &Wish, kept: &Kept) -> Result<Way> {
+    /// Brings the machine to `desired`, whatever that takes, and says what it took; if payload files are missing, only that.
+    pub(crate) fn bring(&self, desired: &DesiredServices, kept: &Kept) -> Result<ServicePlan> {
         let claim = Claim::take(&self.host, &self.state)?;
-        let way = self.way(wish)?;
-        if way.missing.is_empty() {
-            for change in &way.plan.changes {
+        let plan = self.plan(desired)?;
+        if plan.missing.is_empty() {
+            for change in &plan.plan.changes {
                 tracing::info!("{} {}: {}", change.action, change.resource, change.why);
             }
-            self.carry_out(&claim, &way, kept, &mut |_| {})?;
+            self.carry_out(&claim, &plan, kept, &mut |_| {})?;
         }
-        Ok(way)
+        Ok(plan)
     }
 
     fn carry_out(
         &self,
         claim: &Claim<'_, WindowsHost>,
-        way: &Way,
+        plan: &ServicePlan,
         kept: &Kept,
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<()> {
@@ -230,8 +230,8 @@ impl Machine {
         }
         let Kept { version, hash, .. } = kept;
         tracing::info!(version, hash, "applying services");
-        claim.apply(&way.plan, &Contents::default(), &mut |now| {
-            log(&way.plan, &now);
+        claim.apply(&plan.plan, &Contents::default(), &mut |now| {
+            log(&plan.plan, &now);
             progress(&now);
         })?;
         Ok(())

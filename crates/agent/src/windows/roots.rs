@@ -13,8 +13,8 @@ use evenkeel_plan::windows::trust::Published;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::worker::Key;
-use crate::tiding::Tiding;
+use super::trigger::Trigger;
+use crate::node_event::NodeEvent;
 
 /// How long after a failure it is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -31,16 +31,16 @@ pub(crate) struct Roots {
     is_due: bool,
     again_at: Option<Instant>,
     failed: Option<String>,
-    _eye: Option<Eye>,
+    _watch: Option<StoreWatch>,
 }
 
 /// A thread that listens for changes of the store.
-struct Eye {
+struct StoreWatch {
     stopper: Stopper,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Eye {
+impl Drop for StoreWatch {
     fn drop(&mut self) {
         self.stopper.stop();
         if self.thread.take().is_some_and(|it| it.join().is_err()) {
@@ -51,14 +51,14 @@ impl Drop for Eye {
 
 impl Roots {
     /// Roots that are watched from now on, if the system tells of them.
-    pub(crate) fn watched(machine: &Arc<Machine>, keys: UnboundedSender<Key>) -> Self {
-        let watch = || -> evenkeel_host::Result<Eye> {
+    pub(crate) fn watched(machine: &Arc<Machine>, triggers: UnboundedSender<Trigger>) -> Self {
+        let watch = || -> evenkeel_host::Result<StoreWatch> {
             let mut watcher = machine.host.watch_roots()?;
             let stopper = watcher.stopper();
             let look = move || {
                 while let Ok(true) = watcher.changed() {
                     // Without a worker there is nobody to tell.
-                    if keys.send(Key::Roots).is_err() {
+                    if triggers.send(Trigger::Roots).is_err() {
                         return;
                     }
                 }
@@ -67,20 +67,20 @@ impl Roots {
             let thread = thread.spawn(look).map_err(|error| {
                 evenkeel_host::Error::path("start", "a thread that watches", error)
             })?;
-            Ok(Eye {
+            Ok(StoreWatch {
                 stopper,
                 thread: Some(thread),
             })
         };
-        let eye = watch();
-        if let Err(error) = &eye {
+        let watched = watch();
+        if let Err(error) = &watched {
             tracing::warn!(
                 "changes of trusted roots are not noticed: {}",
                 error.with_causes()
             );
         }
         Self {
-            _eye: eye.ok(),
+            _watch: watched.ok(),
             ..Self::default()
         }
     }
@@ -112,25 +112,25 @@ impl Roots {
     }
 
     /// It could not be done. Told once for each reason.
-    pub(crate) fn failed(&mut self, words: String) -> Option<Tiding> {
+    pub(crate) fn failed(&mut self, words: String) -> Option<NodeEvent> {
         self.is_due = false;
         self.again_at = Some(Instant::now() + AGAIN);
         if self.failed.as_ref() == Some(&words) {
             return None;
         }
         self.failed = Some(words.clone());
-        Some(Tiding::bad("CertificatesFailed", "Trust", words))
+        Some(NodeEvent::warning("CertificatesFailed", "Trust", words))
     }
 
     /// The store is as it should be; says what there is to tell.
-    pub(crate) fn done(&mut self, synced: &Synced, bundle: &TrustBundle) -> Vec<Tiding> {
+    pub(crate) fn done(&mut self, synced: &Synced, bundle: &TrustBundle) -> Vec<NodeEvent> {
         let is_new = std::mem::take(&mut self.is_new);
         (self.is_due, self.again_at, self.failed) = (false, None, None);
-        let mut tidings = Vec::new();
+        let mut notices = Vec::new();
         if is_new && !bundle.problems.is_empty() {
             let count = bundle.problems.len();
             let words = first(bundle.problems.iter());
-            tidings.push(Tiding::bad(
+            notices.push(NodeEvent::warning(
                 "BundleBroken",
                 "Trust",
                 format!("{count} blocks of the trust bundle are no certificates, the others count: {words}"),
@@ -138,14 +138,14 @@ impl Roots {
         }
         if is_new && !bundle.warnings.is_empty() {
             let words = first(bundle.warnings.iter());
-            tidings.push(Tiding::bad("BundleDoubtful", "Trust", words));
+            notices.push(NodeEvent::warning("BundleDoubtful", "Trust", words));
         }
         if synced.added.is_empty() && synced.removed.is_empty() {
-            return tidings;
+            return notices;
         }
-        tidings.push(if is_new {
+        notices.push(if is_new {
             let (added, removed) = (synced.added.len(), synced.removed.len());
-            Tiding::good(
+            NodeEvent::normal(
                 "CertificatesUpdated",
                 "Trust",
                 format!("trusted roots of the bundle: {added} came, {removed} of ours went"),
@@ -164,13 +164,13 @@ impl Roots {
                 .removed
                 .iter()
                 .map(|it| format!("certificate {}: should not be there", name(it)));
-            Tiding::good(
+            NodeEvent::normal(
                 "DriftHealed",
                 "Heal",
                 format!("put back: {}", first(came.chain(went))),
             )
         });
-        tidings
+        notices
     }
 }
 

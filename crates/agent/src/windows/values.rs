@@ -11,8 +11,8 @@ use evenkeel_plan::windows::variables::{NoValue, command};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::worker::Key;
-use crate::turn::blocking;
+use super::trigger::Trigger;
+use crate::reconcile::blocking;
 
 /// A script that is quick is waited for, so that its service comes with the others.
 const QUICK: Duration = Duration::from_secs(10);
@@ -42,17 +42,17 @@ pub(crate) struct Scripts {
     hash: String,
     outcomes: BTreeMap<String, Outcome>,
     limit: Duration,
-    keys: UnboundedSender<Key>,
+    triggers: UnboundedSender<Trigger>,
 }
 
 impl Scripts {
     /// Scripts that may take `limit` each.
-    pub(crate) fn new(limit: Duration, keys: UnboundedSender<Key>) -> Self {
+    pub(crate) fn new(limit: Duration, triggers: UnboundedSender<Trigger>) -> Self {
         Self {
             hash: String::new(),
             outcomes: BTreeMap::new(),
             limit,
-            keys,
+            triggers,
         }
     }
 
@@ -89,7 +89,7 @@ impl Scripts {
         for (path, outcome) in &mut self.outcomes {
             if let Outcome::Failed(words) = outcome {
                 *outcome = Outcome::RunsAgain(std::mem::take(words));
-                run(path, &self.hash, self.limit, &self.keys);
+                run(path, &self.hash, self.limit, &self.triggers);
             }
         }
     }
@@ -126,7 +126,7 @@ impl Scripts {
             None => {
                 let begun = Outcome::Runs(Instant::now());
                 self.outcomes.insert(path.to_owned(), begun);
-                run(path, &self.hash, self.limit, &self.keys);
+                run(path, &self.hash, self.limit, &self.triggers);
                 None
             }
         }
@@ -134,8 +134,8 @@ impl Scripts {
 }
 
 /// Runs the script at `path` for the services with this hash, and puts what it came to into the queue.
-fn run(path: &str, hash: &str, limit: Duration, keys: &UnboundedSender<Key>) {
-    let (path, hash, keys) = (path.to_owned(), hash.to_owned(), keys.clone());
+fn run(path: &str, hash: &str, limit: Duration, triggers: &UnboundedSender<Trigger>) {
+    let (path, hash, triggers) = (path.to_owned(), hash.to_owned(), triggers.clone());
     tokio::spawn(async move {
         let of = path.clone();
         let ran = blocking(move || script::output_of(&of, limit)).await;
@@ -144,7 +144,7 @@ fn run(path: &str, hash: &str, limit: Duration, keys: &UnboundedSender<Key>) {
             Err(reason) => Err(reason.text),
         };
         // Without a worker nobody wants to know.
-        _ = keys.send(Key::Script {
+        _ = triggers.send(Trigger::Script {
             hash,
             path,
             printed,

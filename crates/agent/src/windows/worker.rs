@@ -19,48 +19,24 @@ use evenkeel_plan::windows::windows_node::{Progress, Told, has_served};
 use tokio::sync::mpsc::UnboundedSender;
 
 use self::errands::Wanting;
-use super::cluster::{Cluster, OwnNode};
+use super::cluster::Cluster;
 use super::drift::Drift;
-use super::lookout::{Lookout, News};
-use super::machine::{Kept, Machine, Standing, Way, Wish};
-use super::numbers::Numbers;
+use super::drift_watcher::DriftWatcher;
+use super::machine::{DesiredServices, Kept, Machine, ServicePlan, Standing};
+use super::metrics::AgentMetrics;
+use super::own_node::OwnNode;
 use super::roots::Roots;
-use super::search::Search;
+use super::services_source::ServicesSource;
+use super::trigger::{MachineChange, Trigger};
 use super::values::Scripts;
-use crate::tiding::Tiding;
-use crate::turn::{Failure, Trouble, Turn, ended, reason};
-
-/// Something that may have changed.
-#[derive(Debug)]
-pub(crate) enum Key {
-    /// The own Node, or that it is gone.
-    Node(Option<OwnNode>),
-    /// The data of a services ConfigMap, or that there is none.
-    Services {
-        name: String,
-        data: Option<BTreeMap<String, String>>,
-    },
-    /// Something on the machine.
-    Machine(News),
-    /// A script for the services with this hash has ended.
-    Script {
-        hash: String,
-        path: String,
-        printed: Result<String, String>,
-    },
-    /// What the cluster says of its trust bundle.
-    Bundle(Published),
-    /// The machine's trusted roots may have changed.
-    Roots,
-    /// There is a new login: this worker ends, and the next one goes on.
-    Renewed,
-}
+use crate::node_event::NodeEvent;
+use crate::reconcile::{Failure, ReconcileError, Requeue, ended, reason};
 
 /// What was planned from what, so that nothing is looked at twice for the same.
 struct Planned {
-    wish: Wish,
+    desired: DesiredServices,
     kept: Kept,
-    way: Way,
+    plan: ServicePlan,
     /// What has no value, in words.
     unknown: Vec<String>,
     /// A script still runs; what it prints comes later.
@@ -70,7 +46,7 @@ struct Planned {
 impl Planned {
     /// All that is lacking, in words.
     fn lacking(&self) -> Vec<String> {
-        let lost = self.way.missing.iter().map(|path| {
+        let lost = self.plan.missing.iter().map(|path| {
             format!("file {path}: its contents are neither there nor in the store: the operator brings them")
         });
         self.unknown.iter().cloned().chain(lost).collect()
@@ -79,8 +55,8 @@ impl Planned {
 
 /// How a worker shows from outside how it is. Clones show the same.
 #[derive(Clone)]
-pub(crate) struct Signs {
-    pub(crate) numbers: Numbers,
+pub(crate) struct Telemetry {
+    pub(crate) metrics: AgentMetrics,
     pub(crate) ready: Check,
     pub(crate) heart: Arc<Heartbeat>,
 }
@@ -89,16 +65,16 @@ pub(crate) struct Worker {
     cluster: Cluster,
     machine: Arc<Machine>,
     events: Events,
-    numbers: Numbers,
+    metrics: AgentMetrics,
     ready: Check,
     heart: Arc<Heartbeat>,
-    keys: UnboundedSender<Key>,
+    triggers: UnboundedSender<Trigger>,
     scripts: Scripts,
     roots: Roots,
     node: Option<OwnNode>,
     standing: Option<Standing>,
-    lookout: Option<Lookout>,
-    search: Option<Search>,
+    drift_watcher: Option<DriftWatcher>,
+    source: Option<ServicesSource>,
     planned: Option<Planned>,
     drift: Drift,
     going_down: Option<Instant>,
@@ -114,24 +90,24 @@ impl Worker {
         cluster: Cluster,
         machine: Arc<Machine>,
         events: Events,
-        signs: Signs,
-        keys: UnboundedSender<Key>,
+        telemetry: Telemetry,
+        triggers: UnboundedSender<Trigger>,
         script_limit: Duration,
     ) -> Self {
         Self {
             cluster,
             events,
-            numbers: signs.numbers,
-            ready: signs.ready,
-            heart: signs.heart,
-            scripts: Scripts::new(script_limit, keys.clone()),
-            roots: Roots::watched(&machine, keys.clone()),
-            keys,
+            metrics: telemetry.metrics,
+            ready: telemetry.ready,
+            heart: telemetry.heart,
+            scripts: Scripts::new(script_limit, triggers.clone()),
+            roots: Roots::watched(&machine, triggers.clone()),
+            triggers,
             machine,
             node: None,
             standing: None,
-            lookout: None,
-            search: None,
+            drift_watcher: None,
+            source: None,
             planned: None,
             drift: Drift::default(),
             going_down: None,
@@ -143,10 +119,10 @@ impl Worker {
         }
     }
 
-    /// Takes note of a change. What to do about it is for the next turn.
-    pub(crate) fn hear(&mut self, key: Key) {
-        match key {
-            Key::Node(node) => {
+    /// Takes note of a change. What to do about it is for the next reconcile.
+    pub(crate) fn hear(&mut self, trigger: Trigger) {
+        match trigger {
+            Trigger::Node(node) => {
                 let told = |node: &Option<OwnNode>| Told::by(&node.as_ref()?.annotations);
                 let fields = |node: &Option<OwnNode>| Some(node.as_ref()?.object.clone());
                 if told(&node) != told(&self.node)
@@ -158,14 +134,14 @@ impl Worker {
                 }
                 self.node = node;
             }
-            Key::Services { name, data } => {
-                let search = self.search.as_mut().filter(|search| search.is_for(&name));
-                if let Some(search) = search {
+            Trigger::Services { name, data } => {
+                let search = self.source.as_mut().filter(|source| source.is_for(&name));
+                if let Some(source) = source {
                     self.failure = None;
-                    search.hear(data);
+                    source.hear(data);
                 }
             }
-            Key::Script {
+            Trigger::Script {
                 hash,
                 path,
                 printed,
@@ -175,10 +151,10 @@ impl Worker {
                     self.failure = None;
                 }
             }
-            Key::Bundle(published) => self.roots.publish(published),
-            Key::Roots => self.roots.look(),
-            Key::Renewed => {}
-            Key::Machine(News::Event(event)) => {
+            Trigger::Bundle(published) => self.roots.publish(published),
+            Trigger::Roots => self.roots.look(),
+            Trigger::Renewed => {}
+            Trigger::Machine(MachineChange::Event(event)) => {
                 // What the store lacks is listed on the Node until somebody has brought it; then the store
                 // gets its copy.
                 let (is_back, finding) = match &*event {
@@ -196,16 +172,16 @@ impl Worker {
                         self.standing = None;
                     }
                 }
-                self.numbers.hear(&event);
+                self.metrics.hear(&event);
                 self.drift.hear(&event);
                 self.look_anew();
-                if let Some(tiding) = Tiding::drift(&event) {
-                    self.tell(tiding);
+                if let Some(notice) = NodeEvent::drift(&event) {
+                    self.tell(notice);
                 }
             }
-            Key::Machine(News::Looked) => self.drift.was_looked_for(),
-            Key::Machine(News::Ended(error)) => {
-                self.lookout = None;
+            Trigger::Machine(MachineChange::Looked) => self.drift.was_looked_for(),
+            Trigger::Machine(MachineChange::Ended(error)) => {
+                self.drift_watcher = None;
                 self.standing = None;
                 self.fail(reason(&error));
             }
@@ -213,13 +189,13 @@ impl Worker {
     }
 
     /// Observes, plans, applies and reports, once.
-    pub(crate) async fn turn(&mut self) -> Turn {
-        let turn = self.work().await;
-        match ended(turn, &mut self.unanswered, &self.ready) {
-            Ok(turn) => turn,
+    pub(crate) async fn reconcile(&mut self) -> Requeue {
+        let requeue = self.work().await;
+        match ended(requeue, &mut self.unanswered, &self.ready) {
+            Ok(requeue) => requeue,
             Err(reason) => {
                 self.fail(reason);
-                Turn::Again
+                Requeue::Now
             }
         }
     }
@@ -229,7 +205,7 @@ impl Worker {
         self.stop_watching().await;
     }
 
-    async fn work(&mut self) -> Result<Turn, Trouble> {
+    async fn work(&mut self) -> Result<Requeue, ReconcileError> {
         if self.failure.as_ref().is_some_and(Failure::is_over) {
             self.failure = None;
             self.planned = None;
@@ -260,7 +236,7 @@ impl Worker {
         };
         let said = |name: &str| node.annotations.get(name).map(String::as_str);
         let planned = self.planned.as_ref().map(|planned| {
-            let plan = planned.way.plan.clone();
+            let plan = planned.plan.plan.clone();
             let plan = if has_served(&node.annotations) {
                 plan
             } else {
@@ -291,7 +267,7 @@ impl Worker {
                 return self.wait_for(&what, self.rest()).await;
             }
             if let Some((what, patience)) = self.drift.patience().filter(|_| !has_said(hash)) {
-                return self.wait_for(what, Turn::After(patience)).await;
+                return self.wait_for(what, Requeue::After(patience)).await;
             }
         }
         self.waiting.is_over();

@@ -3,6 +3,7 @@
 //! operator and agent speak of the same contents.
 
 mod command;
+mod elements;
 mod payload;
 mod read;
 mod rules;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::read::each;
+use super::elements::each;
 use super::{PayloadFile, Variable, folded};
 use crate::located::{Node, Value};
 use crate::problem::{At, Findings};

@@ -4,11 +4,11 @@ use evenkeel_plan::machine::attributes::{AttributeValue, Attributes};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::disk::LABEL;
-
 /// The kernel gives no longer list of names and no larger value.
 const MOST: usize = 64 << 10;
 
+/// The attribute that holds the SELinux label.
+pub(super) const LABEL: &str = "security.selinux";
 /// The label is looked after apart, and the kernel makes these by itself from what it protects.
 const NOT_OURS: [&str; 3] = [LABEL, "security.ima", "security.evm"];
 

@@ -12,12 +12,11 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
-use super::attributes;
+use super::attributes::{self, LABEL};
 use super::pieces::{copy, hash, is_like};
 use crate::disk::{Disk, Folder};
 use crate::{Error, Result};
 
-pub(super) const LABEL: &str = "security.selinux";
 /// From this many files on, one sync of their file system is cheaper than one of each.
 const MANY: usize = 16;
 

@@ -26,7 +26,7 @@ use evenkeel_plan::machine::os::{Edits, Sight};
 use evenkeel_plan::machine::record::BootId;
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::targets::Targets;
-use evenkeel_plan::machine::units;
+use evenkeel_plan::machine::unit_state;
 
 use self::os::Os;
 use self::selinux::Policy;
@@ -110,7 +110,7 @@ impl LinuxHost {
     /// What systemd makes of the units of `targets` that is not as these say, in words. A machine
     /// without systemd makes nothing of them.
     pub fn unit_differences(&self, targets: &Targets) -> Result<Vec<String>> {
-        let expected = units::expected(targets);
+        let expected = unit_state::expected(targets);
         let Some(systemd) = self.systemd.as_ref().filter(|_| !expected.is_empty()) else {
             return Ok(Vec::new());
         };

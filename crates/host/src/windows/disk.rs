@@ -19,7 +19,7 @@ use super::registry::Key;
 use super::services::Services;
 use super::{environment, private, services};
 use crate::disk::{Disk, Folder, NAMED};
-use crate::place::temporary;
+use crate::temporary::temporary;
 use crate::{Error, Result};
 
 /// What every folder is said to be.

@@ -82,7 +82,7 @@ impl Watcher {
                 }
                 Place::Variable(_) => _ = of_variables.insert(text.to_owned()),
                 Place::Path(path) => {
-                    let folder = crate::place::folder_of(path);
+                    let folder = crate::temporary::folder_of(path);
                     of_folders
                         .entry(folder)
                         .or_default()

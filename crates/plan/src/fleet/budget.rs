@@ -9,8 +9,8 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+use crate::fleet::field_problem::FieldProblem;
 use crate::fleet::node::{Node, Request};
-use crate::fleet::pool::FieldProblem;
 
 /// How many nodes of a pool may be down at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@ pub mod bounds;
 pub mod budget;
 pub mod coexistence;
 pub mod drain;
+pub mod field_problem;
 pub mod labels;
 pub mod node;
 pub mod overview;

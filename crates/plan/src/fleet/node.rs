@@ -86,6 +86,12 @@ pub enum Request<'a> {
 }
 
 impl Node {
+    /// Whether pods were ever let on a Windows node, as far as its agent says.
+    pub fn has_served(&self) -> bool {
+        let windows = self.windows.as_deref();
+        windows.is_some_and(|it| it.version.is_some() || it.current_services.is_some())
+    }
+
     /// What it is to run, and whether that is our word.
     pub fn desired(&self) -> DesiredConfig<'_> {
         DesiredConfig::of(self.desired_config.as_deref(), self.voucher.as_deref())

@@ -2,7 +2,6 @@
 //! belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, pool as name};
@@ -11,6 +10,7 @@ use serde_json::Value;
 
 use crate::fleet::budget::Allowance;
 use crate::fleet::drain::Settings;
+use crate::fleet::field_problem::FieldProblem;
 use crate::fleet::node::Node;
 
 /// What a pool's owner wants.
@@ -38,21 +38,6 @@ pub struct Pool {
     pub keeps_its_nodes: bool,
     /// What of it makes no sense.
     pub problems: Vec<FieldProblem>,
-}
-
-/// A field that makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldProblem {
-    /// Which: `spec.maxUnavailable`.
-    pub field: String,
-    /// What is wrong with it, and what would be right.
-    pub message: String,
-}
-
-impl fmt::Display for FieldProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
 }
 
 impl Pool {

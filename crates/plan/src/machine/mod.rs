@@ -19,6 +19,7 @@ pub mod standing;
 pub mod state;
 pub mod step;
 pub mod targets;
+pub mod unit_state;
 pub mod units;
 pub mod voucher;
 pub mod waiting;

@@ -13,7 +13,6 @@ use serde_json::Value;
 use crate::machine::attributes::Attributes;
 use crate::machine::desired::Desired;
 use crate::machine::entry::{Entry, Hash};
-use crate::machine::journal::Journal;
 use crate::machine::os;
 use crate::machine::resource::Resource;
 use crate::machine::step::Step;
@@ -209,7 +208,7 @@ impl Record {
         !self.staged.iter().all(|step| os::has_arrived(step, next))
     }
 
-    /// What is to be remembered when `journal` was undone in this `boot`, on a machine that runs
+    /// What is to be remembered when the `steps` of a journal were undone in this `boot`, on a machine that runs
     /// `booted`; nothing new if that is what ran before.
     ///
     /// A boot on the way may have brought what was staged. Then what ran before is staged again, and
@@ -217,11 +216,11 @@ impl Record {
     #[must_use]
     pub fn after_going_back(
         &self,
-        journal: &Journal,
+        steps: &[Step],
         booted: &os::Deployment,
         boot: BootId,
     ) -> Option<Self> {
-        let staged = journal.steps().iter().filter(|step| os::is_about(step));
+        let staged = steps.iter().filter(|step| os::is_about(step));
         let undone = staged.map(Step::undone);
         let missing: Vec<Step> = undone
             .filter(|step| !os::has_arrived(step, booted) && !self.staged.contains(step))

@@ -9,7 +9,7 @@ use evenkeel_api::readiness::{EVICT_AFTER, Extension, ReadinessRule, Source};
 use super::guard::Class;
 use super::own_list;
 use super::patch::Want;
-use super::restart::{Record, Restart};
+use super::restart_record::{Record, Restart};
 use super::sight::{Evidence, Feed, NodeSight};
 use super::time::Moment;
 use super::verdict::{Case, Finding, Memory, Verdict, feed, is_agent};

@@ -17,6 +17,7 @@ mod probing;
 mod read;
 mod register;
 mod restart;
+mod restart_record;
 mod sight;
 mod time;
 mod verdict;

@@ -7,9 +7,12 @@
 //! [`crate::windows::upgrade`].
 
 mod grant;
+pub mod phase;
+pub mod release;
 pub mod removal;
 mod report;
-mod spec;
+pub mod spec;
+pub mod trouble;
 mod updating;
 mod view;
 
@@ -30,9 +33,11 @@ use crate::windows::upgrade::{Around, gate};
 use self::grant::wanted;
 use self::removal::Removal;
 use self::updating::updating;
-pub use grant::{Grant, as_written, first_grant, put_back};
-pub use report::{Counts, TROUBLES, Trouble, idle, status};
+pub use grant::{as_written, put_back};
+pub use release::Grant;
+pub use report::{Counts, idle, status};
 pub use spec::WindowsPool;
+pub use trouble::{TROUBLES, Trouble};
 pub use view::{NodeView, view};
 
 /// Who is named by somebody as ours.
@@ -70,51 +75,12 @@ pub fn is_ours(node: &Node, claims: &Claims) -> bool {
 /// Whether a node of ours counts for the budget of its pool: those that never served are down, and
 /// take nothing from anyone, unless they have or ask for a leave.
 pub fn counts(node: &Node, claims: &Claims) -> bool {
-    is_ours(node, claims) && (has_served(node) || has_or_asks_leave(node))
-}
-
-/// Whether pods were ever let on a node, as far as its agent says.
-pub fn has_served(node: &Node) -> bool {
-    let windows = node.windows.as_deref();
-    windows.is_some_and(|it| it.version.is_some() || it.current_services.is_some())
+    is_ours(node, claims) && (node.has_served() || has_or_asks_leave(node))
 }
 
 /// Whether a node may be down by our doing, or asks to be: then it counts, also if it never served.
 fn has_or_asks_leave(node: &Node) -> bool {
     node.desired_drain.is_some() || budget::is_ours(node)
-}
-
-/// The payload files that somebody must bring to a node, because it cannot restore them by itself. What is
-/// written there is the agent's list; names that are not among `known` are nobody's.
-pub fn files_to_bring(node: &Node, known: &BTreeSet<String>) -> Vec<String> {
-    let windows = node.windows.as_ref();
-    let written = windows.and_then(|it| it.missing_files.as_deref());
-    let listed: Vec<String> = written
-        .and_then(|it| serde_json::from_str(it).ok())
-        .unwrap_or_default();
-    // Both ways to write a path mean one file, and so do both cases.
-    let plain = |path: &str| path.replace('/', r"\").to_lowercase();
-    let listed: BTreeSet<String> = listed.iter().map(|it| plain(it)).collect();
-    let wanted = known.iter().filter(|path| listed.contains(&plain(path)));
-    wanted.cloned().collect()
-}
-
-/// How far a granted node is: words of the pool's status.
-pub mod phase {
-    /// It stands in the status, and the node is told next.
-    pub const GRANTED: &str = "Granted";
-    /// Its pods leave.
-    pub const DRAINING: &str = "Draining";
-    /// In an upgrade: its old services go, and new files come.
-    pub const SUPPLYING: &str = "Supplying";
-    /// It was told, and is on its way.
-    pub const APPLYING: &str = "Applying";
-    /// Its Machine goes, and its MachineSet makes a new one.
-    pub const REPLACING: &str = "Replacing";
-    /// Its instance is listed no more, its pods have left, and it is made a bare machine.
-    pub const REMOVING: &str = "Removing";
-    /// It cannot go on.
-    pub const FAILING: &str = "Failing";
 }
 
 /// Where a node is on its way to what it is to run.

@@ -11,8 +11,8 @@ use evenkeel_plan::fleet::budget::{Allowance, MaxUnavailable};
 use evenkeel_plan::fleet::node::{Node, WindowsFacts};
 use evenkeel_plan::windows::upgrade::Around;
 use evenkeel_plan::windows::windows_pool::{
-    Claims, Grant, Stand, Trouble, WindowsPool, as_written, counts, files_to_bring, first_grant,
-    is_ours, phase, plan, put_back, status,
+    Claims, Grant, Stand, Trouble, WindowsPool, as_written, counts, is_ours, phase, plan, put_back,
+    status,
 };
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -232,8 +232,6 @@ fn what_is_written_on_a_node_is_put_back_to_what_it_was_granted() {
         ..Node::default()
     };
     assert!(writes(Some(&target), &[], &[node("w", V1, "h1"), bare.clone()]).is_empty());
-    assert_eq!(first_grant(&bare, &target), Some(target.clone()));
-    assert_eq!(first_grant(&node("w", V1, "h1"), &target), None);
     let told_wrong = tampered(bare, Some("rubbish"), None);
     assert_eq!(
         writes(Some(&target), &[], &[told_wrong])["bare"],
@@ -414,22 +412,4 @@ fn a_spec_that_makes_no_sense_is_told_by_field_and_lets_nobody_begin() {
     assert!(read.allowance.paused);
     assert_eq!(read.parallel_instances, 3);
     assert_eq!(WindowsPool::read(&json!(null)), WindowsPool::default());
-}
-
-#[test]
-fn only_files_of_the_payload_are_brought() {
-    let known = BTreeSet::from([r"C:\k\kubelet.exe".to_owned(), r"C:\k\a.ps1".to_owned()]);
-    let mut one = node("a", V1, "h");
-    assert_eq!(files_to_bring(&one, &known), Vec::<String>::new());
-    for (written, files) in [
-        (r#"["C:/K/kubelet.exe"]"#, &[r"C:\k\kubelet.exe"][..]),
-        (
-            r#"["C:\\k\\A.PS1", "C:\\windows\\evil.exe"]"#,
-            &[r"C:\k\a.ps1"],
-        ),
-        ("rubbish", &[]),
-    ] {
-        facts(&mut one).missing_files = text(written);
-        assert_eq!(files_to_bring(&one, &known), files, "{written}");
-    }
 }

@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 pub use self::audit::Request;
 use self::programs::Programs;
 use self::servers::Servers;
+use crate::helm;
 use crate::kubeconfig::Kubeconfig;
 use crate::need::Need;
 use crate::process::{Running, run};
@@ -61,14 +62,11 @@ pub struct ControlPlane {
     namespaces: AtomicU32,
 }
 
-/// Whether its programs are at hand or can be built.
-pub(crate) fn can_be_had() -> Result<()> {
-    Programs::can_be_had()
-}
-
 impl ControlPlane {
     /// What a test that uses one needs: also Helm, because programs of ours have the rights of the chart.
-    pub const NEEDS: &[Need] = &[Need::ControlPlane, Need::Helm];
+    pub const NEEDS: &[Need] = &[Self::NEED, helm::NEED];
+    /// Its programs alone.
+    pub const NEED: Need = Need::Made(Programs::can_be_had);
 
     /// Makes its programs ready, so that the first start does not have to.
     pub fn prepare() -> Result<()> {

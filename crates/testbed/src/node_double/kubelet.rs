@@ -15,7 +15,6 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::description::{NodeDescription, uuid};
-use super::pods::Stage;
 use crate::kubeconfig::Kubeconfig;
 use crate::{Doing, Result};
 
@@ -50,6 +49,14 @@ struct State {
     posted: Option<Instant>,
     uid: Option<String>,
     pods: HashMap<String, Stage>,
+}
+
+/// What the kubelet is doing with a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Started,
+    /// It ends when this many seconds are over.
+    Ending(i64),
 }
 
 pub(super) struct Kubelet {

@@ -18,19 +18,11 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::kubelet::Kubelet;
+use super::kubelet::{Kubelet, Stage};
 use crate::{Doing, Result};
 
 /// How long a kubelet waits after an answer that it did not get.
 const AGAIN: Duration = Duration::from_millis(500);
-
-/// What the kubelet is doing with a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    Started,
-    /// It ends when this many seconds are over.
-    Ending(i64),
-}
 
 /// Follows the pods of one node.
 pub(super) async fn follow_one(kubelet: Arc<Kubelet>) {

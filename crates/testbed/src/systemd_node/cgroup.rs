@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::wait::{Look, until};
-use crate::{Doing, Error, Result, warden};
+use crate::{Doing, Error, Result, reaper};
 
 /// The same group in every hierarchy that systemd manages. Gone when this is dropped.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl Cgroup {
         let mut made = Self { paths: Vec::new() };
         for hierarchy in hierarchies(&mounts) {
             let path = hierarchy.join(name);
-            warden::cgroup(&path)?;
+            reaper::cgroup(&path)?;
             made.paths.push(path.clone());
             std::fs::create_dir(&path)
                 .doing(|| format!("cannot make the control group {}", path.display()))?;
@@ -53,7 +53,7 @@ impl Cgroup {
                     })
                 },
             )?;
-            warden::vacated(path);
+            reaper::vacated(path);
         }
         Ok(())
     }

@@ -10,29 +10,29 @@ use evenkeel_plan::machine::Plan;
 use evenkeel_plan::machine::phase::OnDrift;
 
 use super::{Preflight, Worker};
+use crate::linux::config_source::ConfigSource;
 use crate::linux::drift::Drift;
-use crate::linux::lookout::Lookout;
+use crate::linux::drift_watcher::DriftWatcher;
 use crate::linux::machine::{Config, Machine};
-use crate::linux::search::Search;
+use crate::node_event::NodeEvent;
+use crate::pending_events;
+use crate::reconcile::{ReconcileError, Requeue, blocking, reason};
 use crate::slow_steps::Steps;
-use crate::tiding::Tiding;
-use crate::turn::{Trouble, Turn, blocking, reason};
-use crate::untold;
 
 impl Worker {
     /// Finds out where the machine stands if that is not known, and watches it.
-    pub(super) async fn settle(&mut self, on_drift: OnDrift) -> Result<(), Trouble> {
+    pub(super) async fn settle(&mut self, on_drift: OnDrift) -> Result<(), ReconcileError> {
         if self.standing.is_some() {
             if self.on_drift == on_drift {
                 return Ok(());
             }
-            if let Some(lookout) = self.lookout.take() {
-                blocking(move || lookout.stop()).await?;
+            if let Some(watcher) = self.drift_watcher.take() {
+                blocking(move || watcher.stop()).await?;
             }
         }
         let mut standing = self.on_machine(Machine::settle).await?;
         if standing.has_booted {
-            self.logbook.reboots += 1;
+            self.history.reboots += 1;
             self.keep_logbook().await?;
         }
         self.forced = self.on_machine(Machine::is_forced).await?;
@@ -41,13 +41,13 @@ impl Worker {
         if !standing.awaits_boot {
             let events = self.events.clone();
             self.on_machine(move |machine| {
-                untold::tell(&machine.host, &machine.state, &events);
+                pending_events::tell(&machine.host, &machine.state, &events);
                 Ok(())
             })
             .await?;
             standing.lasting = self.on_machine(Machine::lasting).await?;
             for words in &standing.lasting {
-                self.tell(Tiding::not_as_declared(words));
+                self.tell(NodeEvent::not_as_declared(words));
             }
             let targets = standing.targets.clone();
             let findings = self
@@ -61,18 +61,19 @@ impl Worker {
                         let difference = self
                             .on_machine(move |machine| Ok(machine.difference(&shown)))
                             .await?;
-                        self.tell(Tiding::drifted(&finding, &difference));
+                        self.tell(NodeEvent::drifted(&finding, &difference));
                         self.drift.know(finding);
                     }
                 }
             }
-            let (machine, keys) = (Arc::clone(&self.machine), self.keys.clone());
+            let (machine, triggers) = (Arc::clone(&self.machine), self.triggers.clone());
             let targets = standing.targets.clone();
-            let started = blocking(move || Lookout::start(machine, targets, on_drift, keys));
-            self.lookout = Some(started.await?.map_err(|error| reason(&error))?);
+            let started =
+                blocking(move || DriftWatcher::start(machine, targets, on_drift, triggers));
+            self.drift_watcher = Some(started.await?.map_err(|error| reason(&error))?);
             if let Some(config) = &standing.config {
-                let tiding = Tiding::watching(config, standing.targets.len());
-                self.tell(tiding);
+                let notice = NodeEvent::watching(config, standing.targets.len());
+                self.tell(notice);
             }
         }
         self.standing = Some(standing);
@@ -81,24 +82,28 @@ impl Worker {
 
     /// Leaves machine and Node to whoever tells them to run the configuration `name`: nothing is written, healed,
     /// drained or booted, nothing is watched, and what an earlier run left in the middle stays as it is.
-    pub(super) async fn keep_off(&mut self, name: &str, why: &str) -> Result<Turn, Trouble> {
+    pub(super) async fn keep_off(
+        &mut self,
+        name: &str,
+        why: &str,
+    ) -> Result<Requeue, ReconcileError> {
         if self.foreign.as_deref() != Some(name) {
             tracing::warn!("{why}");
             self.foreign = Some(name.to_owned());
         }
         self.standing = None;
-        self.search = None;
+        self.source = None;
         self.failure = None;
         self.drift = Drift::default();
-        self.numbers.have_drifted(&[]);
-        if let Some(lookout) = self.lookout.take() {
-            blocking(move || lookout.stop()).await?;
+        self.metrics.have_drifted(&[]);
+        if let Some(watcher) = self.drift_watcher.take() {
+            blocking(move || watcher.stop()).await?;
         }
-        Ok(Turn::Rest)
+        Ok(Requeue::OnChange)
     }
 
     /// Looks again at what could not be put back: somebody may have mended it.
-    pub(super) async fn look_again(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn look_again(&mut self) -> Result<(), ReconcileError> {
         if self
             .standing
             .as_ref()
@@ -113,8 +118,8 @@ impl Worker {
     }
 
     /// What leads to the configuration that was found, and what is in the way of it.
-    pub(super) async fn preflight(&self) -> Result<Preflight, Trouble> {
-        let config = match self.search.as_ref().and_then(Search::found) {
+    pub(super) async fn preflight(&self) -> Result<Preflight, ReconcileError> {
+        let config = match self.source.as_ref().and_then(ConfigSource::found) {
             Some(Ok(config)) => config,
             Some(Err(reason)) => {
                 return Ok(Preflight {
@@ -141,7 +146,7 @@ impl Worker {
     }
 
     /// Puts back what was found, and tells of each path.
-    pub(super) async fn heal(&mut self, findings: Vec<Finding>) -> Result<(), Trouble> {
+    pub(super) async fn heal(&mut self, findings: Vec<Finding>) -> Result<(), ReconcileError> {
         for finding in findings {
             let (difference, healed) = {
                 let finding = finding.clone();
@@ -152,9 +157,9 @@ impl Worker {
                 .await?
             };
             match healed {
-                Ok(()) => self.tell(Tiding::healed(&finding, &difference)),
+                Ok(()) => self.tell(NodeEvent::healed(&finding, &difference)),
                 Err(error) => {
-                    self.tell(Tiding::not_healed(&finding, &error.with_causes()));
+                    self.tell(NodeEvent::not_healed(&finding, &error.with_causes()));
                     return Err(reason(&error).into());
                 }
             }
@@ -168,12 +173,12 @@ impl Worker {
         target: &str,
         config: Arc<Config>,
         plan: Plan,
-    ) -> Result<(), Trouble> {
-        if let Some(lookout) = self.lookout.take() {
-            blocking(move || lookout.stop()).await?;
+    ) -> Result<(), ReconcileError> {
+        if let Some(watcher) = self.drift_watcher.take() {
+            blocking(move || watcher.stop()).await?;
             let standing = self.standing.as_ref();
             if let Some(current) = standing.and_then(|it| it.config.as_deref()) {
-                self.tell(Tiding::not_watching(current, target));
+                self.tell(NodeEvent::not_watching(current, target));
             }
         }
         // Wherever this ends, that is found out anew.
@@ -205,12 +210,12 @@ impl Worker {
         }
     }
 
-    /// Writes the logbook down, and shows what is in it.
-    pub(super) async fn keep_logbook(&self) -> Result<(), Trouble> {
-        let logbook = self.logbook.clone();
-        self.numbers.show(&logbook);
+    /// Writes the history down, and shows what is in it.
+    pub(super) async fn keep_logbook(&self) -> Result<(), ReconcileError> {
+        let history = self.history.clone();
+        self.metrics.show(&history);
         self.on_machine(move |machine| {
-            machine.keep(&logbook);
+            machine.keep(&history);
             Ok(())
         })
         .await
@@ -220,7 +225,7 @@ impl Worker {
     pub(super) async fn on_machine<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Machine) -> evenkeel_host::Result<T> + Send + 'static,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, ReconcileError> {
         let machine = Arc::clone(&self.machine);
         let done = blocking(move || work(&machine)).await?;
         Ok(done.map_err(|error| reason(&error))?)

@@ -8,14 +8,14 @@ use evenkeel_plan::machine::phase::Reason;
 use evenkeel_plan::windows::windows_node::Told;
 
 use super::{Planned, Worker};
+use crate::pending_events;
+use crate::reconcile::{ReconcileError, blocking, reason};
 use crate::slow_steps::Steps;
-use crate::turn::{Trouble, blocking, reason};
-use crate::untold;
-use crate::windows::cluster::OwnNode;
 use crate::windows::drift::Drift;
-use crate::windows::lookout::Lookout;
-use crate::windows::machine::{Machine, Wish};
-use crate::windows::search::Search;
+use crate::windows::drift_watcher::DriftWatcher;
+use crate::windows::machine::{DesiredServices, Machine};
+use crate::windows::own_node::OwnNode;
+use crate::windows::services_source::ServicesSource;
 
 /// What a node shall be brought to.
 pub(super) enum Wanting {
@@ -29,17 +29,17 @@ pub(super) enum Wanting {
 
 impl Worker {
     pub(super) async fn stop_watching(&mut self) {
-        if let Some(lookout) = self.lookout.take()
-            && let Err(reason) = blocking(move || lookout.stop()).await
+        if let Some(watcher) = self.drift_watcher.take()
+            && let Err(reason) = blocking(move || watcher.stop()).await
         {
             tracing::error!("{}", reason.text);
         }
-        self.numbers.nothing_drifts();
+        self.metrics.nothing_drifts();
         self.drift = Drift::default();
     }
 
     /// Finds out where the machine stands if that is not known, and watches it.
-    pub(super) async fn settle(&mut self) -> Result<(), Trouble> {
+    pub(super) async fn settle(&mut self) -> Result<(), ReconcileError> {
         if self.standing.is_none() {
             self.stop_watching().await;
             // It may have much to copy, to a slow disk.
@@ -52,7 +52,7 @@ impl Worker {
             if !standing.awaits_boot {
                 let events = self.events.clone();
                 self.on_machine(move |machine| {
-                    untold::tell(&machine.host, &machine.state, &events);
+                    pending_events::tell(&machine.host, &machine.state, &events);
                     Ok(())
                 })
                 .await?;
@@ -60,28 +60,32 @@ impl Worker {
             self.standing = Some(standing);
             self.planned = None;
         }
-        if let (None, Some(standing)) = (&self.lookout, &self.standing) {
-            let (machine, keys) = (Arc::clone(&self.machine), self.keys.clone());
+        if let (None, Some(standing)) = (&self.drift_watcher, &self.standing) {
+            let (machine, triggers) = (Arc::clone(&self.machine), self.triggers.clone());
             let targets = standing.targets.clone();
-            let started = blocking(move || Lookout::start(machine, targets, keys)).await?;
-            self.lookout = Some(started.map_err(|error| reason(&error))?);
+            let started = blocking(move || DriftWatcher::start(machine, targets, triggers)).await?;
+            self.drift_watcher = Some(started.map_err(|error| reason(&error))?);
         }
         Ok(())
     }
 
     /// Finds out what the node shall be brought to, and plans that.
-    pub(super) async fn want(&mut self, node: &OwnNode, told: &Told) -> Result<Wanting, Trouble> {
+    pub(super) async fn want(
+        &mut self,
+        node: &OwnNode,
+        told: &Told,
+    ) -> Result<Wanting, ReconcileError> {
         let version: Version = match told.version.parse() {
             Ok(version) => version,
             Err(error) => return Ok(Wanting::Unfit(super::refused(&error))),
         };
         let name = version.config_map_name();
         let kept = self.on_machine(Machine::kept).await?;
-        let search = match self.search.take() {
-            Some(search) if search.is_for(&name) => search,
-            _ => Search::start(&self.cluster, &name, self.keys.clone()),
+        let search = match self.source.take() {
+            Some(source) if search.is_for(&name) => source,
+            _ => ServicesSource::start(&self.cluster, &name, self.triggers.clone()),
         };
-        let found = self.search.insert(search).found(told, kept);
+        let found = self.source.insert(source).found(told, kept);
         let (services, kept) = match found {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(Wanting::NotYet(format!("ConfigMap {name}"))),
@@ -92,25 +96,25 @@ impl Worker {
             return Ok(Wanting::NotYet(self.scripts.running()));
         }
         let is_whole = commands.missing.is_empty() && !commands.waits;
-        let wish = Wish {
+        let desired = DesiredServices {
             services,
             commands: commands.found,
             hash: is_whole.then(|| told.hash.clone()),
         };
         let planned = self.planned.take();
         let planned = planned.filter(|it| {
-            it.wish == wish && it.unknown == commands.missing && it.waits == commands.waits
+            it.desired == desired && it.unknown == commands.missing && it.waits == commands.waits
         });
         let planned = if let Some(planned) = planned {
             planned
         } else {
-            let way = self.on_machine({
-                let wish = wish.clone();
-                move |machine| machine.way(&wish)
+            let plan = self.on_machine({
+                let desired = desired.clone();
+                move |machine| machine.plan(&desired)
             });
             Planned {
-                way: way.await?,
-                wish,
+                plan: plan.await?,
+                desired,
                 kept,
                 unknown: commands.missing,
                 waits: commands.waits,
@@ -126,12 +130,12 @@ impl Worker {
             return;
         };
         let kept = self.on_machine(move |machine| machine.trust(&published, None));
-        let tidings = match kept.await {
+        let notices = match kept.await {
             Ok(trusted) => {
-                self.numbers.trusts(trusted.counts);
+                self.metrics.trusts(trusted.counts);
                 match trusted.synced {
                     Ok(synced) => {
-                        self.numbers.wrote(synced.writes);
+                        self.metrics.wrote(synced.writes);
                         self.roots.done(&synced, &trusted.bundle)
                     }
                     Err(error) => {
@@ -140,20 +144,22 @@ impl Worker {
                     }
                 }
             }
-            Err(Trouble::Machine(reason)) => self.roots.failed(reason.text).into_iter().collect(),
-            Err(Trouble::Cluster(error)) => {
+            Err(ReconcileError::Machine(reason)) => {
+                self.roots.failed(reason.text).into_iter().collect()
+            }
+            Err(ReconcileError::Cluster(error)) => {
                 self.roots.failed(error.to_string()).into_iter().collect()
             }
         };
-        for tiding in tidings {
-            self.tell(tiding);
+        for notice in notices {
+            self.tell(notice);
         }
     }
 
     pub(super) async fn on_machine<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Machine) -> evenkeel_host::Result<T> + Send + 'static,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, ReconcileError> {
         let machine = Arc::clone(&self.machine);
         let done = blocking(move || work(&machine)).await?;
         Ok(done.map_err(|error| reason(&error))?)

@@ -10,12 +10,12 @@ use evenkeel_plan::windows::windows_node::{Told, report};
 use jiff::Timestamp;
 
 use super::{Planned, Worker};
+use crate::node_event::NodeEvent;
+use crate::pending_events;
+use crate::reconcile::{Failure, LAST_WORDS, REBOOT_AGAIN, ReconcileError, Requeue};
 use crate::slow_steps::Steps;
-use crate::tiding::Tiding;
-use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn};
-use crate::untold;
-use crate::windows::cluster::OwnNode;
 use crate::windows::machine::Machine;
+use crate::windows::own_node::OwnNode;
 
 impl Worker {
     /// Says what is not said yet, in one request.
@@ -25,15 +25,15 @@ impl Worker {
         phase: &Phase,
         told: Option<&Told>,
         gives_up: bool,
-    ) -> Result<(), Trouble> {
-        let missing = self.planned.as_ref().map(|it| it.way.missing.clone());
+    ) -> Result<(), ReconcileError> {
+        let missing = self.planned.as_ref().map(|it| it.plan.missing.clone());
         let missing = missing.unwrap_or_default();
         let change = report(&node.annotations, phase, told, &missing, gives_up);
         if !change.is_empty() {
             self.cluster
                 .change(&change)
                 .await
-                .map_err(Trouble::Cluster)?;
+                .map_err(ReconcileError::Cluster)?;
             if let Some(node) = &mut self.node {
                 for (name, value) in change.annotations {
                     match value {
@@ -43,17 +43,17 @@ impl Worker {
                 }
             }
         }
-        self.numbers.is_in(phase);
+        self.metrics.is_in(phase);
         if self.said.as_ref() != Some(phase) {
-            if let Some(tiding) = Tiding::of(phase) {
-                self.tell(tiding);
+            if let Some(notice) = NodeEvent::of(phase) {
+                self.tell(notice);
             }
             self.said = Some(phase.clone());
         }
         Ok(())
     }
 
-    pub(super) async fn carry_out(&mut self, phase: Phase) -> Result<Turn, Trouble> {
+    pub(super) async fn carry_out(&mut self, phase: Phase) -> Result<Requeue, ReconcileError> {
         match phase {
             Phase::Unmanaged | Phase::AwaitDrain { .. } | Phase::Heal { .. } => Ok(self.rest()),
             Phase::Done { .. } => {
@@ -75,7 +75,10 @@ impl Worker {
                     // Whether there is a proxy decides about trusted roots.
                     self.roots.look();
                     let Planned {
-                        wish, kept, way, ..
+                        desired,
+                        kept,
+                        plan,
+                        ..
                     } = planned;
                     let (heart, steps) = (
                         Arc::clone(&self.heart),
@@ -83,7 +86,7 @@ impl Worker {
                     );
                     let shown = steps.clone();
                     let apply = self.on_machine(move |machine| {
-                        machine.apply(&way, &wish, &kept, &mut |progress| {
+                        machine.apply(&plan, &desired, &kept, &mut |progress| {
                             heart.beat();
                             shown.show(progress);
                         })
@@ -97,38 +100,42 @@ impl Worker {
                         );
                     }
                 }
-                Ok(Turn::Again)
+                Ok(Requeue::Now)
             }
             Phase::Reboot => {
                 let since = self.going_down.map(|told| told.elapsed());
                 if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
-                    return Ok(Turn::After(REBOOT_AGAIN.saturating_sub(since)));
+                    return Ok(Requeue::After(REBOOT_AGAIN.saturating_sub(since)));
                 }
                 if !self.events.flush(LAST_WORDS).await {
                     let events = self.events.clone();
                     self.on_machine(move |machine| {
-                        untold::keep(&machine.host, &machine.state, &events);
+                        pending_events::keep(&machine.host, &machine.state, &events);
                         Ok(())
                     })
                     .await?;
                 }
                 self.on_machine(Machine::reboot).await?;
                 self.going_down = Some(Instant::now());
-                Ok(Turn::After(REBOOT_AGAIN))
+                Ok(Requeue::After(REBOOT_AGAIN))
             }
         }
     }
 
-    /// Waits for `what` until `turn`; once that takes long, the Node says so.
-    pub(super) async fn wait_for(&mut self, what: &str, turn: Turn) -> Result<Turn, Trouble> {
+    /// Waits for `what` until `requeue`; once that takes long, the Node says so.
+    pub(super) async fn wait_for(
+        &mut self,
+        what: &str,
+        requeue: Requeue,
+    ) -> Result<Requeue, ReconcileError> {
         match self.waiting.on(what, Timestamp::now()) {
-            Err(left) => Ok(turn.within(left)),
+            Err(left) => Ok(requeue.within(left)),
             Ok(text) => {
                 let said = self.node.as_ref().map(|it| &it.annotations);
                 if said.and_then(|it| it.get(annotation::REASON)) != Some(&text) {
                     self.say_reason(text).await;
                 }
-                Ok(turn)
+                Ok(requeue)
             }
         }
     }
@@ -143,7 +150,7 @@ impl Worker {
     }
 
     /// Until something changes, a failure is tried again, or a script is not quick any more.
-    pub(super) fn rest(&self) -> Turn {
+    pub(super) fn rest(&self) -> Requeue {
         let retry = self.failure.as_ref().map(|failure| {
             let at = failure.again_at;
             at.saturating_duration_since(Instant::now())
@@ -154,7 +161,7 @@ impl Worker {
             .into_iter()
             .chain(roots)
             .min()
-            .map_or(Turn::Rest, Turn::After)
+            .map_or(Requeue::OnChange, Requeue::After)
     }
 
     /// What failed because of drift may succeed now.
@@ -168,7 +175,7 @@ impl Worker {
     /// Whether payload files are lacking, as far as anybody knows.
     pub(super) fn is_short(&self) -> bool {
         let planned = self.planned.as_ref();
-        planned.is_none_or(|planned| !planned.way.missing.is_empty())
+        planned.is_none_or(|planned| !planned.plan.missing.is_empty())
     }
 
     pub(super) fn lacks_values(&self) -> bool {
@@ -180,9 +187,9 @@ impl Worker {
         self.failure = Some(Failure::after(&mut self.failures, reason));
     }
 
-    pub(super) fn tell(&self, tiding: Tiding) {
-        self.numbers.told(tiding.reason());
+    pub(super) fn tell(&self, notice: NodeEvent) {
+        self.metrics.told(notice.reason());
         let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
-        tiding.tell(self.cluster.reference(uid), &self.events);
+        notice.tell(self.cluster.reference(uid), &self.events);
     }
 }

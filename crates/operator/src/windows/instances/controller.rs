@@ -87,7 +87,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Rc<Fleet>, options: &InstanceOp
     tokio::select! {
         () = shared.stop.stopped() => {}
         () = follow_list(fleet, &list) => {}
-        () = names.keep(heard.clone()) => {}
+        () = names.keep(heard.clone(), List::names) => {}
         () = follow(fleet, object::CLOUD_PRIVATE_KEY, &keys) => {}
         () = follow(fleet, object::HOST_KEYS, &host_keys) => {}
         () = fleet.machines.keep(&shared.stop) => {}

@@ -9,8 +9,6 @@ use std::time::Duration;
 use evenkeel_plan::windows::instances::{Problem, pause};
 use tokio::sync::watch;
 
-use super::list::List;
-
 /// How long a name may take to be looked up.
 const LOOK_UP: Duration = Duration::from_secs(5);
 /// After so long it may lead elsewhere.
@@ -35,9 +33,13 @@ impl Default for Names {
 
 impl Names {
     /// Looks up the names of the list, each on its own, for as long as there is a list.
-    pub(crate) async fn keep(&self, mut list: watch::Receiver<Option<List>>) {
+    pub(crate) async fn keep<L>(
+        &self,
+        mut list: watch::Receiver<Option<L>>,
+        names_of: impl Fn(&L) -> BTreeSet<String>,
+    ) {
         loop {
-            let names = list.borrow_and_update().as_ref().map(List::names);
+            let names = list.borrow_and_update().as_ref().map(&names_of);
             let names: BTreeSet<String> = names.unwrap_or_default();
             self.known
                 .borrow_mut()
@@ -109,6 +111,7 @@ async fn look_up(name: &str) -> Addresses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::windows::instances::list::List;
 
     #[tokio::test]
     async fn a_name_that_does_not_resolve_says_so() {
@@ -136,7 +139,7 @@ mod tests {
             }
         };
         tokio::select! {
-            () = names.keep(heard) => panic!("the list is still there"),
+            () = names.keep(heard, List::names) => panic!("the list is still there"),
             () = told => {}
         }
     }

@@ -2,7 +2,6 @@
 //! nobody ever sees half of it; what broke off goes on where it was.
 
 use std::io::SeekFrom;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::source::Source;
+use super::source::{Local, Source};
 use super::{Error, Result, Session, Ssh};
 
 /// How long one answer may take.
@@ -33,24 +32,6 @@ const CLOSED: Duration = Duration::from_millis(200);
 /// How much of a checksum marks a part of a file.
 const MARK: usize = 16;
 const MIB: u64 = 1024 * 1024;
-
-/// A file to copy.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Local {
-    /// Where it goes, as Windows writes it.
-    pub(crate) place: String,
-    /// Its SHA-256.
-    pub(crate) checksum: String,
-    pub(crate) size: u64,
-    pub(crate) contents: Contents,
-}
-
-/// Where a file's contents are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Contents {
-    File(PathBuf),
-    Bytes(Arc<[u8]>),
-}
 
 /// What is at a place, without following it anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,9 +17,10 @@ use evenkeel_daemon::panics;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::error::Error;
-pub(crate) use self::files::{Contents, Files, Kind, Local, Progress};
+pub(crate) use self::files::{Files, Kind, Progress};
 pub(crate) use self::key::Key;
 pub(crate) use self::session::{Session, Target};
+pub(crate) use self::source::{Contents, Local};
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
 

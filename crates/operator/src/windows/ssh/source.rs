@@ -1,10 +1,28 @@
 //! What is copied to an instance, read on this side: a file of the payload, or bytes that we made.
 
 use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::files::{Contents, Local};
 use super::{Error, Result};
+
+/// A file to copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Local {
+    /// Where it goes, as Windows writes it.
+    pub(crate) place: String,
+    /// Its SHA-256.
+    pub(crate) checksum: String,
+    pub(crate) size: u64,
+    pub(crate) contents: Contents,
+}
+
+/// Where a file's contents are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Contents {
+    File(PathBuf),
+    Bytes(Arc<[u8]>),
+}
 
 /// What is copied, from some byte on.
 pub(super) enum Source {

@@ -2,12 +2,10 @@
 
 pub mod install;
 pub mod preset;
-mod state;
 
 use std::collections::BTreeMap;
 
 pub use install::{Install, UNIT_FOLDER};
-pub use state::{Expected, expected};
 
 /// What the machine knows of a unit that the configuration names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::fmt;
 
 use evenkeel_api::version::Version;
 
-use crate::windows::windows_pool::Trouble;
+use crate::windows::windows_pool::trouble::Trouble;
 
 /// The oldest Kubernetes that nodes are upgraded on.
 pub const MINIMUM: Kubernetes = Kubernetes {

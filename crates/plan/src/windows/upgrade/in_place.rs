@@ -13,7 +13,8 @@ use crate::fleet::budget;
 use crate::fleet::node::{Change, Node, Request};
 use crate::machine::phase::Drain;
 use crate::windows::instances::{START, Upgrade};
-use crate::windows::windows_pool::{Grant, phase};
+use crate::windows::windows_pool::phase;
+use crate::windows::windows_pool::release::Grant;
 
 /// How long after its files were there a node may take until it runs them and is ready.
 pub const WITHIN: Duration = START;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use self::recreate::Machines;
 use crate::fleet::node::Node;
-use crate::windows::windows_pool::{Trouble, has_served};
+use crate::windows::windows_pool::trouble::Trouble;
 
 /// What a node is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Around {
             Some(removals) => removals.contains(&node.name),
             None => entry.is_some_and(|it| it.removal),
         };
-        is_meant && has_served(node)
+        is_meant && node.has_served()
     }
 
     /// Whether the Machine of a node is on its way out, by whomever.

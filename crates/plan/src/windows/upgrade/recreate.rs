@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::fleet::budget::{self, Leave, MaxUnavailable, Places, Why};
 use crate::fleet::node::Node;
 use crate::windows::upgrade::{Around, in_place};
-use crate::windows::windows_pool::{Grant, WindowsPool};
+use crate::windows::windows_pool::release::Grant;
+use crate::windows::windows_pool::spec::WindowsPool;
 
 /// How many names are given in a sentence.
 const NAMES: usize = 5;

@@ -1,48 +1,14 @@
 //! What nodes are told to run: who was granted what, what is put back on a node to which somebody else has
 //! written, and in which words that is said.
 
-use evenkeel_api::names::annotation;
 use evenkeel_api::version::Version;
 use evenkeel_api::windows_pool::UpdatingNode;
 
+use super::release::Grant;
 use super::{Stand, Turn, phase, removal};
-use crate::fleet::node::{Change, Node, WindowsFacts};
+use crate::fleet::node::{Change, Node};
 use crate::machine::phase::Drain;
 use crate::windows::upgrade::in_place::{Step, Supplied};
-
-/// What a node is to run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
-    /// The version.
-    pub version: String,
-    /// The hash of its services.
-    pub hash: String,
-}
-
-impl Grant {
-    /// Says it on `node`, unless it says so already.
-    pub fn told(&self, node: &Node) -> Change {
-        let said = |field: fn(&WindowsFacts) -> &Option<String>| {
-            node.windows.as_ref().and_then(|it| field(it).as_deref())
-        };
-        let mut change = Change::default();
-        if said(|it| &it.desired_version) != Some(self.version.as_str()) {
-            change = change.with(annotation::WINDOWS_DESIRED_VERSION, self.version.as_str());
-        }
-        if said(|it| &it.desired_services) != Some(self.hash.as_str()) {
-            change = change.with(annotation::DESIRED_SERVICES, self.hash.as_str());
-        }
-        change
-    }
-}
-
-/// What a node is granted that was just bootstrapped: what everybody is to run. It serves nobody yet, and
-/// needs no place. Nothing for one that has served.
-pub fn first_grant(node: &Node, target: &Grant) -> Option<Grant> {
-    let windows = node.windows.as_ref()?;
-    let is_new = windows.version.is_none() && windows.current_services.is_none();
-    is_new.then(|| target.clone())
-}
 
 /// What was granted, read off the nodes, where no pool says so: whoever is told the target and does not run
 /// it yet, and whose pods were asked to leave because it is removed.

@@ -4,6 +4,7 @@ use evenkeel_api::machine_config_pool::Condition;
 use evenkeel_api::windows_pool::{WindowsNodeCounts, WindowsPoolStatus, condition};
 
 use super::removal::Removal;
+use super::trouble::Trouble;
 use super::{Grant, Round, Stand, Turn, WindowsPool};
 use crate::fleet::coexistence::{Coexistence, Half};
 use crate::fleet::rollout::told;
@@ -11,23 +12,6 @@ use crate::windows::upgrade::gate::NOT_LISTED;
 
 /// How many names are given in a sentence.
 const NAMES: usize = 5;
-
-/// Why nothing can be done for the pool, by whatever is missing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// One word.
-    pub category: &'static str,
-    /// What is wrong, and the cure.
-    pub note: String,
-}
-
-/// All words that a trouble can have.
-pub const TROUBLES: [&str; 4] = [
-    "InvalidPayload",
-    "InvalidWorkerIgnition",
-    "NoWorkerIgnition",
-    "NewerVersionInstalled",
-];
 
 /// How many nodes are how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

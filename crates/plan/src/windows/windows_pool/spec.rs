@@ -4,7 +4,7 @@ use evenkeel_api::windows_pool::{PARALLEL_INSTANCES, Strategy};
 use serde_json::Value;
 
 use crate::fleet::budget::Allowance;
-use crate::fleet::pool::FieldProblem;
+use crate::fleet::field_problem::FieldProblem;
 
 /// What the pool's owner wants.
 #[derive(Debug, Clone, PartialEq, Eq)]

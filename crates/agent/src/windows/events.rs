@@ -3,32 +3,34 @@
 use evenkeel_host::watch;
 use evenkeel_plan::machine::phase::Phase;
 
-use crate::tiding::{Tiding, shown};
+use crate::node_event::{NodeEvent, shown};
 
-impl Tiding {
+impl NodeEvent {
     /// The node has come to `phase`.
     pub(crate) fn of(phase: &Phase) -> Option<Self> {
         match phase {
             Phase::Unmanaged | Phase::Heal { .. } => None,
-            Phase::Done { config } => Some(Self::good(
+            Phase::Done { config } => Some(Self::normal(
                 "ServicesDone",
                 "Update",
                 format!("this node runs the services {config}"),
             )),
-            Phase::Degraded(reason) => {
-                Some(Self::bad(reason.category, "Update", reason.text.clone()))
-            }
-            Phase::AwaitDrain { target, changes } => Some(Self::good(
+            Phase::Degraded(reason) => Some(Self::warning(
+                reason.category,
+                "Update",
+                reason.text.clone(),
+            )),
+            Phase::AwaitDrain { target, changes } => Some(Self::normal(
                 "DrainRequested",
                 "Drain",
                 format!("pods are asked to leave, to go to the services {target}: {changes}"),
             )),
-            Phase::Apply { target, changes } => Some(Self::good(
+            Phase::Apply { target, changes } => Some(Self::normal(
                 "ServicesApplying",
                 "Update",
                 format!("going to the services {target}: {changes}"),
             )),
-            Phase::Reboot => Some(Self::good(
+            Phase::Reboot => Some(Self::normal(
                 "Rebooting",
                 "Reboot",
                 "environment variables have changed, the machine boots".to_owned(),
@@ -41,12 +43,12 @@ impl Tiding {
         match event {
             // What was found is told with how it ended.
             watch::Event::Drifted { .. } => None,
-            watch::Event::Recovered { finding } => Some(Self::good(
+            watch::Event::Recovered { finding } => Some(Self::normal(
                 "DriftRecovered",
                 "Watch",
                 format!("right again, and it was not us: {}", shown(finding)),
             )),
-            watch::Event::Healed { finding, .. } => Some(Self::good(
+            watch::Event::Healed { finding, .. } => Some(Self::normal(
                 "DriftHealed",
                 "Heal",
                 format!("put back: {}", shown(finding)),
@@ -55,7 +57,7 @@ impl Tiding {
                 finding,
                 error,
                 again_in,
-            } => Some(Self::bad(
+            } => Some(Self::warning(
                 "DriftHealFailed",
                 "Heal",
                 format!(
@@ -69,7 +71,7 @@ impl Tiding {
                 finding,
                 times,
                 wait,
-            } => Some(Self::bad(
+            } => Some(Self::warning(
                 "DriftFought",
                 "Watch",
                 format!(

@@ -1,4 +1,4 @@
-//! A turn of a worker, whatever its system: when the next one is, and what happens when one does not come
+//! One reconcile of a worker, whatever its system: when the next one is, and what happens when one does not come
 //! to its end.
 
 use std::time::{Duration, Instant};
@@ -19,36 +19,36 @@ pub(crate) const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// When the worker works again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum Requeue {
     /// When something changes.
-    Rest,
+    OnChange,
     /// At once, after what has changed by now.
-    Again,
+    Now,
     /// When something changes, and after this long.
     After(Duration),
 }
 
 #[cfg(windows)]
-impl Turn {
+impl Requeue {
     /// The same, after `limit` at the latest.
     pub(crate) fn within(self, limit: Duration) -> Self {
         match self {
-            Self::Again => self,
-            Self::Rest => Self::After(limit),
+            Self::Now => self,
+            Self::OnChange => Self::After(limit),
             Self::After(pause) => Self::After(pause.min(limit)),
         }
     }
 }
 
-/// Why a turn did not come to its end.
-pub(crate) enum Trouble {
+/// Why a reconcile did not come to its end.
+pub(crate) enum ReconcileError {
     /// The API server did not answer.
     Cluster(kube::Error),
     /// The machine said no.
     Machine(Reason),
 }
 
-impl From<Reason> for Trouble {
+impl From<Reason> for ReconcileError {
     fn from(reason: Reason) -> Self {
         Self::Machine(reason)
     }
@@ -77,26 +77,26 @@ impl Failure {
     }
 }
 
-/// How a turn ended: when the next one is, or what the machine said. `unanswered` counts how often in a row
+/// How a reconcile ended: when the next one is, or what the machine said. `unanswered` counts how often in a row
 /// the API server gave no answer.
 pub(crate) fn ended(
-    turn: Result<Turn, Trouble>,
+    requeue: Result<Requeue, ReconcileError>,
     unanswered: &mut u32,
     ready: &Check,
-) -> Result<Turn, Reason> {
-    match turn {
-        Ok(turn) => {
+) -> Result<Requeue, Reason> {
+    match requeue {
+        Ok(requeue) => {
             *unanswered = 0;
             ready.ready();
-            Ok(turn)
+            Ok(requeue)
         }
-        Err(Trouble::Machine(reason)) => Err(reason),
-        Err(Trouble::Cluster(error)) => {
+        Err(ReconcileError::Machine(reason)) => Err(reason),
+        Err(ReconcileError::Cluster(error)) => {
             let pause = pause(ASK_AGAIN, *unanswered);
             *unanswered = unanswered.saturating_add(1);
             ready.not_ready("the API server does not answer");
             tracing::warn!(%error, "the API server did not do what was asked; asking again in {pause:?}");
-            Ok(Turn::After(pause))
+            Ok(Requeue::After(pause))
         }
     }
 }

@@ -7,12 +7,12 @@ use evenkeel_host::probe;
 use evenkeel_plan::readiness::Question;
 
 use super::machine::Machine;
-use crate::reporter::{Seen, Witness};
+use crate::node_report::{NodeSnapshot, ReportedMachine};
 
 /// The unit of the kubelet.
 const KUBELET: &str = "kubelet.service";
 
-impl Witness for Machine {
+impl ReportedMachine for Machine {
     fn boot_id(&self) -> String {
         self.host
             .boot_id()
@@ -23,7 +23,7 @@ impl Witness for Machine {
         self.host.invocation(KUBELET).unwrap_or_default()
     }
 
-    fn state(&self, seen: &Seen) -> String {
+    fn state(&self, seen: &NodeSnapshot) -> String {
         let said = seen.annotations.get(annotation::STATE);
         said.cloned().unwrap_or_default()
     }

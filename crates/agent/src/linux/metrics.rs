@@ -1,4 +1,4 @@
-//! The agent's own numbers, for Prometheus.
+//! The agent's own metrics, for Prometheus.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,8 +12,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::logbook::{Logbook, Stage};
-use crate::numbers::NodeNumbers;
+use super::update_history::{Stage, UpdateHistory};
+use crate::metrics::NodeMetrics;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
@@ -25,47 +25,47 @@ const CLASSES: [&str; 5] = ["file", "unit", "drop-in", "unit-link", "ssh-keys"];
 
 /// What an agent counts.
 #[derive(Debug, Default)]
-pub(crate) struct Numbers {
-    node: NodeNumbers,
+pub(crate) struct AgentMetrics {
+    node: NodeMetrics,
     reboots: Counter,
     drains: Counter,
     update: Family<PhaseLabels, Gauge<f64, AtomicU64>>,
     login: Gauge,
 }
 
-impl Numbers {
-    /// Numbers that `metrics` show.
+impl AgentMetrics {
+    /// Those that `metrics` shows.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
         let drift =
             "Managed paths that are not as declared and are not being healed, by what they are";
-        let numbers = Self {
-            node: NodeNumbers::shown_in(metrics, drift),
+        let shown = Self {
+            node: NodeMetrics::shown_in(metrics, drift),
             ..Self::default()
         };
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_node_reboots",
                 "Boots that a configuration waited for, over the life of the machine",
-                numbers.reboots.clone(),
+                shown.reboots.clone(),
             );
             registry.register(
                 "evenkeel_node_drains",
                 "Times that pods were asked to leave, over the life of the machine",
-                numbers.drains.clone(),
+                shown.drains.clone(),
             );
             registry.register(
                 "evenkeel_node_update_seconds",
                 "What the last update took, by phase",
-                numbers.update.clone(),
+                shown.update.clone(),
             );
             registry.register(
                 "evenkeel_node_ssh_login_timestamp_seconds",
                 "When somebody last logged in over SSH, 0 if nobody did since this program started",
-                numbers.login.clone(),
+                shown.login.clone(),
             );
         });
-        numbers.have_drifted(&[]);
-        numbers
+        shown.have_drifted(&[]);
+        shown
     }
 
     /// The node is in `state`.
@@ -94,18 +94,18 @@ impl Numbers {
         self.node.told(reason);
     }
 
-    /// Shows what is in `logbook`.
-    pub(crate) fn show(&self, logbook: &Logbook) {
+    /// Shows what is in `history`.
+    pub(crate) fn show(&self, history: &UpdateHistory) {
         // They only ever grow, over boots too.
         self.reboots
             .inner()
-            .fetch_max(logbook.reboots, Ordering::Relaxed);
+            .fetch_max(history.reboots, Ordering::Relaxed);
         self.drains
             .inner()
-            .fetch_max(logbook.drains, Ordering::Relaxed);
+            .fetch_max(history.drains, Ordering::Relaxed);
         for stage in Stage::ALL {
             let phase = stage.as_str();
-            let took = logbook.last.get(&stage).copied().unwrap_or_default();
+            let took = history.last.get(&stage).copied().unwrap_or_default();
             self.update.get_or_create(&PhaseLabels { phase }).set(took);
         }
     }

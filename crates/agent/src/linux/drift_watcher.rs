@@ -14,37 +14,21 @@ use evenkeel_plan::machine::targets::Targets;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::worker::Key;
-
-/// What happened on the machine.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// A path drifted, or is right again.
-    Path {
-        /// What became of it.
-        event: Box<Event>,
-        /// How it differs, as it stood there.
-        difference: String,
-    },
-    /// The force file may have come.
-    ForceFile,
-    /// Nobody watches any more.
-    Ended(Error),
-}
+use super::trigger::{MachineChange, Trigger};
 
 /// A thread that watches. Ends when it is told to.
-pub(crate) struct Lookout {
+pub(crate) struct DriftWatcher {
     stopper: Stopper,
     thread: JoinHandle<()>,
 }
 
-impl Lookout {
+impl DriftWatcher {
     /// Begins to watch `targets`.
     pub(crate) fn start(
         machine: Arc<Machine>,
         targets: Targets,
         on_drift: OnDrift,
-        keys: UnboundedSender<Key>,
+        triggers: UnboundedSender<Trigger>,
     ) -> Result<Self> {
         let paths = targets.keys().map(String::as_str).chain([FORCE_FILE]);
         let watcher = machine.host.watch(paths)?;
@@ -53,8 +37,8 @@ impl Lookout {
         }
         let stopper = watcher.stopper();
         let thread = std::thread::Builder::new()
-            .name("lookout".to_owned())
-            .spawn(move || watch(&machine, watcher, targets, on_drift, &keys))
+            .name("drift-watcher".to_owned())
+            .spawn(move || watch(&machine, watcher, targets, on_drift, &triggers))
             .map_err(|error| Error::path("start", "a thread that watches", error))?;
         Ok(Self { stopper, thread })
     }
@@ -73,34 +57,34 @@ fn watch(
     watcher: Watcher,
     targets: Targets,
     on_drift: OnDrift,
-    keys: &UnboundedSender<Key>,
+    triggers: &UnboundedSender<Trigger>,
 ) {
     let mut monitor = match on_drift {
         OnDrift::Degrade => Monitor::reporting(&machine.host, targets),
         OnDrift::Heal => Monitor::healing(&machine.host, &machine.state, targets),
     };
     memory::rest();
-    let mut source = Listener { watcher, keys };
+    let mut source = Listener { watcher, triggers };
     let ended = monitor.run(&mut source, &mut |event| {
         let difference = match &event {
             Event::Drifted { finding, .. } => machine.difference(finding),
             _ => String::new(),
         };
         // Without a worker there is nobody to tell.
-        _ = keys.send(Key::Machine(News::Path {
+        _ = triggers.send(Trigger::Machine(MachineChange::Path {
             event: Box::new(event),
             difference,
         }));
     });
     if let Err(error) = ended {
-        _ = keys.send(Key::Machine(News::Ended(error)));
+        _ = triggers.send(Trigger::Machine(MachineChange::Ended(error)));
     }
 }
 
 /// Hears for the monitor, and of the force file for the worker.
 struct Listener<'a> {
     watcher: Watcher,
-    keys: &'a UnboundedSender<Key>,
+    triggers: &'a UnboundedSender<Trigger>,
 }
 
 impl Source for Listener<'_> {
@@ -112,7 +96,9 @@ impl Source for Listener<'_> {
                 Look::Everything => true,
             });
             if forced {
-                _ = self.keys.send(Key::Machine(News::ForceFile));
+                _ = self
+                    .triggers
+                    .send(Trigger::Machine(MachineChange::ForceFile));
             }
         }
         Ok(heard)

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 /// Something worth telling.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tiding {
+pub(crate) struct NodeEvent {
     severity: Severity,
     /// The category of an error, or one word for what happened.
     reason: &'static str,
@@ -15,8 +15,8 @@ pub(crate) struct Tiding {
     note: String,
 }
 
-impl Tiding {
-    pub(crate) fn good(reason: &'static str, action: &'static str, note: String) -> Self {
+impl NodeEvent {
+    pub(crate) fn normal(reason: &'static str, action: &'static str, note: String) -> Self {
         Self {
             severity: Severity::Normal,
             reason,
@@ -25,10 +25,10 @@ impl Tiding {
         }
     }
 
-    pub(crate) fn bad(reason: &'static str, action: &'static str, note: String) -> Self {
+    pub(crate) fn warning(reason: &'static str, action: &'static str, note: String) -> Self {
         Self {
             severity: Severity::Warning,
-            ..Self::good(reason, action, note)
+            ..Self::normal(reason, action, note)
         }
     }
 

@@ -37,12 +37,12 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What of the own Node matters here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct NodeSnapshot {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-impl Seen {
+impl NodeSnapshot {
     pub(crate) fn of(metadata: Option<&ObjectMeta>) -> Self {
         let texts = |of: fn(&ObjectMeta) -> &Option<BTreeMap<String, String>>| {
             metadata.and_then(|it| of(it).clone()).unwrap_or_default()
@@ -64,13 +64,13 @@ impl Seen {
 }
 
 /// What the machine can be asked.
-pub(crate) trait Witness: Send + Sync + 'static {
+pub(crate) trait ReportedMachine: Send + Sync + 'static {
     /// Which boot this is.
     fn boot_id(&self) -> String;
     /// Which start of the kubelet this is; empty while it is down.
     fn kubelet_start(&self) -> String;
     /// What is made of the node's configuration: Done, Working or Degraded; empty if nothing.
-    fn state(&self, seen: &Seen) -> String;
+    fn state(&self, seen: &NodeSnapshot) -> String;
     /// Whom the machine trusts, where that is kept.
     fn certificates(&self) -> Option<CertificateReport> {
         None
@@ -83,8 +83,8 @@ pub(crate) trait Witness: Send + Sync + 'static {
 pub(crate) async fn report(
     client: Client,
     node: String,
-    machine: Arc<impl Witness>,
-    mut seen: watch::Receiver<Seen>,
+    machine: Arc<impl ReportedMachine>,
+    mut seen: watch::Receiver<NodeSnapshot>,
 ) {
     let start = Instant::now();
     let now = || Moment(start.elapsed());
@@ -122,7 +122,10 @@ pub(crate) async fn report(
 }
 
 /// Asks a question, and gives it up when the answer takes too long: silence is no answer.
-async fn ask(machine: Arc<impl Witness>, question: Question) -> (String, Result<(), String>) {
+async fn ask(
+    machine: Arc<impl ReportedMachine>,
+    question: Question,
+) -> (String, Result<(), String>) {
     let (name, limit) = (question.name.clone(), question.timeout + SLACK);
     let asked = tokio::task::spawn_blocking(move || machine.ask(&question));
     let answer = match tokio::time::timeout(limit, asked).await {

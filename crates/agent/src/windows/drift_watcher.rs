@@ -5,41 +5,30 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenkeel_host::watch::{Event, Monitor, Turn};
+use evenkeel_host::watch::{Event, Monitor, Requeue};
 use evenkeel_host::windows::Stopper;
 use evenkeel_host::{Error, Result};
 use evenkeel_plan::machine::targets::Targets;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::worker::Key;
+use super::trigger::{MachineChange, Trigger};
 
 /// How often everything is looked at without a hint.
 const FULL_CHECK: Duration = Duration::from_mins(2);
 
-/// What happened on the machine.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// Something drifted, or is right again.
-    Event(Box<Event>),
-    /// Everything was looked at once.
-    Looked,
-    /// Nobody watches any more.
-    Ended(Error),
-}
-
 /// A thread that watches and heals. Ends when it is told to.
-pub(crate) struct Lookout {
+pub(crate) struct DriftWatcher {
     stopper: Stopper,
     thread: JoinHandle<()>,
 }
 
-impl Lookout {
+impl DriftWatcher {
     /// Begins to watch `targets`.
     pub(crate) fn start(
         machine: Arc<Machine>,
         targets: Targets,
-        keys: UnboundedSender<Key>,
+        triggers: UnboundedSender<Trigger>,
     ) -> Result<Self> {
         let mut watcher = machine.host.watch(targets.keys().map(String::as_str))?;
         let stopper = watcher.stopper();
@@ -47,25 +36,25 @@ impl Lookout {
             let mut monitor =
                 Monitor::healing(&machine.host, &machine.state, targets).checking_every(FULL_CHECK);
             // Without a worker there is nobody to tell.
-            let tell = |news| _ = keys.send(Key::Machine(news));
+            let tell = |news| _ = triggers.send(Trigger::Machine(news));
             let mut looked = false;
             loop {
                 let turn = monitor.turn(&mut watcher, Duration::MAX, &mut |event| {
-                    tell(News::Event(Box::new(event)));
+                    tell(MachineChange::Event(Box::new(event)));
                 });
-                match turn {
-                    Ok(Turn::GoOn) => {}
-                    Ok(Turn::Stopped) => return,
-                    Err(error) => return tell(News::Ended(error)),
+                match requeue {
+                    Ok(Requeue::GoOn) => {}
+                    Ok(Requeue::Stopped) => return,
+                    Err(error) => return tell(MachineChange::Ended(error)),
                 }
                 if !looked && !monitor.is_looking_at_everything() {
                     looked = true;
-                    tell(News::Looked);
+                    tell(MachineChange::Looked);
                 }
             }
         };
         let thread = std::thread::Builder::new()
-            .name("lookout".to_owned())
+            .name("drift-watcher".to_owned())
             .spawn(watch)
             .map_err(|error| Error::path("start", "a thread that watches", error))?;
         Ok(Self { stopper, thread })

@@ -41,7 +41,7 @@ fn victim() -> Result<()> {
 
 #[test]
 fn nothing_survives_a_killed_test_process() -> Result<()> {
-    let scratch = Scratch::new("warden")?;
+    let scratch = Scratch::new("reaper")?;
     let says = scratch.path().join("says");
     let this = std::env::current_exe().doing(|| "cannot find this test program")?;
     let mut victim = Command::new(this)

@@ -1,4 +1,4 @@
-//! The agent's own numbers, for Prometheus: by the same names as on Linux.
+//! The agent's own metrics, for Prometheus: by the same names as on Linux.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,15 +13,15 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use crate::numbers::NodeNumbers;
+use crate::metrics::NodeMetrics;
 
 /// What drifts, as it is counted.
 const CLASSES: [&str; 3] = ["service", "variable", "file"];
 
 /// What an agent counts. Clones count the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Numbers {
-    node: NodeNumbers,
+pub(crate) struct AgentMetrics {
+    node: NodeMetrics,
     certificates: Arc<Mutex<Option<CertificateReport>>>,
     trust_writes: Family<WriteLabels, Counter>,
 }
@@ -31,12 +31,12 @@ struct WriteLabels {
     what: &'static str,
 }
 
-impl Numbers {
-    /// Numbers that `metrics` show.
+impl AgentMetrics {
+    /// Those that `metrics` shows.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
         let drift = "What is ours, is not as declared and could not be put back, by what it is";
-        let numbers = Self {
-            node: NodeNumbers::shown_in(metrics, drift),
+        let shown = Self {
+            node: NodeMetrics::shown_in(metrics, drift),
             certificates: Arc::default(),
             trust_writes: Family::default(),
         };
@@ -44,12 +44,12 @@ impl Numbers {
             registry.register(
                 "evenkeel_node_trust_writes",
                 "Certificates that were imported into or removed from the trusted roots",
-                numbers.trust_writes.clone(),
+                shown.trust_writes.clone(),
             );
         });
-        numbers.wrote(Writes::default());
-        numbers.nothing_drifts();
-        numbers
+        shown.wrote(Writes::default());
+        shown.nothing_drifts();
+        shown
     }
 
     /// The node is in `phase`.

@@ -4,34 +4,36 @@ use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::phase::{Phase, Reason};
 
-use crate::tiding::{Tiding, shown};
+use crate::node_event::{NodeEvent, shown};
 
-impl Tiding {
-    /// The node has come to `phase`; nothing where other tidings say it better.
+impl NodeEvent {
+    /// The node has come to `phase`; nothing where other notices say it better.
     pub(crate) fn of(phase: &Phase, current: Option<&str>) -> Option<Self> {
         match phase {
             Phase::Unmanaged => None,
-            Phase::Done { config } => Some(Self::good(
+            Phase::Done { config } => Some(Self::normal(
                 "ConfigDone",
                 "Update",
                 format!("this node is as {config} declares"),
             )),
             // Each path was told by itself, with the difference.
             Phase::Degraded(reason) if reason.category == Reason::DRIFT => None,
-            Phase::Degraded(reason) => {
-                Some(Self::bad(reason.category, "Update", reason.text.clone()))
-            }
-            Phase::Heal { target } => Some(Self::good(
+            Phase::Degraded(reason) => Some(Self::warning(
+                reason.category,
+                "Update",
+                reason.text.clone(),
+            )),
+            Phase::Heal { target } => Some(Self::normal(
                 "PreflightHealing",
                 "Preflight",
                 format!("putting back what drifted, before going to {target}"),
             )),
-            Phase::AwaitDrain { target, changes } => Some(Self::good(
+            Phase::AwaitDrain { target, changes } => Some(Self::normal(
                 "DrainRequested",
                 "Drain",
                 format!("pods are asked to leave, to go to {target}: {changes}"),
             )),
-            Phase::Apply { target, changes } => Some(Self::good(
+            Phase::Apply { target, changes } => Some(Self::normal(
                 "ConfigApplying",
                 "Update",
                 format!("going to {target}: {changes}"),
@@ -39,7 +41,7 @@ impl Tiding {
             Phase::Reboot => {
                 let config = current.unwrap_or("the configuration");
                 let note = format!("{config} is written, the machine boots");
-                Some(Self::good("Rebooting", "Reboot", note))
+                Some(Self::normal("Rebooting", "Reboot", note))
             }
         }
     }
@@ -47,36 +49,36 @@ impl Tiding {
     /// The paths of `config` are watched from now on.
     pub(crate) fn watching(config: &str, paths: usize) -> Self {
         let note = format!("watching the {paths} paths of {config} for drift");
-        Self::good("DriftMonitorStarted", "Watch", note)
+        Self::normal("DriftMonitorStarted", "Watch", note)
     }
 
     /// They are not watched while the machine goes to `target`.
     pub(crate) fn not_watching(config: &str, target: &str) -> Self {
         let note = format!("not watching the paths of {config} while going to {target}");
-        Self::good("DriftMonitorStopped", "Watch", note)
+        Self::normal("DriftMonitorStopped", "Watch", note)
     }
 
     /// A path is not as it should be.
     pub(crate) fn drifted(finding: &Finding, difference: &str) -> Self {
         let note = format!("{}{difference}", shown(finding));
-        Self::bad(Reason::DRIFT, "Watch", note)
+        Self::warning(Reason::DRIFT, "Watch", note)
     }
 
     /// What runs is not as declared, and cannot be put back while it runs.
     pub(crate) fn not_as_declared(words: &str) -> Self {
-        Self::bad(Reason::DRIFT, "Verify", words.to_owned())
+        Self::warning(Reason::DRIFT, "Verify", words.to_owned())
     }
 
     /// A path was put back.
     pub(crate) fn healed(finding: &Finding, difference: &str) -> Self {
         let note = format!("put back: {}{difference}", shown(finding));
-        Self::good("ConfigDriftHealed", "Heal", note)
+        Self::normal("ConfigDriftHealed", "Heal", note)
     }
 
     /// A path could not be put back.
     pub(crate) fn not_healed(finding: &Finding, error: &str) -> Self {
         let note = format!("cannot be put back: {}: {error}", shown(finding));
-        Self::bad("ConfigDriftHealFailed", "Heal", note)
+        Self::warning("ConfigDriftHealFailed", "Heal", note)
     }
 
     /// Somebody changes a path over and over.
@@ -85,7 +87,7 @@ impl Tiding {
             "somebody changes it over and over ({times} times): {}",
             shown(finding)
         );
-        Self::bad("ConfigDriftFought", "Watch", note)
+        Self::warning("ConfigDriftFought", "Watch", note)
     }
 
     /// Somebody logged in over SSH.
@@ -98,6 +100,6 @@ impl Tiding {
             "{} logged in over SSH{from}: this node is managed",
             login.user
         );
-        Self::bad("SshAccess", "Login", note)
+        Self::warning("SshAccess", "Login", note)
     }
 }

@@ -2,7 +2,7 @@
 //! could not.
 //!
 //! `Drop` does not run for statics, nor after Ctrl-C or a kill. So everything that must not survive
-//! is also told to the warden, over a pipe; when the pipe closes, the warden kills, unmounts and
+//! is also told to the reaper, over a pipe; when the pipe closes, the reaper kills, unmounts and
 //! removes whatever was not taken down before.
 
 use std::io::Write;
@@ -74,10 +74,10 @@ fn tell(line: &str) -> Result<()> {
         Some(open) => open,
         None => pipe.insert(start()?),
     };
-    writeln!(open, "{line}").doing(|| "the test bed's warden is gone")
+    writeln!(open, "{line}").doing(|| "the test bed's reaper is gone")
 }
 
-/// Forgetting may fail: the warden then finds nothing to do where it looks.
+/// Forgetting may fail: the reaper then finds nothing to do where it looks.
 fn forget(line: &str) {
     let mut pipe = PIPE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(open) = pipe.as_mut() {
@@ -87,13 +87,13 @@ fn forget(line: &str) {
 
 fn start() -> Result<ChildStdin> {
     Command::new("/bin/sh")
-        .args(["-c", include_str!("warden.sh"), "evenkeel-testbed-warden"])
+        .args(["-c", include_str!("reaper.sh"), "evenkeel-testbed-reaper"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0)
         .spawn()
-        .doing(|| "cannot start the test bed's warden (/bin/sh)")?
+        .doing(|| "cannot start the test bed's reaper (/bin/sh)")?
         .stdin
-        .ok_or_else(|| Error::failed("the test bed's warden has no standard input"))
+        .ok_or_else(|| Error::failed("the test bed's reaper has no standard input"))
 }

@@ -8,7 +8,7 @@ use evenkeel_host::linux::Login;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::worker::Key;
+use super::trigger::Trigger;
 
 /// How long after logind went away it is looked for again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -16,13 +16,13 @@ const WARNING: &str = "\r\n*** This node is kept in its declared state by Evenke
     is reported or undone: change its MachineConfig instead. This login was recorded. ***\r\n";
 
 /// Watches until it is aborted.
-pub(crate) async fn watch(machine: Arc<Machine>, keys: UnboundedSender<Key>) {
+pub(crate) async fn watch(machine: Arc<Machine>, triggers: UnboundedSender<Trigger>) {
     let mut known = BTreeSet::new();
     loop {
         let tell = |login: Login| {
             let machine = Arc::clone(&machine);
             // Without a worker there is nobody to tell.
-            _ = keys.send(Key::Login(login.clone()));
+            _ = triggers.send(Trigger::Login(login.clone()));
             tokio::spawn(async move { machine.host.warn(&login, WARNING).await });
         };
         if let Err(error) = machine.host.logins(&mut known, tell).await {

@@ -11,7 +11,7 @@ use evenkeel_plan::readiness::{PLUGINS, Registration, registration};
 use tokio::sync::watch;
 
 use super::cluster::Cluster;
-use crate::reporter::Seen;
+use crate::node_report::NodeSnapshot;
 
 /// How long after something failed it is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -19,7 +19,11 @@ const AGAIN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_mins(5);
 
 /// Registers until it is aborted.
-pub(crate) async fn register(root: PathBuf, cluster: Cluster, mut seen: watch::Receiver<Seen>) {
+pub(crate) async fn register(
+    root: PathBuf,
+    cluster: Cluster,
+    mut seen: watch::Receiver<NodeSnapshot>,
+) {
     let mut said = String::new();
     loop {
         let outcome = keep(&root, &cluster, &mut seen).await;
@@ -38,7 +42,7 @@ pub(crate) async fn register(root: PathBuf, cluster: Cluster, mut seen: watch::R
 async fn keep(
     root: &std::path::Path,
     cluster: &Cluster,
-    seen: &mut watch::Receiver<Seen>,
+    seen: &mut watch::Receiver<NodeSnapshot>,
 ) -> Result<(), String> {
     let sockets = Sockets::below(root, PLUGINS).map_err(|error| error.with_causes())?;
     loop {

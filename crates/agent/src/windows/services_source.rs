@@ -12,10 +12,10 @@ use tokio::task::JoinHandle;
 
 use super::cluster::Cluster;
 use super::machine::Kept;
-use super::worker::Key;
+use super::trigger::Trigger;
 
 /// A ConfigMap, as it is watched.
-pub(crate) struct Search {
+pub(crate) struct ServicesSource {
     name: String,
     watch: JoinHandle<()>,
     heard: Heard,
@@ -32,17 +32,17 @@ enum Heard {
     Data(BTreeMap<String, String>),
 }
 
-impl Drop for Search {
+impl Drop for ServicesSource {
     fn drop(&mut self) {
         self.watch.abort();
     }
 }
 
-impl Search {
+impl ServicesSource {
     /// Watches the ConfigMap `name`.
-    pub(crate) fn start(cluster: &Cluster, name: &str, keys: UnboundedSender<Key>) -> Self {
+    pub(crate) fn start(cluster: &Cluster, name: &str, triggers: UnboundedSender<Trigger>) -> Self {
         Self {
-            watch: cluster.watch_services(name, keys),
+            watch: cluster.watch_services(name, triggers),
             name: name.to_owned(),
             heard: Heard::NotYet,
         }

@@ -10,26 +10,26 @@ use evenkeel_host::windows::Started;
 use evenkeel_plan::readiness::Question;
 
 use super::machine::Machine;
-use super::numbers::Numbers;
-use crate::reporter::{Seen, Witness};
+use super::metrics::AgentMetrics;
+use crate::node_report::{NodeSnapshot, ReportedMachine};
 
 /// The service of the kubelet.
 const KUBELET: &str = "kubelet";
 
 /// The machine, and what was last seen of its services.
 #[derive(Debug)]
-pub(crate) struct Onlooker {
+pub(crate) struct WindowsReport {
     machine: Arc<Machine>,
-    numbers: Numbers,
+    metrics: AgentMetrics,
     boot_id: OnceLock<String>,
     started: Mutex<BTreeMap<String, Started>>,
 }
 
-impl Onlooker {
-    pub(crate) fn new(machine: Arc<Machine>, numbers: Numbers) -> Self {
+impl WindowsReport {
+    pub(crate) fn new(machine: Arc<Machine>, metrics: AgentMetrics) -> Self {
         Self {
             machine,
-            numbers,
+            metrics,
             boot_id: OnceLock::new(),
             started: Mutex::default(),
         }
@@ -46,7 +46,7 @@ impl Onlooker {
     }
 }
 
-impl Witness for Onlooker {
+impl ReportedMachine for WindowsReport {
     fn boot_id(&self) -> String {
         if let Some(known) = self.boot_id.get() {
             return known.clone();
@@ -62,12 +62,12 @@ impl Witness for Onlooker {
         self.start_of(KUBELET).unwrap_or_default()
     }
 
-    fn state(&self, _: &Seen) -> String {
-        self.numbers.state().to_owned()
+    fn state(&self, _: &NodeSnapshot) -> String {
+        self.metrics.state().to_owned()
     }
 
     fn certificates(&self) -> Option<CertificateReport> {
-        self.numbers.certificates()
+        self.metrics.certificates()
     }
 
     fn ask(&self, question: &Question) -> Result<(), String> {

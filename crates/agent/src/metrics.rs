@@ -1,4 +1,4 @@
-//! Numbers of a node that have the same names on both systems.
+//! AgentMetrics of a node that have the same names on both systems.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::machine::state::State;
@@ -24,34 +24,30 @@ struct ClassLabels {
 
 /// State, drift and what was told. Clones count the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct NodeNumbers {
+pub(crate) struct NodeMetrics {
     state: Family<StateLabels, Gauge>,
     drifted: Family<ClassLabels, Gauge>,
     events: Family<ReasonLabels, Counter>,
 }
 
-impl NodeNumbers {
-    /// Numbers that `metrics` show; `drift` says what counts as drifted.
+impl NodeMetrics {
+    /// Those that `metrics` shows; `drift` says what counts as drifted.
     pub(crate) fn shown_in(metrics: &Metrics, drift: &str) -> Self {
-        let numbers = Self::default();
+        let shown = Self::default();
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_node_state",
                 "1 for the state that this node is in, else 0",
-                numbers.state.clone(),
+                shown.state.clone(),
             );
-            registry.register(
-                "evenkeel_node_drifted_paths",
-                drift,
-                numbers.drifted.clone(),
-            );
+            registry.register("evenkeel_node_drifted_paths", drift, shown.drifted.clone());
             registry.register(
                 "evenkeel_node_events",
                 "What was told of this node, by the reason of the Event",
-                numbers.events.clone(),
+                shown.events.clone(),
             );
         });
-        numbers
+        shown
     }
 
     /// The node is in `state`, or in none yet.

@@ -1,4 +1,4 @@
-//! The search for the MachineConfig that a node is to have: watched by its version alone, and read
+//! The source of the MachineConfig that a node is to have: watched by its version alone, and read
 //! once for each.
 
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use tokio::task::JoinHandle;
 
 use super::cluster::Cluster;
 use super::machine::Config;
-use super::worker::Key;
-use crate::turn::{Trouble, blocking};
+use super::trigger::Trigger;
+use crate::reconcile::{ReconcileError, blocking};
 
 /// A configuration that is looked for, and what was found. It is watched until this is dropped.
-pub(crate) struct Search {
+pub(crate) struct ConfigSource {
     name: String,
     watch: Option<JoinHandle<()>>,
     seen: Seen,
@@ -34,13 +34,17 @@ enum Seen {
     Version(String),
 }
 
-impl Search {
+impl ConfigSource {
     /// Begins to look for the MachineConfig `name`, if that can be one.
-    pub(crate) fn begin(name: &str, cluster: &Cluster, keys: &UnboundedSender<Key>) -> Self {
+    pub(crate) fn begin(
+        name: &str,
+        cluster: &Cluster,
+        triggers: &UnboundedSender<Trigger>,
+    ) -> Self {
         let misnamed = Reason::misnamed(name);
         let watch = misnamed
             .is_none()
-            .then(|| cluster.watch_config(name, keys.clone()));
+            .then(|| cluster.watch_config(name, triggers.clone()));
         Self {
             name: name.to_owned(),
             watch,
@@ -70,9 +74,12 @@ impl Search {
     }
 
     /// Reads what is there and was not read yet. `true` if it is known by then what was found.
-    pub(crate) async fn go_on(&mut self, cluster: &Cluster) -> Result<bool, Trouble> {
+    pub(crate) async fn go_on(&mut self, cluster: &Cluster) -> Result<bool, ReconcileError> {
         if self.found.is_none() && self.seen != Seen::NotYet {
-            let text = cluster.config(&self.name).await.map_err(Trouble::Cluster)?;
+            let text = cluster
+                .config(&self.name)
+                .await
+                .map_err(ReconcileError::Cluster)?;
             let name = self.name.clone();
             self.found = Some(match text {
                 None => Err(Reason::missing(&name)),
@@ -83,7 +90,7 @@ impl Search {
     }
 }
 
-impl Drop for Search {
+impl Drop for ConfigSource {
     fn drop(&mut self) {
         if let Some(watch) = &self.watch {
             watch.abort();
