@@ -1,7 +1,7 @@
 //! AgentMetrics of a node that have the same names on both systems.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::machine::state::State;
+use evenkeel_plan::machine::state::NodeState;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -51,8 +51,8 @@ impl NodeMetrics {
     }
 
     /// The node is in `state`, or in none yet.
-    pub(crate) fn is_in(&self, state: Option<State>) {
-        for each in [State::Done, State::Working, State::Degraded] {
+    pub(crate) fn is_in(&self, state: Option<NodeState>) {
+        for each in [NodeState::Done, NodeState::Working, NodeState::Degraded] {
             let labels = StateLabels {
                 state: each.as_str(),
             };
@@ -65,13 +65,13 @@ impl NodeMetrics {
     /// The state that the node is in, in one word; empty if in none yet.
     #[cfg(windows)]
     pub(crate) fn state(&self) -> &'static str {
-        let is_in = |state: &State| {
+        let is_in = |state: &NodeState| {
             let state = state.as_str();
             let gauge = self.state.get(&StateLabels { state });
             gauge.is_some_and(|gauge| gauge.get() == 1)
         };
-        let mut states = [State::Done, State::Working, State::Degraded].into_iter();
-        states.find(is_in).map_or("", State::as_str)
+        let mut states = [NodeState::Done, NodeState::Working, NodeState::Degraded].into_iter();
+        states.find(is_in).map_or("", NodeState::as_str)
     }
 
     /// How much of this kind has drifted.

@@ -180,7 +180,7 @@ impl Cluster {
         for node in &mut nodes {
             let has = |it: &PoolStatus| it.permits.as_ref().is_some_and(|it| it.has(&node.name));
             // One without a pool has its permit where only the operator looks.
-            node.has_permit = node.has_leave() || statuses.iter().any(has);
+            node.has_permit = node.claims_permit() || statuses.iter().any(has);
         }
         Ok(Fleet {
             pools,

@@ -10,7 +10,7 @@ use evenkeel_api::readiness::{AGENT_EXTENSION, CertificateReport, Report};
 use evenkeel_api::services::Services;
 use evenkeel_api::version::Version;
 use evenkeel_plan::fleet::node::Node;
-use evenkeel_plan::windows::proxy::Settings;
+use evenkeel_plan::windows::proxy::ProxySettings;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
@@ -25,9 +25,9 @@ pub(crate) struct Egress {
 
 enum Proxy {
     /// The node runs with this.
-    Runs(Settings),
+    Runs(ProxySettings),
     /// The node runs with something else, and is to run with this.
-    Waits(Settings),
+    Waits(ProxySettings),
     /// Nobody can tell, and why.
     Unknown(String),
 }
@@ -58,7 +58,7 @@ impl Egress {
 
     /// In a line each.
     pub(crate) fn lines(&self) -> Vec<String> {
-        let shown = |settings: &Settings| match settings.to_string() {
+        let shown = |settings: &ProxySettings| match settings.to_string() {
             none if none.is_empty() => "none".to_owned(),
             some => some,
         };
@@ -82,7 +82,7 @@ impl Egress {
     }
 
     pub(crate) fn document(&self) -> Value {
-        let by_name = |settings: &Settings| -> BTreeMap<&str, String> {
+        let by_name = |settings: &ProxySettings| -> BTreeMap<&str, String> {
             settings.shown().into_iter().collect()
         };
         let (state, variables, why) = match &self.proxy {
@@ -132,7 +132,7 @@ async fn proxy(
     let Ok((services, _)) = Services::from_data(&name, &data) else {
         return Ok(Proxy::Unknown(format!("ConfigMap {name} cannot be read")));
     };
-    let settings = Settings::declared_in(&services);
+    let settings = ProxySettings::declared_in(&services);
     Ok(if hash == Some(services.hash().as_str()) {
         Proxy::Runs(settings)
     } else {

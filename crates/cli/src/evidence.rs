@@ -8,7 +8,9 @@ use evenkeel_api::names::group;
 use evenkeel_api::readiness::{
     KIND, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_json,
 };
-use evenkeel_plan::readiness::{Feed, LeaseSight, Limits, Moment, NodeSight, PodSight, Readiness};
+use evenkeel_plan::readiness::{
+    Feed, LeaseSnapshot, Limits, Moment, NodeSnapshot, PodSnapshot, Readiness,
+};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery::pinned_kind;
 use serde_json::{Value, json};
@@ -90,11 +92,14 @@ pub(crate) async fn all_rules(cluster: &Cluster) -> Result<Vec<Rule>> {
 }
 
 /// All Nodes of a cluster.
-pub(crate) async fn nodes(cluster: &Cluster) -> Result<Vec<NodeSight>> {
+pub(crate) async fn nodes(cluster: &Cluster) -> Result<Vec<NodeSnapshot>> {
     let api: Api<DynamicObject> =
         Api::all_with(cluster.client.clone(), &core_kind("Node", "nodes"));
     let nodes = cluster.list(&api, "nodes").await?;
-    Ok(nodes.iter().map(|it| NodeSight::read(&whole(it))).collect())
+    Ok(nodes
+        .iter()
+        .map(|it| NodeSnapshot::read(&whole(it)))
+        .collect())
 }
 
 /// One Node.
@@ -113,7 +118,7 @@ impl<'c> Evidence<'c> {
     pub(crate) async fn of(
         cluster: &'c Cluster,
         rules: &[ReadinessRule],
-        nodes: Vec<NodeSight>,
+        nodes: Vec<NodeSnapshot>,
     ) -> Result<Self> {
         let dry = rules.iter().map(|rule| ReadinessRule {
             dry_run: true,
@@ -139,7 +144,7 @@ impl<'c> Evidence<'c> {
         for mut node in nodes {
             // What is seen now decides, not what somebody has written because of it.
             node.taints.clear();
-            node.has_leave = false;
+            node.has_permit = false;
             evidence.readiness.see_node(node, now);
         }
         evidence.readiness.begin(dry, now);
@@ -190,18 +195,18 @@ impl<'c> Evidence<'c> {
             let now = self.now();
             for object in found {
                 let name = object.metadata.name.clone().unwrap_or_default();
-                let sight = match &feed {
+                let snapshot = match &feed {
                     Feed::Pods { .. } => {
-                        if let Some(pod) = PodSight::read(&whole(&object)) {
+                        if let Some(pod) = PodSnapshot::read(&whole(&object)) {
                             self.readiness.see_pod(&feed, pod, now);
                         }
                         continue;
                     }
-                    Feed::Leases { .. } => Some(LeaseSight::read(&whole(&object))),
-                    Feed::Objects { lease, .. } => LeaseSight::read_inside(&object.data, lease),
+                    Feed::Leases { .. } => Some(LeaseSnapshot::read(&whole(&object))),
+                    Feed::Objects { lease, .. } => LeaseSnapshot::read_inside(&object.data, lease),
                 };
-                if let Some(sight) = sight {
-                    self.readiness.see_lease(&feed, &name, sight, now);
+                if let Some(snapshot) = snapshot {
+                    self.readiness.see_lease(&feed, &name, snapshot, now);
                 }
             }
             // The first look is the one that counts everything as just seen.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use evenkeel_plan::fleet::node::Node;
-use evenkeel_plan::readiness::{NodeSight, NodeView, Row};
+use evenkeel_plan::readiness::{NodeSnapshot, ReadinessView, Row};
 use serde_json::{Value, json};
 
 use crate::Ending;
@@ -21,8 +21,8 @@ struct Explanation {
     node: Node,
     is_tainted: bool,
     owners: Vec<String>,
-    has_leave: bool,
-    view: NodeView,
+    has_permit: bool,
+    view: ReadinessView,
     egress: Option<Egress>,
     /// How far its removal is, or what that waits for.
     removal: Option<String>,
@@ -33,17 +33,17 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
         let object = evidence::node(&cluster, &arguments.node).await?;
         let (rules, problems) = evidence::rules(&cluster).await?;
         output::warn(problems);
-        let sight = NodeSight::read(&json!({
+        let snapshot = NodeSnapshot::read(&json!({
             "metadata": object.metadata, "spec": object.data["spec"], "status": object.data["status"],
         }));
-        let (is_tainted, has_leave) = (sight.is_tainted(), sight.has_leave);
-        let owners = sight.owners.as_deref().unwrap_or_default().split(',');
+        let (is_tainted, has_permit) = (snapshot.is_tainted(), snapshot.has_permit);
+        let owners = snapshot.owners.as_deref().unwrap_or_default().split(',');
         let owners = owners
             .filter(|it| !it.is_empty())
             .map(str::to_owned)
             .collect();
-        let name = sight.name.clone();
-        let mut evidence = Evidence::of(&cluster, &rules, vec![sight]).await?;
+        let name = snapshot.name.clone();
+        let mut evidence = Evidence::of(&cluster, &rules, vec![snapshot]).await?;
         let is_clear =
             |it: &evenkeel_plan::readiness::Readiness| !is_tainted || !it.holders(&name).is_empty();
         evidence.look_on(arguments.wait, is_clear).await?;
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
             node,
             is_tainted,
             owners,
-            has_leave,
+            has_permit,
             view: view.ok_or_else(|| anyhow::anyhow!("there is no node {name}"))?,
         })
     })?;
@@ -117,7 +117,7 @@ impl Explanation {
         let blocking: Vec<_> = self.blocking().map(|it| it.extension.as_str()).collect();
         let governed = !self.view.extensions.is_empty();
         match (self.is_tainted, blocking.is_empty()) {
-            _ if self.has_leave => "it has leave to be down: the taint goes when it is back and all that it must have was heard of".to_owned(),
+            _ if self.has_permit => "it has leave to be down: the taint goes when it is back and all that it must have was heard of".to_owned(),
             (true, false) => format!("the taint goes when {} is well", blocking.join(" and ")),
             (true, true) if governed => "nothing speaks against it: the taint goes as soon as all that it must have was heard of since the restart".to_owned(),
             (true, true) => "no readiness rule is about it any more: the operator takes the taint off, if it was the operator who put it there".to_owned(),

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use anyhow::{Result, anyhow};
 use evenkeel_api::names::{label, object};
 use evenkeel_plan::fleet::node::Node;
-use evenkeel_plan::windows::instances::{Record, State};
-use evenkeel_plan::windows::windows_pool::removal::{Removal, Step, is_asked};
+use evenkeel_plan::windows::instances::{InstanceRecord, InstanceState};
+use evenkeel_plan::windows::windows_pool::removal::{Removal, RemovalStep, is_asked};
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use crate::table::{lines, table};
 const PAGE: u32 = 250;
 
 /// What was said of each instance, or that it cannot be read.
-type Instances = BTreeMap<String, Result<Record, String>>;
+type Instances = BTreeMap<String, Result<InstanceRecord, String>>;
 
 /// Shows every instance.
 pub(crate) fn status(arguments: &StatusArguments) -> Result<Ending> {
@@ -35,8 +35,9 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<Ending> {
         format => output::document(&document(&found), format)?,
     };
     output::print(text.as_bytes())?;
-    let is_ready =
-        |it: &Result<Record, String>| it.as_ref().is_ok_and(|it| it.state == State::Ready);
+    let is_ready = |it: &Result<InstanceRecord, String>| {
+        it.as_ref().is_ok_and(|it| it.state == InstanceState::Ready)
+    };
     Ok(if found.values().all(is_ready) {
         Ending::Well
     } else {
@@ -60,7 +61,7 @@ pub(crate) async fn removal(
         return Ok(None);
     }
     let by_its_node = || {
-        let removal = is_asked(node).then(|| Removal::Granted(Step::of(node)))?;
+        let removal = is_asked(node).then(|| Removal::Granted(RemovalStep::of(node)))?;
         let waits_for = removal.waits_for(node);
         Some(waits_for.unwrap_or_else(|| "its pods have left, and it goes".to_owned()))
     };
@@ -71,7 +72,7 @@ pub(crate) async fn removal(
     };
     let mut records = instances.into_values().filter_map(Result::ok);
     let own = records.find(|it| it.node.as_ref() == Some(&node.name));
-    let leaving = own.filter(|it| it.state == State::Leaving);
+    let leaving = own.filter(|it| it.state == InstanceState::Leaving);
     Ok(leaving.map(|it| it.message).or_else(by_its_node))
 }
 

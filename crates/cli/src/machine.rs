@@ -9,7 +9,7 @@ use evenkeel_host::execute::State;
 use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::{Error, observe};
 use evenkeel_plan::machine::desired::{Contents, Desired};
-use evenkeel_plan::machine::{Plan, Seen};
+use evenkeel_plan::machine::{MachineSnapshot, Plan};
 
 use crate::arguments::Place;
 
@@ -41,7 +41,7 @@ impl Wanted {
 /// What would be done, and what was seen, with the bytes of what differs.
 pub(crate) struct Compared {
     pub(crate) plan: Plan,
-    pub(crate) seen: Seen,
+    pub(crate) seen: MachineSnapshot,
 }
 
 impl Machine {

@@ -6,7 +6,7 @@ use evenkeel_plan::machine::desired::Contents;
 use evenkeel_plan::machine::problem::Refused;
 use evenkeel_plan::machine::record::Record;
 use evenkeel_plan::machine::targets::{Facts, Targets, targets};
-use evenkeel_plan::machine::{self, Seen};
+use evenkeel_plan::machine::{self, MachineSnapshot};
 use evenkeel_plan::windows::services;
 
 use crate::arguments::{Format, PlanArguments};
@@ -72,7 +72,7 @@ pub(crate) fn between(old: &Wanted, new: &Wanted) -> Result<Compared> {
 }
 
 fn compare(old: (&Wanted, &Targets), new: (&Wanted, &Targets)) -> Result<Compared> {
-    let seen = Seen::imagined(old.1, &old.0.contents);
+    let seen = MachineSnapshot::imagined(old.1, &old.0.contents);
     let record = Record::imagined(&old.0.desired, old.1);
     let plan = machine::plan(&new.0.desired, new.1, &new.0.contents, &seen, &record)?;
     Ok(Compared { plan, seen })

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use evenkeel_plan::fleet::overview::{self, PoolView, State};
+use evenkeel_plan::fleet::overview::{self, NodeProgress, PoolView};
 use evenkeel_plan::fleet::pool::Assignment;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
@@ -133,7 +133,10 @@ async fn look(cluster: &Cluster, name: &str, format: Format) -> Result<Option<Lo
     let counts = view.counts;
     let is_over = counts.updated == counts.total
         && view.pool.target.is_some()
-        && view.nodes.iter().all(|node| node.state == State::Done);
+        && view
+            .nodes
+            .iter()
+            .all(|node| node.state == NodeProgress::Done);
     let is_stopped = view.rollout.stopped.is_some() || !view.pool.problems.is_empty();
     let ending = if is_over {
         Some(Ending::Well)
@@ -155,7 +158,10 @@ fn line(view: &PoolView<'_>, word: &str) -> String {
         .filter(|it| {
             matches!(
                 it.state,
-                State::Draining | State::Updating | State::Degraded | State::NotReady
+                NodeProgress::Draining
+                    | NodeProgress::Updating
+                    | NodeProgress::Degraded
+                    | NodeProgress::NotReady
             )
         })
         .map(|it| format!("{} {}", it.node.name, it.state))

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use evenkeel_api::readiness::{Worst, condition};
-use evenkeel_plan::readiness::NodeSight;
+use evenkeel_plan::readiness::NodeSnapshot;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -141,7 +141,7 @@ impl Rules {
 }
 
 impl Rule {
-    fn is_about(&self, node: &NodeSight) -> bool {
+    fn is_about(&self, node: &NodeSnapshot) -> bool {
         let selector = self.wish.as_ref().map(|it| &it.node_selector);
         selector.is_ok_and(|it| it.matches(|name| node.labels.get(name)))
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use evenkeel_api::machine_config_pool::{PoolStatus, condition};
 use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notices};
 use evenkeel_plan::fleet::node::Node;
-use evenkeel_plan::fleet::overview::{self, PoolView, State};
+use evenkeel_plan::fleet::overview::{self, NodeProgress, PoolView};
 use evenkeel_plan::fleet::pool::Assignment;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
         .is_some_and(|it| it.idle);
     if is_idle {
         let waiting = views.iter_mut().flat_map(|it| &mut it.nodes);
-        for node in waiting.filter(|it| it.state == State::Waiting) {
+        for node in waiting.filter(|it| it.state == NodeProgress::Waiting) {
             "nothing: Evenkeel leaves it to OpenShift's operator".clone_into(&mut node.waits_for);
         }
     }
@@ -67,7 +67,10 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
     };
     output::print(text.as_bytes())?;
     let is_well = views.iter().zip(&fleet.statuses).all(|(view, status)| {
-        view.nodes.iter().all(|node| node.state == State::Done) && problems(view, status).is_empty()
+        view.nodes
+            .iter()
+            .all(|node| node.state == NodeProgress::Done)
+            && problems(view, status).is_empty()
     });
     let windows = windows.is_none_or(|it| it.are_well(&assignment.windows));
     Ok(
@@ -181,7 +184,7 @@ fn text(
     let mut done = 0;
     for view in views {
         for node in &view.nodes {
-            if node.state == State::Done && node.waits_for.is_empty() {
+            if node.state == NodeProgress::Done && node.waits_for.is_empty() {
                 done += 1;
                 continue;
             }

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use evenkeel_api::names::{group, object};
 use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus, condition};
 use evenkeel_plan::fleet::node::Node;
-use evenkeel_plan::windows::windows_pool::{NodeView, WindowsPool, view};
+use evenkeel_plan::windows::windows_pool::{WindowsNodeView, WindowsPool, view};
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -46,7 +46,10 @@ impl WindowsNodes {
 
     /// Whether all of them are as they should be.
     pub(crate) fn are_well(&self, nodes: &[&Node]) -> bool {
-        self.problems().is_empty() && view(&self.status, nodes).iter().all(NodeView::is_done)
+        self.problems().is_empty()
+            && view(&self.status, nodes)
+                .iter()
+                .all(WindowsNodeView::is_done)
     }
 
     fn problems(&self) -> Vec<String> {
@@ -144,7 +147,7 @@ impl WindowsNodes {
 }
 
 /// `1.2.3-abc1234 → 1.3.0-def5678`
-fn versions(view: &NodeView<'_>) -> String {
+fn versions(view: &WindowsNodeView<'_>) -> String {
     let from = view.from.unwrap_or("none");
     match view.to {
         Some(to) => format!("{from} → {to}"),

@@ -7,7 +7,7 @@
 
 use evenkeel_plan::machine::attributes::Attributes;
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
-use evenkeel_plan::machine::os::{Edits, Sight};
+use evenkeel_plan::machine::os::{Edits, OsSnapshot};
 use evenkeel_plan::machine::record::BootId;
 
 use crate::{Error, Result};
@@ -151,8 +151,8 @@ pub trait Host {
     }
 
     /// What it boots.
-    fn os(&self) -> Result<Sight> {
-        Ok(Sight::Beyond(
+    fn os(&self) -> Result<OsSnapshot> {
+        Ok(OsSnapshot::Beyond(
             "nothing can be staged on this kind of machine: take it out of the configuration"
                 .to_owned(),
         ))

@@ -10,11 +10,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use evenkeel_plan::machine::desired::Contents;
-use evenkeel_plan::machine::disruption::Action;
+use evenkeel_plan::machine::disruption::UnitAction;
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 use evenkeel_plan::machine::journal::{Direction, Journal, Move, Stood};
-use evenkeel_plan::machine::os::{Sight, is_about};
-use evenkeel_plan::machine::place::Place;
+use evenkeel_plan::machine::os::{OsSnapshot, is_about};
+use evenkeel_plan::machine::place::Location;
 use evenkeel_plan::machine::record::{Record, newer};
 use evenkeel_plan::machine::step::Step;
 use evenkeel_plan::machine::targets::Targets;
@@ -198,9 +198,9 @@ impl<'a, H: Host> Claim<'a, H> {
         let seen = match record.staged.as_slice() {
             [] => None,
             _ => match self.host.os()? {
-                Sight::Deployments { booted, next, .. } => Some((booted, next)),
+                OsSnapshot::Deployments { booted, next, .. } => Some((booted, next)),
                 // Nobody can say what this boot brought.
-                Sight::Beyond(_) => return Ok(()),
+                OsSnapshot::Beyond(_) => return Ok(()),
             },
         };
         let (after, lost) = if record.awaits_boot(&boot) {
@@ -259,7 +259,7 @@ impl<'a, H: Host> Claim<'a, H> {
     /// What comes back with what stands where `plan` will change something.
     fn stood(&self, plan: &Plan) -> Result<Stood> {
         let mut all = Stood::default();
-        let stood = |step: &&Step| step.before != Entry::Absent && Place::is_path(&step.path);
+        let stood = |step: &&Step| step.before != Entry::Absent && Location::is_path(&step.path);
         for Step { path, .. } in plan.steps.iter().filter(stood).filter(|it| !is_about(it)) {
             if let Some(label) = self.host.disk().label(path)? {
                 all.labels.insert(path.clone(), label);
@@ -320,7 +320,7 @@ impl<'a, H: Host> Claim<'a, H> {
         if !journal.steps().iter().any(is_about) {
             return Ok(());
         }
-        let Sight::Deployments { booted, .. } = self.host.os()? else {
+        let OsSnapshot::Deployments { booted, .. } = self.host.os()? else {
             return Ok(());
         };
         let record = self.record()?;
@@ -360,7 +360,7 @@ impl<'a, H: Host> Claim<'a, H> {
                 placer.put(&step.path, entry, Had::of(&it))
             };
             put.map_err(|error| (name(step), error))?;
-            if it.is_labelled_by_policy() && Place::is_path(&step.path) && !is_about(step) {
+            if it.is_labelled_by_policy() && Location::is_path(&step.path) && !is_about(step) {
                 by_policy.push((step.path.clone(), entry));
             }
         }
@@ -387,9 +387,9 @@ impl<'a, H: Host> Claim<'a, H> {
         for action in journal.actions() {
             after_all(&action.to_string());
             let told = match action {
-                Action::Reload(unit) => self.host.reload(unit),
-                Action::Restart(unit) => self.host.restart(unit),
-                Action::Drain | Action::Reboot => Ok(()),
+                UnitAction::Reload(unit) => self.host.reload(unit),
+                UnitAction::Restart(unit) => self.host.restart(unit),
+                UnitAction::Drain | UnitAction::Reboot => Ok(()),
             };
             needed(action.to_string(), told)?;
         }

@@ -13,7 +13,7 @@ use evenkeel_plan::machine::targets::{Facts, KEYS_USER, Part, Targets, targets};
 use evenkeel_plan::machine::units::{
     Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset,
 };
-use evenkeel_plan::machine::{self, Plan, Seen, above, interest};
+use evenkeel_plan::machine::{self, MachineSnapshot, Plan, above, interest};
 
 use crate::disk::{Disk, Folder, Host};
 use crate::execute::State;
@@ -58,7 +58,7 @@ pub fn compare<H: Host>(
     state: &State,
     desired: &Desired,
     contents: &Contents,
-) -> Result<(Plan, Seen)> {
+) -> Result<(Plan, MachineSnapshot)> {
     let record = state.record(host)?;
     let facts = facts(host, state, desired, &record)?;
     let targets = targets(desired, &facts).map_err(Refused)?;
@@ -135,8 +135,8 @@ pub fn look<D: Disk>(
     targets: &Targets,
     record: &Record,
     contents: &Contents,
-) -> Result<Seen> {
-    let mut seen = Seen::default();
+) -> Result<MachineSnapshot> {
+    let mut seen = MachineSnapshot::default();
     let mut folders: BTreeSet<&str> = BTreeSet::new();
     for path in interest(targets, record) {
         let target = targets.get(path);

@@ -2,7 +2,7 @@
 //! well as once, also when a boot lies in between.
 
 use evenkeel_plan::machine::entry::Entry;
-use evenkeel_plan::machine::os::{Deployment, Sight, remaining};
+use evenkeel_plan::machine::os::{Deployment, OsSnapshot, remaining};
 use evenkeel_plan::machine::step::Step;
 
 use crate::disk::Host;
@@ -12,8 +12,10 @@ use crate::{Error, Result};
 /// and what runs now is not staged: then nothing is.
 pub(crate) fn put<H: Host>(host: &H, step: &Step, entry: &Entry) -> Result<()> {
     let (booted, next) = match host.os()? {
-        Sight::Deployments { booted, next, .. } => (booted, next),
-        Sight::Beyond(why) => return Err(Error::os(format!("stage the {}", step.resource), why)),
+        OsSnapshot::Deployments { booted, next, .. } => (booted, next),
+        OsSnapshot::Beyond(why) => {
+            return Err(Error::os(format!("stage the {}", step.resource), why));
+        }
     };
     match entry {
         Entry::Image { reference } => {

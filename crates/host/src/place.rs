@@ -3,7 +3,7 @@
 use evenkeel_plan::machine::attributes::Attributes;
 use evenkeel_plan::machine::entry::Entry;
 use evenkeel_plan::machine::journal::Move;
-use evenkeel_plan::machine::place::Place;
+use evenkeel_plan::machine::place::Location;
 
 use crate::disk::{Disk, NAMED};
 use crate::store::Store;
@@ -63,7 +63,7 @@ impl<'a, D: Disk> Placer<'a, D> {
     /// Makes `entry` stand at `path` with what it `had`, or without a label given, with that of what it
     /// replaces. What already stands right is not touched.
     pub(crate) fn put(&mut self, path: &str, entry: &Entry, had: Had<'_>) -> Result<()> {
-        if !Place::is_path(path) {
+        if !Location::is_path(path) {
             self.unsynced.insert(NAMED.to_owned());
             return match self.disk.look(path)? {
                 seen if seen == *entry => Ok(()),

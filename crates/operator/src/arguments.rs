@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use evenkeel_api::version::Version;
 use evenkeel_daemon::Result;
 use evenkeel_plan::fleet::coexistence::Half;
-use evenkeel_plan::fleet::drain::Settings;
+use evenkeel_plan::fleet::drain::DrainSettings;
 use evenkeel_plan::readiness::Limits;
 use evenkeel_plan::windows::proxy::Variable;
 use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
@@ -230,7 +230,7 @@ pub(crate) struct LimitArguments {
 impl Run {
     /// What all of it comes to.
     pub(crate) fn options(&self) -> Result<Options> {
-        let settings = Settings::read(Some(&self.drain_timeout), Some(&self.drain_on_timeout))
+        let settings = DrainSettings::read(Some(&self.drain_timeout), Some(&self.drain_on_timeout))
             .map_err(evenkeel_daemon::Error::work)?;
         Ok(Options {
             nodes: self.node_selector.clone(),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use evenkeel_daemon::panics::supervise;
 use evenkeel_daemon::{Daemon, Metrics, Term};
 use evenkeel_plan::fleet::coexistence::Half;
-use evenkeel_plan::fleet::drain::Settings;
+use evenkeel_plan::fleet::drain::DrainSettings;
 use evenkeel_plan::readiness::Limits;
 use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 
@@ -56,7 +56,7 @@ pub(crate) struct Options {
     /// The pod that we are, if we are one.
     pub(crate) pod: Option<String>,
     /// How long a drain may take, and what then, where the pool does not say.
-    pub(crate) drain: Settings,
+    pub(crate) drain: DrainSettings,
     /// The payload of Windows instances; without one nothing is done for them.
     pub(crate) payload: Option<PathBuf>,
     /// The name of the WindowsPool.
@@ -124,7 +124,7 @@ pub(crate) async fn run(
         nodes: Nodes::new(client.clone()),
         pools,
         configs: Configs::new(client.clone()),
-        beside: Neighbours::new(options.take_over.clone()),
+        coexistence: Neighbours::new(options.take_over.clone()),
         windows,
         permits,
         has_windows: options.payload.is_some(),
@@ -170,7 +170,7 @@ pub(crate) async fn run(
             shared.configs.keep(health.check("configs"), stop).await;
         }),
         supervise("coexistence", async || {
-            shared.beside.keep(voice.clone(), stop).await;
+            shared.coexistence.keep(voice.clone(), stop).await;
         }),
         supervise("drain", drains),
         supervise("render", async || {

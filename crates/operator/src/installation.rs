@@ -53,7 +53,7 @@ impl Installation {
             known.extend(ours.into_iter().map(|uid| (uid, true)));
         }
         let known = self.controllers.borrow();
-        let operators = known.iter().filter(|(_, is_ours)| **is_ours);
+        let operators = known.iter().filter(|(_, is_own_pod)| **is_own_pod);
         let installation = drain::Installation {
             namespace: self.namespace.clone(),
             operators: operators.map(|(uid, _)| uid.clone()).collect(),

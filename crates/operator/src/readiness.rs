@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::program;
 use evenkeel_api::readiness::ReadinessRule;
 use evenkeel_daemon::panics::contain;
-use evenkeel_plan::readiness::{Action, Feed, LeaseSight, Limits, Moment, Readiness};
+use evenkeel_plan::readiness::{Feed, LeaseSnapshot, Limits, Moment, Readiness, ReadinessAction};
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -123,7 +123,7 @@ enum Done {
 
 /// What a fresh read has found.
 enum Read {
-    Found(Vec<(Feed, String, Option<LeaseSight>)>),
+    Found(Vec<(Feed, String, Option<LeaseSnapshot>)>),
     /// This may not be read, or who serves it is late, and why.
     Refused(Feed, String),
     /// The API server did not answer in time.
@@ -145,7 +145,7 @@ struct Controller<'s> {
     feeds: Feeds,
     has_begun: bool,
     /// What is to be done when fewer requests are under way.
-    waiting: VecDeque<Action>,
+    waiting: VecDeque<ReadinessAction>,
     work: FuturesUnordered<LocalBoxFuture<'s, Done>>,
     requests: usize,
     /// Nodes whose pods are evicted, and how to stop that.
@@ -168,14 +168,14 @@ impl Controller<'_> {
     /// There is something new about a Node.
     fn see(&mut self, name: &str) {
         let now = self.now();
-        let sight = self
+        let snapshot = self
             .shared
             .nodes
             .store()
-            .look(|all| all.get(name).map(Seen::sight));
+            .look(|all| all.get(name).map(Seen::snapshot));
         let readiness = &mut self.readiness;
-        contain("readiness", name, || match sight {
-            Some(sight) => readiness.see_node(sight, now),
+        contain("readiness", name, || match snapshot {
+            Some(snapshot) => readiness.see_node(snapshot, now),
             None => readiness.forget_node(name, now),
         });
     }
@@ -188,9 +188,11 @@ impl Controller<'_> {
                 self.reporter.works(&feed);
                 self.readiness.listed(&feed, now);
             }
-            Heard::Lease(feed, name, sight) => self.readiness.see_lease(&feed, &name, sight, now),
+            Heard::Lease(feed, name, snapshot) => {
+                self.readiness.see_lease(&feed, &name, snapshot, now)
+            }
             Heard::LostLease(feed, name) => self.readiness.lose_lease(&feed, &name),
-            Heard::Pod(feed, sight) => self.readiness.see_pod(&feed, sight, now),
+            Heard::Pod(feed, snapshot) => self.readiness.see_pod(&feed, snapshot, now),
             Heard::LostPod(feed, node, name) => self.readiness.lose_pod(&feed, &node, &name),
             Heard::Failed(feed, why) => self.reporter.fails(feed, why),
             Heard::Sight(true) => self.readiness.regain_sight(now),
@@ -219,7 +221,7 @@ impl Controller<'_> {
         self.feeds.run(&self.readiness.feeds());
         for action in actions {
             match action {
-                Action::Relist(feed) => {
+                ReadinessAction::Relist(feed) => {
                     tracing::warn!(
                         "{} proved to be old: they are listed again",
                         feed.describe()
@@ -227,8 +229,8 @@ impl Controller<'_> {
                     self.needs.metrics.relisted();
                     self.feeds.restart(&feed);
                 }
-                Action::Evict(node) => self.evict(node),
-                Action::Spare(node) => {
+                ReadinessAction::Evict(node) => self.evict(node),
+                ReadinessAction::Spare(node) => {
                     if let Some(stop) = self.evictions.get(&node) {
                         _ = stop.send(true);
                     }
@@ -284,13 +286,13 @@ impl Controller<'_> {
                 let is_done = match outcome {
                     Written::Yes(seen) => {
                         self.needs.metrics.wrote(what);
-                        self.readiness.see_node(seen.sight(), now);
+                        self.readiness.see_node(seen.snapshot(), now);
                         true
                     }
                     Written::Refused(seen) => {
                         self.needs.metrics.wrote("refused");
                         match seen {
-                            Some(seen) => self.readiness.see_node(seen.sight(), now),
+                            Some(seen) => self.readiness.see_node(seen.snapshot(), now),
                             None => self.readiness.forget_node(&node, now),
                         }
                         true

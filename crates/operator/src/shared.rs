@@ -19,7 +19,7 @@ pub(crate) struct Shared {
     pub(crate) nodes: Nodes,
     pub(crate) pools: Pools,
     pub(crate) configs: Configs,
-    pub(crate) beside: Neighbours,
+    pub(crate) coexistence: Neighbours,
     pub(crate) windows: Windows,
     pub(crate) permits: PermitRecords,
     /// Whether anything is done for Windows nodes, so that their pool is known.
@@ -36,11 +36,13 @@ impl Shared {
     pub(crate) fn knows_windows(&self) -> bool {
         self.nodes.store().is_listed()
             && self.windows.store().is_listed()
-            && self.beside.is_known_for_windows()
+            && self.coexistence.is_known_for_windows()
     }
 
     /// Whether nodes, pools and who else is here are known: nobody decides before.
     pub(crate) fn is_listed(&self) -> bool {
-        self.nodes.store().is_listed() && self.pools.store().is_listed() && self.beside.is_known()
+        self.nodes.store().is_listed()
+            && self.pools.store().is_listed()
+            && self.coexistence.is_known()
     }
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::label;
 use evenkeel_api::windows_pool::UpdatingNode;
-use evenkeel_plan::fleet::budget::{Allowance, MaxUnavailable, answer};
+use evenkeel_plan::fleet::budget::{DisruptionBudget, MaxUnavailable, answer};
 use evenkeel_plan::fleet::node::{Node, WindowsFacts};
 use evenkeel_plan::fleet::pool::{Assignment, Pool};
 use evenkeel_plan::fleet::{render, rollout};
-use evenkeel_plan::windows::upgrade::{Around, Backing};
+use evenkeel_plan::windows::upgrade::{Backing, UpgradeContext};
 use evenkeel_plan::windows::windows_pool::{self, Grant, WindowsPool};
 use jiff::Timestamp;
 use serde_json::json;
@@ -107,9 +107,9 @@ fn deciding() -> Duration {
         "configuration": { "name": format!("rendered-worker-{:032x}", 1) },
     });
     let pools = [Pool::read("worker", &BTreeMap::new(), &spec)];
-    let allowance = Allowance {
+    let allowance = DisruptionBudget {
         max_unavailable: MaxUnavailable::Percent(10),
-        ..Allowance::default()
+        ..DisruptionBudget::default()
     };
     median(|| {
         let all = Assignment::of(&pools, &nodes);
@@ -155,9 +155,9 @@ fn upgrading() -> Duration {
         })
         .collect();
     let backing = nodes.iter().map(|it| (it.name.clone(), Backing::Listed));
-    let around = Around {
+    let around = UpgradeContext {
         backing: backing.collect(),
-        ..Around::default()
+        ..UpgradeContext::default()
     };
     let pool = WindowsPool::read(&json!({ "maxUnavailable": "10%" }));
     let all: Vec<&Node> = nodes.iter().collect();

@@ -10,10 +10,10 @@ const DEEPEST: usize = 4;
 
 /// A path that was read.
 #[derive(Debug, PartialEq)]
-pub(crate) struct JsonPath(Vec<Step>);
+pub(crate) struct JsonPath(Vec<PathStep>);
 
 #[derive(Debug, PartialEq)]
-enum Step {
+enum PathStep {
     /// `.name` or `['name']`.
     Name(String),
     /// `[0]`; below zero it counts from the end.
@@ -57,7 +57,7 @@ impl JsonPath {
     }
 }
 
-impl Step {
+impl PathStep {
     fn from<'v>(&self, value: &'v Value) -> Vec<&'v Value> {
         match self {
             Self::Name(name) => value.get(name).into_iter().collect(),
@@ -96,7 +96,7 @@ impl Test {
     }
 }
 
-fn steps(text: &str, depth: usize) -> Result<Vec<Step>, String> {
+fn steps(text: &str, depth: usize) -> Result<Vec<PathStep>, String> {
     let mut steps = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -113,8 +113,8 @@ fn steps(text: &str, depth: usize) -> Result<Vec<Step>, String> {
         let (name, after) = name(rest);
         match name.as_str() {
             "" if after.starts_with('[') || after.is_empty() => {}
-            "*" => steps.push(Step::All),
-            _ => steps.push(Step::Name(name)),
+            "*" => steps.push(PathStep::All),
+            _ => steps.push(PathStep::Name(name)),
         }
         rest = after;
     }
@@ -170,13 +170,13 @@ fn unquoted(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-fn bracket(inside: &str, depth: usize) -> Result<Step, String> {
+fn bracket(inside: &str, depth: usize) -> Result<PathStep, String> {
     let inside = inside.trim();
     if inside == "*" {
-        return Ok(Step::All);
+        return Ok(PathStep::All);
     }
     if let Some(name) = quoted(inside) {
-        return Ok(Step::Name(name));
+        return Ok(PathStep::Name(name));
     }
     if let Some(filter) = inside
         .strip_prefix("?(")
@@ -185,12 +185,12 @@ fn bracket(inside: &str, depth: usize) -> Result<Step, String> {
         return filtered(filter, depth + 1);
     }
     let index = inside.parse();
-    index.map(Step::Index).map_err(|_| {
+    index.map(PathStep::Index).map_err(|_| {
         format!("[{inside}] is neither a number, a name in quotes, [*] nor [?(@.field==\"value\")]")
     })
 }
 
-fn filtered(text: &str, depth: usize) -> Result<Step, String> {
+fn filtered(text: &str, depth: usize) -> Result<PathStep, String> {
     if depth > DEEPEST {
         return Err(format!(
             "filters stand more than {DEEPEST} deep in each other: name the field more directly"
@@ -218,7 +218,7 @@ fn filtered(text: &str, depth: usize) -> Result<Step, String> {
             "the filter {text} compares with something else than == or !="
         ));
     }
-    Ok(Step::Filter(JsonPath(steps(path, depth)?), test))
+    Ok(PathStep::Filter(JsonPath(steps(path, depth)?), test))
 }
 
 /// A text in quotes, a number, `true` or `false`.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use evenkeel_api::names::{annotation, cordon, pod};
 use evenkeel_plan::fleet::drain::{
-    Attempt, Next, Ours, Owner, Pod, Refusal, Settings, Stay, evict, grant, losses, next, refused,
+    Attempt, DrainSettings, Next, Ours, Owner, Pod, Refusal, Stay, evict, grant, losses, next,
+    refused,
 };
-use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::fleet::node::{Node, NodePatch};
 use jiff::Timestamp;
 use proptest::prelude::*;
 
@@ -96,7 +97,7 @@ fn who_stays_and_who_goes() {
             &draining(),
             &pods,
             &BTreeMap::new(),
-            Settings::default(),
+            DrainSettings::default(),
             at(1001),
         );
         assert_eq!(round.evict.is_empty(), expected.is_some(), "{pods:?}");
@@ -154,7 +155,7 @@ fn only_our_own_cordon_is_taken_off() {
         assert_eq!(said.note, note);
         let after = change.made_to(&node);
         assert_eq!(after.unschedulable, still, "{by:?}");
-        assert!(!after.has_leave() && !after.is_cordoned_by_drain());
+        assert!(!after.claims_permit() && !after.is_cordoned_by_drain());
         assert_eq!(next(&after), Next::Nothing);
     }
 }
@@ -184,13 +185,19 @@ fn a_drain_is_over_when_the_evicted_are_gone_and_not_when_they_are_ending() {
     };
     let none = BTreeMap::new();
     let pods = [ending, annotated(pod::MIRROR, "")];
-    let round = evict(&draining(), &pods, &none, Settings::default(), at(1001));
+    let round = evict(
+        &draining(),
+        &pods,
+        &none,
+        DrainSettings::default(),
+        at(1001),
+    );
     assert!(round.evict.is_empty() && !round.is_over);
     let round = evict(
         &draining(),
         &pods[1..],
         &none,
-        Settings::default(),
+        DrainSettings::default(),
         at(1001),
     );
     assert!(round.is_over);
@@ -221,7 +228,7 @@ fn a_refused_eviction_is_tried_again_after_one_two_four_and_at_most_ten_seconds(
                 &draining(),
                 &pods,
                 &held(times),
-                Settings::default(),
+                DrainSettings::default(),
                 at(second),
             );
             !round.evict.is_empty()
@@ -238,7 +245,7 @@ fn a_refused_eviction_is_tried_again_after_one_two_four_and_at_most_ten_seconds(
         &draining(),
         &pods,
         &asked_to_wait,
-        Settings::default(),
+        DrainSettings::default(),
         at(1029),
     );
     assert!(round.evict.is_empty());
@@ -246,7 +253,7 @@ fn a_refused_eviction_is_tried_again_after_one_two_four_and_at_most_ten_seconds(
 
 #[test]
 fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
-    let settings = Settings::read(Some("5m"), None).unwrap();
+    let settings = DrainSettings::read(Some("5m"), None).unwrap();
     let ending = Pod {
         ending: true,
         ..web("b")
@@ -279,7 +286,7 @@ fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
 
 #[test]
 fn with_proceed_it_goes_ahead_at_the_deadline_and_says_without_whom() {
-    let settings = Settings::read(Some("5s"), Some("proceed")).unwrap();
+    let settings = DrainSettings::read(Some("5s"), Some("proceed")).unwrap();
     let pods = [web("a")];
     assert!(!evict(&draining(), &pods, &held(1), settings, at(1004)).is_over);
     let round = evict(&draining(), &pods, &held(1), settings, at(1005));
@@ -295,15 +302,18 @@ fn with_proceed_it_goes_ahead_at_the_deadline_and_says_without_whom() {
 
 #[test]
 fn settings_that_are_none_are_refused_with_what_would_be_right() {
-    assert_eq!(Settings::read(None, None), Ok(Settings::default()));
     assert_eq!(
-        Settings::read(None, Some("explode")),
+        DrainSettings::read(None, None),
+        Ok(DrainSettings::default())
+    );
+    assert_eq!(
+        DrainSettings::read(None, Some("explode")),
         Err(
             "\"explode\" is nothing to do when a drain takes too long: write wait or proceed"
                 .to_owned()
         )
     );
-    assert!(Settings::read(Some("soon"), None).is_err());
+    assert!(DrainSettings::read(Some("soon"), None).is_err());
 }
 
 #[test]
@@ -397,11 +407,11 @@ proptest! {
         now in 0..10_000i64,
         proceed in any::<bool>(),
     ) {
-        let settings = Settings { timeout: Duration::from_secs(500), proceed };
+        let settings = DrainSettings { timeout: Duration::from_secs(500), proceed };
         let round = evict(&node, &pods, &BTreeMap::new(), settings, at(now));
         for pod in &round.evict {
             prop_assert!(pod.stays().is_none() && !pod.ending);
-            prop_assert!(node.unschedulable && node.has_leave() && node.has_permit);
+            prop_assert!(node.unschedulable && node.claims_permit() && node.has_permit);
             // Of the operator's own, only those that were chosen before.
             let chosen = node.own_pods.as_deref().unwrap_or_default();
             let is_chosen = chosen.split(',').any(|it| it == pod.uid);
@@ -418,18 +428,18 @@ proptest! {
     fn a_cordon_that_is_not_ours_is_never_taken_off_and_every_write_leads_somewhere(node in any_node()) {
         let mut node = node;
         // What a node says of its cordon counts only for one that is down by our doing.
-        let is_ours = node.has_permit || node.has_leave();
+        let is_ours = node.has_permit || node.claims_permit();
         let foreign = node.unschedulable && !(node.is_cordoned_by_drain() && is_ours);
         // Each write is made once: whoever repeats them comes to an end.
         for _ in 0..4 {
             let change = match next(&node) {
                 Next::Write(change, _) => change,
-                Next::Leave => {
+                Next::AskForPermit => {
                     node.has_permit = true;
                     grant(&node, at(1000)).0
                 }
-                Next::Evict => evict(&node, &[], &BTreeMap::new(), Settings::default(), at(1000)).write,
-                Next::Nothing | Next::Unknown(_) => Change::default(),
+                Next::Evict => evict(&node, &[], &BTreeMap::new(), DrainSettings::default(), at(1000)).write,
+                Next::Nothing | Next::Unknown(_) => NodePatch::default(),
             };
             if foreign {
                 prop_assert_eq!(change.unschedulable, None);

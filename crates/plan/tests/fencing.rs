@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use evenkeel_api::permits::Permits;
-use evenkeel_plan::fleet::budget::{Allowance, Leave, MaxUnavailable, answer};
+use evenkeel_plan::fleet::budget::{DisruptionBudget, DisruptionPermit, MaxUnavailable, answer};
 use evenkeel_plan::fleet::drain::{self, Next};
-use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::fleet::node::{Node, NodePatch};
 use evenkeel_plan::fleet::permit;
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -114,7 +114,7 @@ struct Write {
 #[derive(Debug)]
 enum What {
     Record(Permits),
-    Node(usize, Box<Change>),
+    Node(usize, Box<NodePatch>),
 }
 
 /// Where a leader is with one node.
@@ -192,7 +192,7 @@ impl World {
     fn down(&self) -> u32 {
         self.nodes
             .iter()
-            .map(|it| u32::from(it.it.has_leave()))
+            .map(|it| u32::from(it.it.claims_permit()))
             .sum()
     }
 
@@ -297,12 +297,14 @@ impl World {
                 ..node.clone()
             })
             .collect();
-        let allowance = Allowance {
+        let allowance = DisruptionBudget {
             max_unavailable: MaxUnavailable::Count(self.limit),
-            ..Allowance::default()
+            ..DisruptionBudget::default()
         };
         let answers = answer(allowance, &nodes.iter().collect::<Vec<_>>());
-        let granted = answers.iter().filter(|(_, it)| **it == Leave::Granted);
+        let granted = answers
+            .iter()
+            .filter(|(_, it)| **it == DisruptionPermit::Granted);
         let returned = |node: &str| leader.over.iter().any(|at| name(*at) == node);
         let granted = granted.map(|(node, _)| node.as_str());
         let epoch = match self.flaw {
@@ -337,10 +339,10 @@ impl World {
         match leader.care[node].clone() {
             Care::Sent => {}
             Care::None => match drain::next(&known) {
-                Next::Leave if has_permit && self.is_claimed(leader) => {
+                Next::AskForPermit if has_permit && self.is_claimed(leader) => {
                     self.leaders[at].care[node] = Care::Read(Box::new(live));
                 }
-                Next::Leave | Next::Unknown(_) => {}
+                Next::AskForPermit | Next::Unknown(_) => {}
                 Next::Nothing => {
                     let heard = leader.nodes.get(node);
                     let over = if self.flaw == Flaw::ReturnsByHearsay {
@@ -358,7 +360,7 @@ impl World {
                         &known,
                         &[],
                         &std::collections::BTreeMap::new(),
-                        drain::Settings::default(),
+                        drain::DrainSettings::default(),
                         NOW,
                     )
                     .write;
@@ -382,7 +384,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: usize, node: usize, over: u64, change: Change) {
+    fn send(&mut self, from: usize, node: usize, over: u64, change: NodePatch) {
         self.leaders[from].care[node] = Care::Sent;
         let what = What::Node(node, Box::new(change));
         let wait = self.leaders[from].wait;
@@ -408,11 +410,11 @@ impl World {
             What::Node(at, change) => {
                 let node = &mut self.nodes[*at];
                 let fits = write.over == node.version;
-                let was_down = node.it.has_leave();
+                let was_down = node.it.claims_permit();
                 if fits {
                     node.version += 1;
                     node.it = change.made_to(&node.it);
-                    self.grants += usize::from(!was_down && node.it.has_leave());
+                    self.grants += usize::from(!was_down && node.it.claims_permit());
                 } else {
                     self.refused += 1;
                 }
@@ -502,7 +504,7 @@ proptest! {
             }
             for node in 0..NODES {
                 let it = &world.nodes[node].it;
-                let is_drained = it.has_leave() && it.last_applied_drain.as_deref() == Some("drain-a");
+                let is_drained = it.claims_permit() && it.last_applied_drain.as_deref() == Some("drain-a");
                 if is_drained {
                     served.insert(node);
                 }

@@ -11,7 +11,7 @@ use evenkeel_plan::machine::record::Record;
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::step::Step;
 use evenkeel_plan::machine::targets::{Part, Target, Targets};
-use evenkeel_plan::machine::{Plan, Seen, above, interest, plan};
+use evenkeel_plan::machine::{MachineSnapshot, Plan, above, interest, plan};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -57,8 +57,8 @@ impl World {
         self.0.insert(path.to_owned(), entry.clone());
     }
 
-    fn seen(&self, targets: &Targets, record: &Record) -> Seen {
-        let mut seen = Seen::default();
+    fn seen(&self, targets: &Targets, record: &Record) -> MachineSnapshot {
+        let mut seen = MachineSnapshot::default();
         for path in interest(targets, record) {
             seen.paths.insert(path.to_owned(), self.at(path));
             let mut blocked = false;

@@ -11,7 +11,7 @@ use evenkeel_api::names::{annotation, label};
 use evenkeel_plan::fleet::budget::{MaxUnavailable, is_ours};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::pool::Pool;
-use evenkeel_plan::fleet::rollout::{self, Stand};
+use evenkeel_plan::fleet::rollout::{self, RolloutState};
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -52,8 +52,11 @@ fn told(name: &str, zone: &str, age: i64) -> Node {
 fn next(pool: &Pool, nodes: &[Node]) -> Vec<String> {
     let nodes: Vec<_> = nodes.iter().collect();
     let rollout = rollout::plan(pool, &nodes);
-    let next = rollout.turns.iter().filter(|it| it.stand == Stand::Next);
-    next.map(|turn| turn.node.name.clone()).collect()
+    let next = rollout
+        .rollouts
+        .iter()
+        .filter(|it| it.state == RolloutState::Next);
+    next.map(|rollout| rollout.node.name.clone()).collect()
 }
 
 /// Covers M03.
@@ -79,8 +82,8 @@ fn nodes_go_zone_by_zone_and_the_oldest_first() {
     assert_eq!(next(&pool(&json!(2)), &nodes), [""; 0]);
     let all: Vec<_> = nodes.iter().collect();
     let rollout = rollout::plan(&pool(&json!(2)), &all);
-    let waits = rollout.turns.iter().find(|it| it.node.name == "b99");
-    assert_eq!(waits.unwrap().stand.to_string(), "waits for zone a");
+    let waits = rollout.rollouts.iter().find(|it| it.node.name == "b99");
+    assert_eq!(waits.unwrap().state.to_string(), "waits for zone a");
     // One that has lost its power on the way does not keep the other zones waiting, only its place.
     nodes[0].ready = false;
     assert_eq!(next(&pool(&json!(2)), &nodes), ["b99"]);

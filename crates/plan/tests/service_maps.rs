@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_api::version::Version;
-use evenkeel_plan::windows::service_maps::{Action, Own, SeenMap, decide};
+use evenkeel_plan::windows::service_maps::{MapAction, Own, SeenMap, decide};
 use proptest::prelude::*;
 
 fn map(name: &str, digest: &str) -> SeenMap {
@@ -28,7 +28,7 @@ fn used(version: &str, hash: &str) -> BTreeSet<(String, String)> {
     BTreeSet::from([(version.to_owned(), hash.to_owned())])
 }
 
-fn actions(seen: &[SeenMap], used: &BTreeSet<(String, String)>) -> Vec<Action> {
+fn actions(seen: &[SeenMap], used: &BTreeSet<(String, String)>) -> Vec<MapAction> {
     let Ok(version) = Version::from_config_map_name(OWN) else {
         return Vec::new();
     };
@@ -44,7 +44,7 @@ fn actions(seen: &[SeenMap], used: &BTreeSet<(String, String)>) -> Vec<Action> {
 #[test]
 fn our_own_is_as_we_would_write_it() {
     let none = BTreeSet::new();
-    assert_eq!(actions(&[], &none), [Action::Create]);
+    assert_eq!(actions(&[], &none), [MapAction::Create]);
     assert_eq!(actions(&[map(OWN, "mine")], &none), []);
     let changes: [(Edit, &str); 3] = [
         (|it| it.digest = "other".to_owned(), "contents"),
@@ -56,7 +56,7 @@ fn our_own_is_as_we_would_write_it() {
         change(&mut wrong);
         let found = actions(&[wrong], &none);
         assert!(
-            matches!(&found[..], [Action::Replace { why, .. }] if why.contains(words)),
+            matches!(&found[..], [MapAction::Replace { why, .. }] if why.contains(words)),
             "{found:?}"
         );
     }
@@ -69,7 +69,7 @@ fn our_own_is_as_we_would_write_it() {
         let mut bare = map(OWN, "mine");
         change(&mut bare);
         let found = actions(&[bare], &none);
-        assert!(matches!(&found[..], [Action::Mark { .. }]), "{found:?}");
+        assert!(matches!(&found[..], [MapAction::Mark { .. }]), "{found:?}");
     }
 }
 
@@ -86,13 +86,13 @@ fn others_stay_only_while_they_say_what_nodes_run() {
     ] {
         let found = actions(&seen(digest), in_use);
         assert!(
-            matches!(&found[..], [Action::Remove { name, why, .. }] if name == old && why.contains(words)),
+            matches!(&found[..], [MapAction::Remove { name, why, .. }] if name == old && why.contains(words)),
             "{found:?}"
         );
     }
     let found = actions(&[map(OWN, "mine"), map("services-of-mine", "x")], &in_use);
     assert!(
-        matches!(&found[..], [Action::Remove { why, .. }] if why.contains("no version")),
+        matches!(&found[..], [MapAction::Remove { why, .. }] if why.contains("no version")),
         "{found:?}"
     );
 }
@@ -126,7 +126,7 @@ fn a_newer_operators_is_respected_and_an_impostors_is_not() {
         let decision = decide(own, &[map(OWN, "mine"), impostor], &none);
         assert_eq!(decision.newer, None);
         assert!(
-            matches!(&decision.actions[..], [Action::Remove { name, .. }] if name == newer),
+            matches!(&decision.actions[..], [MapAction::Remove { name, .. }] if name == newer),
             "{decision:?}"
         );
     }
@@ -176,12 +176,12 @@ proptest! {
         let mut after = seen.clone();
         for action in &decision.actions {
             match action {
-                Action::Create => after.push(map(OWN, "mine")),
-                Action::Replace { .. } | Action::Mark { .. } => {
+                MapAction::Create => after.push(map(OWN, "mine")),
+                MapAction::Replace { .. } | MapAction::Mark { .. } => {
                     after.retain(|it| it.name != OWN);
                     after.push(map(OWN, "mine"));
                 }
-                Action::Remove { name, .. } => {
+                MapAction::Remove { name, .. } => {
                     let gone = after.iter().find(|it| it.name == *name).cloned().unwrap();
                     let version = Version::from_config_map_name(name).map(|it| it.to_string()).unwrap_or_default();
                     prop_assert!(!used.contains(&(version, gone.digest)), "{name} is in use");

@@ -13,7 +13,7 @@ use evenkeel_plan::machine::Plan;
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::entry::Entry;
 use evenkeel_plan::machine::journal::Direction;
-use evenkeel_plan::machine::os::{self, Sight};
+use evenkeel_plan::machine::os::{self, OsSnapshot};
 use evenkeel_plan::machine::targets::Targets;
 
 use super::update_history::UpdateHistory;
@@ -101,8 +101,8 @@ impl Machine {
         if record.concerns_os() {
             let untold = |why: &str| vec![format!("what is booted cannot be told: {why}")];
             lasting = match self.host.os() {
-                Ok(Sight::Deployments { booted, .. }) => os::differences(&record, &booted),
-                Ok(Sight::Beyond(why)) => untold(&why),
+                Ok(OsSnapshot::Deployments { booted, .. }) => os::differences(&record, &booted),
+                Ok(OsSnapshot::Beyond(why)) => untold(&why),
                 Err(error) => untold(&error.with_causes()),
             };
         }

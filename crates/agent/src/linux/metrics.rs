@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use evenkeel_daemon::Metrics;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::resource::Resource;
-use evenkeel_plan::machine::state::State;
+use evenkeel_plan::machine::state::NodeState;
 use evenkeel_plan::machine::targets::Part;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -69,7 +69,7 @@ impl AgentMetrics {
     }
 
     /// The node is in `state`.
-    pub(crate) fn is_in(&self, state: State) {
+    pub(crate) fn is_in(&self, state: NodeState) {
         self.node.is_in(Some(state));
     }
 

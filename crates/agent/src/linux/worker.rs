@@ -12,7 +12,7 @@ use evenkeel_host::memory;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::machine::linux_node::Report;
-use evenkeel_plan::machine::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
+use evenkeel_plan::machine::phase::{AgentSnapshot, Drain, Failed, OnDrift, Phase, Reason, Wanted};
 use evenkeel_plan::machine::voucher::DesiredConfig;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -231,7 +231,7 @@ impl Worker {
         self.metrics.have_drifted(&found);
         let drift: Vec<String> = found.into_iter().map(shown).collect();
         let lasting = self.standing.as_ref().map(|it| it.lasting.clone());
-        let sight = Sight {
+        let snapshot = AgentSnapshot {
             lasting: lasting.as_deref().unwrap_or_default(),
             current: current.as_deref(),
             settled: self.standing.is_some(),
@@ -253,8 +253,8 @@ impl Worker {
                 applied: said(annotation::LAST_APPLIED_DRAIN),
             },
         };
-        let phase = Phase::next(&sight);
-        if let Some(report) = Report::of(&phase, &sight) {
+        let phase = Phase::next(&snapshot);
+        if let Some(report) = Report::of(&phase, &snapshot) {
             self.metrics.is_in(report.state);
             self.report(&node, &phase, &report).await?;
         }

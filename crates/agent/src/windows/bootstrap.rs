@@ -6,7 +6,7 @@ use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::services::Services;
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_host::windows::about;
-use evenkeel_plan::fleet::node::Change;
+use evenkeel_plan::fleet::node::NodePatch;
 use evenkeel_plan::machine::targets::Part;
 use evenkeel_plan::windows::trust::{Published, has_proxy};
 use evenkeel_plan::windows::windows_node::has_served;
@@ -190,7 +190,7 @@ async fn hold(cluster: &Cluster) -> Result<()> {
     if is_cordoned || has_served(&node.annotations) {
         return Ok(());
     }
-    let mut change = Change::default().with(annotation::CORDONED_BY, cordon::AGENT);
+    let mut change = NodePatch::default().with(annotation::CORDONED_BY, cordon::AGENT);
     change.unschedulable = Some(true);
     cluster.change(&change).await.map_err(Error::work)
 }

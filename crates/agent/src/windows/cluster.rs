@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use evenkeel_api::names::object;
-use evenkeel_plan::fleet::node::Change;
+use evenkeel_plan::fleet::node::NodePatch;
 use evenkeel_plan::windows::trust::Published;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, ObjectReference};
@@ -109,7 +109,7 @@ impl Cluster {
     }
 
     /// Changes the own Node, in one request.
-    pub(crate) async fn change(&self, change: &Change) -> kube::Result<()> {
+    pub(crate) async fn change(&self, change: &NodePatch) -> kube::Result<()> {
         let mut patch = json!({ "metadata": { "annotations": change.annotations } });
         if let Some(unschedulable) = change.unschedulable {
             let value = if unschedulable {
@@ -182,7 +182,7 @@ pub(crate) async fn find_node(
     let mut changes = watcher::watcher(api, watcher::Config::default())
         .default_backoff()
         .boxed();
-    let is_ours = |node: &Node| {
+    let is_managed_node = |node: &Node| {
         let status = node.status.as_ref();
         let mut listed = status.iter().flat_map(|it| it.addresses.iter().flatten());
         listed.any(|it| {
@@ -194,10 +194,10 @@ pub(crate) async fn find_node(
         match change {
             Ok(watcher::Event::Init) => listed.clear(),
             Ok(watcher::Event::InitApply(node)) => {
-                listed.extend(is_ours(&node).then(|| node.name_any()));
+                listed.extend(is_managed_node(&node).then(|| node.name_any()));
             }
             // There was nobody else at that time.
-            Ok(watcher::Event::Apply(node)) if is_ours(&node) => return Ok(node.name_any()),
+            Ok(watcher::Event::Apply(node)) if is_managed_node(&node) => return Ok(node.name_any()),
             Ok(watcher::Event::InitDone) => match listed.as_slice() {
                 [] => {}
                 [name] => return Ok(name.clone()),

@@ -60,7 +60,7 @@ pub(crate) async fn control(
         telemetry.metrics.clone(),
     ));
     // A login that somebody else gave us is theirs to renew.
-    let is_ours = given == Some(Machine::login_file().as_path());
+    let is_own_login = given == Some(Machine::login_file().as_path());
     let (mut client, mut events) = (daemon.client(), daemon.events().clone());
     loop {
         let cluster = Cluster::new(client.clone(), &arguments.place.namespace, &node);
@@ -83,7 +83,8 @@ pub(crate) async fn control(
             cluster.watch_bundle(triggers.clone()),
             tokio::spawn(reporter),
         ];
-        let renewal = is_ours.then(|| tokio::spawn(renew(client.clone(), node.clone(), triggers)));
+        let renewal =
+            is_own_login.then(|| tokio::spawn(renew(client.clone(), node.clone(), triggers)));
         let end = look_after(daemon, worker, queue, &telemetry).await;
         beside.iter().for_each(JoinHandle::abort);
         if let Some(renewal) = renewal {

@@ -21,8 +21,8 @@ use evenkeel_plan::machine::place;
 use evenkeel_plan::machine::record::Owned;
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::targets::{Part, Targets};
-use evenkeel_plan::machine::{self, Plan, Seen};
-use evenkeel_plan::windows::services::{Facts, targets_on};
+use evenkeel_plan::machine::{self, MachineSnapshot, Plan};
+use evenkeel_plan::windows::services::{ServiceFacts, targets_on};
 use evenkeel_plan::windows::trust::{self, Published};
 use serde::{Deserialize, Serialize};
 
@@ -142,7 +142,7 @@ impl Machine {
             let place = place::variable(name);
             before.insert(place.clone(), self.host.disk().look(&place)?);
         }
-        let facts = Facts {
+        let facts = ServiceFacts {
             commands: desired.commands.clone(),
             before,
         };
@@ -170,7 +170,7 @@ impl Machine {
     }
 
     /// Payload files that are not right and cannot be put right from here, by place.
-    fn missing(&self, targets: &Targets, seen: &Seen) -> BTreeMap<String, String> {
+    fn missing(&self, targets: &Targets, seen: &MachineSnapshot) -> BTreeMap<String, String> {
         let mut missing = BTreeMap::new();
         for (place, target) in targets {
             if let (Part::Payload(_), Some(hash)) = (&target.part, target.entry.hash())
@@ -281,8 +281,8 @@ impl Machine {
         let (wanted, bundle) = trust::wanted(published, has_proxy, now);
         let mut hashes = Vec::new();
         let synced = match wanted {
-            trust::Wanted::AsItIs => Ok(Synced::default()),
-            trust::Wanted::Exactly(certificates) => {
+            trust::DesiredTrust::AsItIs => Ok(Synced::default()),
+            trust::DesiredTrust::Exactly(certificates) => {
                 let all: Vec<&[u8]> = certificates.iter().map(|it| it.der.as_slice()).collect();
                 hashes = all.iter().map(|it| Hash::of(it)).collect();
                 roots::sync(&all)

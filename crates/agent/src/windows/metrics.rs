@@ -8,7 +8,7 @@ use evenkeel_host::watch;
 use evenkeel_host::windows::trust::Writes;
 use evenkeel_plan::machine::phase::Phase;
 use evenkeel_plan::machine::resource::Resource;
-use evenkeel_plan::machine::state::State;
+use evenkeel_plan::machine::state::NodeState;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -54,7 +54,7 @@ impl AgentMetrics {
 
     /// The node is in `phase`.
     pub(crate) fn is_in(&self, phase: &Phase) {
-        self.node.is_in(State::of(phase));
+        self.node.is_in(NodeState::of(phase));
     }
 
     /// The state that the node is in, in one word; empty if in none yet.

@@ -71,7 +71,7 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
             let roots = trust::roots().map_err(|error| host_error(&error))?;
             let roots: Vec<_> = roots
                 .iter()
-                .map(|root| json!({ "sha256": root.fingerprint.to_string(), "ours": root.is_ours }))
+                .map(|root| json!({ "sha256": root.fingerprint.to_string(), "ours": root.is_our_root }))
                 .collect();
             answer(&json!(roots))
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::annotation;
 use evenkeel_daemon::{Check, Events, Heartbeat};
 use evenkeel_host::watch::Event;
-use evenkeel_plan::machine::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
+use evenkeel_plan::machine::phase::{AgentSnapshot, Drain, Failed, OnDrift, Phase, Reason, Wanted};
 use evenkeel_plan::machine::targets::Part;
 use evenkeel_plan::machine::waiting::Waiting;
 use evenkeel_plan::windows::trust::Published;
@@ -271,7 +271,7 @@ impl Worker {
             }
         }
         self.waiting.is_over();
-        let sight = Sight {
+        let snapshot = AgentSnapshot {
             current: current.as_deref(),
             settled: self.standing.is_some(),
             awaits_boot,
@@ -289,8 +289,8 @@ impl Worker {
                 applied: said(annotation::LAST_APPLIED_DRAIN),
             },
         };
-        let phase = Phase::next(&sight);
-        let gives_up = sight.gives_up_its_leave();
+        let phase = Phase::next(&snapshot);
+        let gives_up = snapshot.gives_up_its_leave();
         self.report(&node, &phase, told.as_ref(), gives_up).await?;
         self.carry_out(phase).await
     }

@@ -34,11 +34,11 @@ impl Bundle {
         let windows = ListParams::default().labels(&format!("{}=windows", label::OS));
         // That they cannot be listed was told already.
         let found = cluster.pages(&nodes, &windows).await.unwrap_or_default();
-        let is_ours =
+        let is_managed_node =
             |node: &DynamicObject| OURS.iter().any(|it| node.annotations().contains_key(*it));
         let ours: Vec<String> = found
             .iter()
-            .filter(|it| is_ours(it))
+            .filter(|it| is_managed_node(it))
             .map(ResourceExt::name_any)
             .collect();
         let mut answers = futures::stream::iter(&ours)

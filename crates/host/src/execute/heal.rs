@@ -1,7 +1,7 @@
 //! One path of ours is put back, without a plan; and new paths get their labels.
 
 use evenkeel_plan::machine::entry::Entry;
-use evenkeel_plan::machine::place::Place;
+use evenkeel_plan::machine::place::Location;
 use evenkeel_plan::machine::record::Record;
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::{above, folder_for};
@@ -43,7 +43,7 @@ impl<H: Host> Claim<'_, H> {
         let label = record.labels.get(path).map(String::as_str);
         placer.put(path, entry, Had::label(label))?;
         placer.sync()?;
-        if label.is_none() && found == Entry::Absent && Place::is_path(path) {
+        if label.is_none() && found == Entry::Absent && Location::is_path(path) {
             by_policy.push((path.to_owned(), entry.clone()));
         }
         let by_policy = by_policy.iter().map(|(path, it)| (path.clone(), it));

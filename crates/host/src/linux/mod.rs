@@ -22,7 +22,7 @@ pub use process::kill_when;
 pub use sockets::Sockets;
 pub use watch::{Stopper, Watcher};
 
-use evenkeel_plan::machine::os::{Edits, Sight};
+use evenkeel_plan::machine::os::{Edits, OsSnapshot};
 use evenkeel_plan::machine::record::BootId;
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::targets::Targets;
@@ -172,10 +172,10 @@ impl Host for LinuxHost {
         policy.map_or(Ok(false), |policy| policy.relabel(paths))
     }
 
-    fn os(&self) -> Result<Sight> {
+    fn os(&self) -> Result<OsSnapshot> {
         match &self.os {
             Some(os) => os.look(),
-            None => Ok(Sight::Beyond(OFFLINE.to_owned())),
+            None => Ok(OsSnapshot::Beyond(OFFLINE.to_owned())),
         }
     }
 

@@ -9,7 +9,7 @@ mod status;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_plan::machine::os::{Deployment, Edits, Sight, split};
+use evenkeel_plan::machine::os::{Deployment, Edits, OsSnapshot, split};
 
 use super::run::Program;
 use crate::{Error, Result};
@@ -57,9 +57,9 @@ impl Os {
     }
 
     /// What runs, and what the next boot brings.
-    pub(crate) fn look(&self) -> Result<Sight> {
+    pub(crate) fn look(&self) -> Result<OsSnapshot> {
         match self.manager() {
-            None => Ok(Sight::Beyond(
+            None => Ok(OsSnapshot::Beyond(
                 "this machine has neither rpm-ostree nor bootc: install the one that manages it, \
                  or take this out of the configuration"
                     .to_owned(),
@@ -69,7 +69,7 @@ impl Os {
                 let arguments = self.ask(&["rpm-ostree", "kargs"], |text| {
                     Ok(status::lasting(split(&[text])))
                 })?;
-                Ok(Sight::Deployments {
+                Ok(OsSnapshot::Deployments {
                     booted: Deployment {
                         image: images.booted,
                         arguments: self.booted_arguments()?,
@@ -85,7 +85,7 @@ impl Os {
                 let status = ["bootc", "status", "--format", "json"];
                 let images = self.ask(&status, status::bootc)?;
                 let arguments = self.booted_arguments()?;
-                Ok(Sight::Deployments {
+                Ok(OsSnapshot::Deployments {
                     booted: Deployment {
                         image: images.booted,
                         arguments: arguments.clone(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_plan::machine::attributes::Attributes;
 use evenkeel_plan::machine::entry::{Activity, Entry, Hash, Ids, ServiceEntry};
-use evenkeel_plan::machine::place::Place;
+use evenkeel_plan::machine::place::Location;
 
 use super::fault::Faults;
 use super::tree::{Astray, File, Folder as Directory, Id, Node, Tree};
@@ -211,7 +211,7 @@ impl Disk for SimulatedDisk {
             .looks()
             .map_err(|error| Error::path("read", path, error))?;
         let tree = self.tree();
-        if !Place::is_path(path) {
+        if !Location::is_path(path) {
             return Ok(tree.under(path));
         }
         Ok(tree.at(path).map_or(Entry::Absent, |id| tree.entry(id)))

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use evenkeel_plan::machine::entry::Entry;
-use evenkeel_plan::machine::os::{Edits, Sight};
+use evenkeel_plan::machine::os::{Edits, OsSnapshot};
 use evenkeel_plan::machine::record::BootId;
 
 pub use cut::Chooser;
@@ -181,7 +181,7 @@ impl Host for SimulatedHost {
         Ok(self.os.boot_id())
     }
 
-    fn os(&self) -> Result<Sight> {
+    fn os(&self) -> Result<OsSnapshot> {
         self.os.look()
     }
 

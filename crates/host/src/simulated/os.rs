@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_plan::machine::os::{Deployment, Edits, Sight};
+use evenkeel_plan::machine::os::{Deployment, Edits, OsSnapshot};
 use evenkeel_plan::machine::record::BootId;
 
 use super::cut::Chooser;
@@ -88,12 +88,12 @@ impl SimulatedOs {
     }
 
     /// What is there.
-    pub fn look(&self) -> Result<Sight> {
+    pub fn look(&self) -> Result<OsSnapshot> {
         self.faults
             .looks()
             .map_err(|error| Error::os("look at the deployments", error))?;
         let next = self.next();
-        Ok(Sight::Deployments {
+        Ok(OsSnapshot::Deployments {
             booted: self.inner().booted.clone(),
             next,
             arguments_beyond: None,

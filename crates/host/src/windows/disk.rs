@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use evenkeel_plan::machine::attributes::Attributes;
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
-use evenkeel_plan::machine::place::Place;
+use evenkeel_plan::machine::place::Location;
 use sha2::{Digest, Sha256};
 use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION, GENERIC_WRITE};
 use windows_sys::Win32::Storage::FileSystem::FILE_FLAG_BACKUP_SEMANTICS;
@@ -52,10 +52,10 @@ impl Disk for WindowsDisk {
     type Lock = Lock;
 
     fn look(&self, path: &str) -> Result<Entry> {
-        match Place::of(path) {
-            Place::Service(name) => self.services.look(name),
-            Place::Variable(name) => environment::look(name),
-            Place::Path(path) => {
+        match Location::of(path) {
+            Location::Service(name) => self.services.look(name),
+            Location::Variable(name) => environment::look(name),
+            Location::Path(path) => {
                 look_at(&rooted(path)).map_err(|error| Error::path("read", path, error))
             }
         }
@@ -225,10 +225,10 @@ impl Disk for WindowsDisk {
     }
 
     fn put(&self, place: &str, entry: &Entry) -> Result<()> {
-        match Place::of(place) {
-            Place::Service(name) => self.services.put(name, entry),
-            Place::Variable(name) => environment::put(name, entry),
-            Place::Path(path) => {
+        match Location::of(place) {
+            Location::Service(name) => self.services.put(name, entry),
+            Location::Variable(name) => environment::put(name, entry),
+            Location::Path(path) => {
                 let unsupported = io::ErrorKind::Unsupported;
                 Err(Error::path("place", path, unsupported))
             }

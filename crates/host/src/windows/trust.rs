@@ -201,7 +201,7 @@ impl Certificate {
         };
         Root {
             fingerprint: Hash::of(encoded),
-            is_ours: self.name() == MANAGED_TAG,
+            is_our_root: self.name() == MANAGED_TAG,
         }
     }
 

@@ -10,7 +10,7 @@ use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle, RawHandle};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::machine::place::{self, Place};
+use evenkeel_plan::machine::place::{self, Location};
 use windows_sys::Win32::Foundation::{
     INVALID_HANDLE_VALUE, WAIT_IO_COMPLETION, WAIT_OBJECT_0, WAIT_TIMEOUT,
 };
@@ -75,13 +75,13 @@ impl Watcher {
         let mut of_folders: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         let mut processes = BTreeMap::new();
         for text in places {
-            match Place::of(text) {
-                Place::Service(name) => {
+            match Location::of(text) {
+                Location::Service(name) => {
                     of_services.insert(text.to_owned());
                     processes.insert(name.to_owned(), None);
                 }
-                Place::Variable(_) => _ = of_variables.insert(text.to_owned()),
-                Place::Path(path) => {
+                Location::Variable(_) => _ = of_variables.insert(text.to_owned()),
+                Location::Path(path) => {
                     let folder = crate::temporary::folder_of(path);
                     of_folders
                         .entry(folder)

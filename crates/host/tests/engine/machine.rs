@@ -15,7 +15,7 @@ use evenkeel_plan::machine::Plan;
 use evenkeel_plan::machine::attributes::Attributes;
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
-use evenkeel_plan::machine::os::{Edits, Sight};
+use evenkeel_plan::machine::os::{Edits, OsSnapshot};
 
 use crate::configs::Config;
 
@@ -193,7 +193,7 @@ impl Host for Machine {
         self.services.tell(Told::Restart(unit.to_owned()))
     }
 
-    fn os(&self) -> Result<Sight> {
+    fn os(&self) -> Result<OsSnapshot> {
         self.os.look()
     }
 

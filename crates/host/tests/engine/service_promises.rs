@@ -13,7 +13,7 @@ use evenkeel_plan::machine::place;
 use evenkeel_plan::machine::record::Record;
 use evenkeel_plan::machine::targets::Targets;
 use evenkeel_plan::machine::{self, Plan};
-use evenkeel_plan::windows::services::{Facts, targets_on};
+use evenkeel_plan::windows::services::{ServiceFacts, targets_on};
 use serde_json::json;
 
 pub(crate) const NAMES: [&str; 2] = ["ek-runtime", "ek-node"];
@@ -90,7 +90,7 @@ impl<H: Host> Subject<'_, H> {
             let entry = self.look(&place);
             (place, entry)
         });
-        let facts = Facts {
+        let facts = ServiceFacts {
             commands: commands.collect(),
             before: before.collect(),
         };

@@ -5,7 +5,7 @@ use evenkeel_host::Error;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::Claim;
 use evenkeel_host::simulated::SimulatedHost;
-use evenkeel_plan::machine::os::{Deployment, Sight};
+use evenkeel_plan::machine::os::{Deployment, OsSnapshot};
 
 use crate::configs::{Config, live_on};
 use crate::machine::{Machine, Tree, bring, planned, state, without_state};
@@ -414,7 +414,7 @@ fn what_ran_before_comes_back_also_if_a_boot_on_the_way_had_brought_something_el
             journey.ends_well(&host, &mut chance, &what);
             let record = state().record(&host).unwrap();
             let runs = host.operating_system().look().unwrap();
-            let Sight::Deployments { booted, next, .. } = runs else {
+            let OsSnapshot::Deployments { booted, next, .. } = runs else {
                 panic!("{what}: {runs:?}");
             };
             let awaits_boot = record.awaits_boot(&host.operating_system().boot_id());

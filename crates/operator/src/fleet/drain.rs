@@ -16,10 +16,10 @@ use std::time::Duration;
 use evenkeel_api::permits::Permits;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_daemon::{Event, Events, Severity, Stop};
-use evenkeel_plan::fleet::drain::{self, Announcement, Attempt, Next, Pod, Settings};
+use evenkeel_plan::fleet::drain::{self, Announcement, Attempt, DrainSettings, Next, Pod};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::permit;
-use evenkeel_plan::fleet::pool::{Place, place};
+use evenkeel_plan::fleet::pool::{Membership, place};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::Client;
@@ -57,7 +57,7 @@ struct Cluster {
     events: Events,
     metrics: DrainMetrics,
     /// For what a pool does not say.
-    settings: Settings,
+    settings: DrainSettings,
     stop: Stop,
     /// How many nodes are worked on.
     crowd: Rc<Cell<usize>>,
@@ -67,7 +67,7 @@ struct Cluster {
 pub(crate) async fn run(
     shared: &Shared,
     metrics: &DrainMetrics,
-    settings: Settings,
+    settings: DrainSettings,
     installation: Installation,
 ) {
     let cluster = Cluster {
@@ -86,7 +86,7 @@ pub(crate) async fn run(
         shared.nodes.store().changes(),
         shared.pools.store().changes(),
     );
-    let mut beside = shared.beside.changes();
+    let mut coexistence = shared.coexistence.changes();
     let mut windows = shared.windows.store().changes();
     let mut others = shared.windows.changes();
     let mut permits = shared.permits.changes();
@@ -96,7 +96,7 @@ pub(crate) async fn run(
             () = shared.stop.stopped() => break,
             Ok(()) = nodes.changed() => {}
             Ok(()) = pools.changed() => {}
-            Ok(()) = beside.changed() => {}
+            Ok(()) = coexistence.changed() => {}
             Ok(()) = windows.changed() => {}
             () = others.changed() => {}
             Ok(()) = permits.changed() => {}
@@ -232,8 +232,10 @@ impl Cluster {
             Next::Nothing | Next::Unknown(_) => return Ok(self.over(seen).await),
             // Looked at after the Node was read: if another one leads by then, the Node is another one before it counts
             // on anything.
-            Next::Leave if !self.permits.is_good(name).await? => return Ok(self.over(seen).await),
-            Next::Leave => drain::grant(&seen.node, Timestamp::now()),
+            Next::AskForPermit if !self.permits.is_good(name).await? => {
+                return Ok(self.over(seen).await);
+            }
+            Next::AskForPermit => drain::grant(&seen.node, Timestamp::now()),
             Next::Write(change, says) => (change, says),
             Next::Evict => return self.round(seen, drain).await,
         };
@@ -260,10 +262,10 @@ impl Cluster {
     }
 
     /// How `node` is drained: as its pool says, as far as it does.
-    fn settings(&self, node: &Node) -> Settings {
+    fn settings(&self, node: &Node) -> DrainSettings {
         match place(&self.pools.wanted(), node) {
-            Place::In(pool) => pool.drain_settings(self.settings),
-            Place::Nowhere | Place::Torn(_) => self.settings,
+            Membership::In(pool) => pool.drain_settings(self.settings),
+            Membership::Nowhere | Membership::Torn(_) => self.settings,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The numbers of pools.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::fleet::rollout::Counts;
+use evenkeel_plan::fleet::rollout::PoolCounts;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -72,8 +72,8 @@ impl PoolMetrics {
     }
 
     /// So many nodes of a pool are how.
-    pub(crate) fn pool(&self, pool: &str, counts: Counts, stopped: bool) {
-        let numbers = [
+    pub(crate) fn pool(&self, pool: &str, counts: PoolCounts, stopped: bool) {
+        let metrics = [
             counts.total,
             counts.updated,
             counts.ready,
@@ -81,7 +81,7 @@ impl PoolMetrics {
             counts.degraded,
             counts.moving,
         ];
-        for (state, count) in STATES.into_iter().zip(numbers) {
+        for (state, count) in STATES.into_iter().zip(metrics) {
             let pool = pool.to_owned();
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.nodes

@@ -7,8 +7,8 @@ use evenkeel_api::names::{annotation, program, taint};
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::bounds;
 use evenkeel_plan::fleet::drain::Candidate;
-use evenkeel_plan::fleet::node::{Change, Node};
-use evenkeel_plan::readiness::{ConditionSight, NodeSight, own_list};
+use evenkeel_plan::fleet::node::{Node, NodePatch};
+use evenkeel_plan::readiness::{ConditionSnapshot, NodeSnapshot, own_list};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -121,7 +121,7 @@ struct Readiness {
     record: Option<String>,
     extensions: Option<String>,
     has_annotations: bool,
-    conditions: Vec<ConditionSight>,
+    conditions: Vec<ConditionSnapshot>,
 }
 
 impl From<NodeObject> for Seen {
@@ -183,7 +183,7 @@ impl From<NodeObject> for Seen {
         readiness.conditions = status
             .conditions
             .into_iter()
-            .map(|it| ConditionSight {
+            .map(|it| ConditionSnapshot {
                 kind: it.kind,
                 status: it.status,
                 transition: it.last_transition_time.unwrap_or_default(),
@@ -207,9 +207,9 @@ impl From<NodeObject> for Seen {
 
 impl Seen {
     /// The Node, as readiness looks at it.
-    pub(crate) fn sight(&self) -> NodeSight {
+    pub(crate) fn snapshot(&self) -> NodeSnapshot {
         let readiness = self.readiness.clone();
-        NodeSight {
+        NodeSnapshot {
             name: self.node.name.clone(),
             uid: self.uid.clone(),
             labels: self.node.labels.clone(),
@@ -219,7 +219,7 @@ impl Seen {
             record: readiness.record,
             extensions: readiness.extensions,
             has_annotations: readiness.has_annotations,
-            has_leave: self.node.has_leave(),
+            has_permit: self.node.claims_permit(),
             conditions: readiness.conditions,
         }
     }
@@ -330,7 +330,7 @@ impl Nodes {
     }
 
     /// Writes `change` on the Node, provided that it is still as it was `seen`, and takes note of it.
-    pub(crate) async fn write(&self, seen: &Seen, change: &Change) -> kube::Result<()> {
+    pub(crate) async fn write(&self, seen: &Seen, change: &NodePatch) -> kube::Result<()> {
         let mut patch = json!({
             "metadata": {
                 "uid": seen.uid,

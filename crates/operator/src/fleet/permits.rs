@@ -218,8 +218,8 @@ impl PermitRecords {
         let page = self.page(record)?;
         let claimed = self.shared.claimed.borrow();
         let (uid, epoch) = claimed.get(record)?;
-        let is_ours = uid == page.uid() && page.permits.is_some_and(|it| it.epoch == *epoch);
-        is_ours.then_some(*epoch)
+        let is_own_epoch = uid == page.uid() && page.permits.is_some_and(|it| it.epoch == *epoch);
+        is_own_epoch.then_some(*epoch)
     }
 
     /// Makes a record ours: whoever led before writes there no more. It is ours only with an answer.

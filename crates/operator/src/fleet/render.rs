@@ -42,20 +42,23 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics, sees_all_nodes: 
     };
     let mut pools = shared.pools.store().changes();
     let mut configs = shared.configs.store().changes();
-    let mut beside = shared.beside.changes();
+    let mut coexistence = shared.coexistence.changes();
     let mut pause = NOW_AND_THEN;
     loop {
         tokio::select! {
             () = shared.stop.stopped() => return,
             Ok(()) = pools.changed() => {}
             Ok(()) = configs.changed() => {}
-            Ok(()) = beside.changed() => {}
+            Ok(()) = coexistence.changed() => {}
             () = tokio::time::sleep(pause) => {}
         }
         tokio::time::sleep(TOGETHER).await;
         pools.mark_unchanged();
         configs.mark_unchanged();
-        if !shared.is_listed() || !shared.configs.store().is_listed() || shared.beside.is_idle() {
+        if !shared.is_listed()
+            || !shared.configs.store().is_listed()
+            || shared.coexistence.is_idle()
+        {
             continue;
         }
         pause = if renderer.round().await {
@@ -298,8 +301,8 @@ impl Renderer<'_> {
             .look(|all| all.values().cloned().collect());
         in_use(&now, &mut used);
         let is_old = |it: &&SeenConfig| {
-            let is_ours = now.iter().any(|pool| it.owner.as_ref() == Some(&pool.uid));
-            it.is_rendered() && is_ours && !used.contains(&it.name)
+            let is_of_pool = now.iter().any(|pool| it.owner.as_ref() == Some(&pool.uid));
+            it.is_rendered() && is_of_pool && !used.contains(&it.name)
         };
         let old: Vec<SeenConfig> = self
             .shared

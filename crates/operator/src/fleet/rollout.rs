@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use evenkeel_api::machine_config_pool::{Configuration, PoolStatus, condition};
 use evenkeel_daemon::panics::contain;
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::fleet::node::{Node, NodePatch};
 use evenkeel_plan::fleet::pool::{Assignment, Pool};
-use evenkeel_plan::fleet::rollout::{self, Counts, Stand};
+use evenkeel_plan::fleet::rollout::{self, PoolCounts, RolloutState};
 use futures::StreamExt;
 
 use crate::conditions::dated;
@@ -46,7 +46,7 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
     let mut pools = shared.pools.store().changes();
     let mut renderings = shared.pools.renderings();
     let mut configs = shared.configs.store().changes();
-    let mut beside = shared.beside.changes();
+    let mut coexistence = shared.coexistence.changes();
     let mut permits = shared.permits.changes();
     let mut pause: Option<Duration> = None;
     loop {
@@ -56,12 +56,12 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
             Ok(()) = pools.changed() => {}
             Ok(()) = renderings.changed() => {}
             Ok(()) = configs.changed() => {}
-            Ok(()) = beside.changed() => {}
+            Ok(()) = coexistence.changed() => {}
             Ok(()) = permits.changed() => {}
             () = requeue::after(pause) => {}
         }
         let is_known = shared.is_listed() && shared.configs.store().is_listed();
-        pause = if !is_known || shared.beside.is_idle() {
+        pause = if !is_known || shared.coexistence.is_idle() {
             None
         } else {
             controller.round().await
@@ -88,9 +88,9 @@ struct Memory {
 
 /// What was decided for a pool.
 struct Decision {
-    writes: Vec<(Seen, Change)>,
+    writes: Vec<(Seen, NodePatch)>,
     status: PoolStatus,
-    counts: Counts,
+    counts: PoolCounts,
     stopped: Option<String>,
     moving: BTreeSet<String>,
     /// Nodes that were on their way and are no more.
@@ -151,9 +151,10 @@ impl Controller<'_> {
                 let rollout = rollout::plan(pool, nodes);
                 let torn = assignment.torn_from(&pool.name);
                 let problem = self.shared.pools.problem(&pool.name);
-                let is_moving =
-                    |it: &&rollout::Turn<'_>| matches!(it.stand, Stand::Moving | Stand::Next);
-                let moving = rollout.turns.iter().filter(is_moving);
+                let is_moving = |it: &&rollout::NodeRollout<'_>| {
+                    matches!(it.state, RolloutState::Moving | RolloutState::Next)
+                };
+                let moving = rollout.rollouts.iter().filter(is_moving);
                 let before = self.memory.get(&pool.name).map(|it| &it.moving);
                 let before = before.into_iter().flatten();
                 let seen = |node: &Node| all.get(&node.name).cloned();
@@ -163,7 +164,7 @@ impl Controller<'_> {
                         .filter_map(|(node, change)| Some((seen(node)?, change.clone())))
                         .collect(),
                     status: rollout::status(pool, &rollout, &torn, problem.as_ref()),
-                    counts: Counts::of(&rollout),
+                    counts: PoolCounts::of(&rollout),
                     stopped: rollout.stopped.clone(),
                     moving: moving.map(|it| it.node.name.clone()).collect(),
                     gone: before
@@ -182,7 +183,7 @@ impl Controller<'_> {
     }
 
     /// Tells nodes what to run.
-    async fn tell(&self, pool: &SeenPool, writes: Vec<(Seen, Change)>) -> Option<Duration> {
+    async fn tell(&self, pool: &SeenPool, writes: Vec<(Seen, NodePatch)>) -> Option<Duration> {
         let answers: Vec<_> = futures::stream::iter(writes)
             .map(async |(seen, change)| {
                 let written = self.shared.nodes.write(&seen, &change).await;

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
-use evenkeel_plan::readiness::{Feed, LeaseSight, PodSight};
+use evenkeel_plan::readiness::{Feed, LeaseSnapshot, PodSnapshot};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -32,9 +32,9 @@ pub(super) const LATE: Duration = Duration::from_secs(1);
 pub(super) enum Heard {
     Relisting(Feed),
     Listed(Feed),
-    Lease(Feed, String, LeaseSight),
+    Lease(Feed, String, LeaseSnapshot),
     LostLease(Feed, String),
-    Pod(Feed, PodSight),
+    Pod(Feed, PodSnapshot),
     LostPod(Feed, String, String),
     /// It cannot be watched, and why.
     Failed(Feed, String),
@@ -158,11 +158,11 @@ pub(super) async fn read(
     client: &Client,
     feed: &Feed,
     name: &str,
-) -> kube::Result<Option<LeaseSight>> {
+) -> kube::Result<Option<LeaseSnapshot>> {
     match feed {
         Feed::Leases { namespace } => {
             let api: Api<LeaseObject> = Api::namespaced(client.clone(), namespace);
-            Ok(api.get_opt(name).await?.map(|it| sight(&it)))
+            Ok(api.get_opt(name).await?.map(|it| snapshot(&it)))
         }
         Feed::Objects {
             api_version,
@@ -174,7 +174,7 @@ pub(super) async fn read(
                 return Ok(None);
             };
             let found = api.get_opt(name).await?;
-            Ok(found.and_then(|it| LeaseSight::read_inside(&it.data, lease)))
+            Ok(found.and_then(|it| LeaseSnapshot::read_inside(&it.data, lease)))
         }
         Feed::Pods { .. } => Ok(None),
     }
@@ -273,10 +273,10 @@ macro_rules! resource {
 resource!(LeaseObject, "Lease", "leases", "coordination.k8s.io");
 resource!(PodObject, "Pod", "pods", "");
 
-fn sight(object: &LeaseObject) -> LeaseSight {
+fn snapshot(object: &LeaseObject) -> LeaseSnapshot {
     let spec = &object.spec;
     let annotations = object.metadata.annotations.as_ref();
-    LeaseSight {
+    LeaseSnapshot {
         renewed: spec
             .renew_time
             .clone()
@@ -290,10 +290,10 @@ fn sight(object: &LeaseObject) -> LeaseSight {
 }
 
 fn lease(object: LeaseObject, is_there: bool, feed: &Feed) -> Option<Heard> {
-    let sight = sight(&object);
+    let snapshot = snapshot(&object);
     let name = object.metadata.name?;
     Some(if is_there {
-        Heard::Lease(feed.clone(), name, sight)
+        Heard::Lease(feed.clone(), name, snapshot)
     } else {
         Heard::LostLease(feed.clone(), name)
     })
@@ -317,7 +317,7 @@ fn pod(object: PodObject, is_there: bool, feed: &Feed) -> Option<Heard> {
         .collect();
     let since = ready.and_then(|it| it.last_transition_time.as_deref());
     let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    let sight = PodSight {
+    let snapshot = PodSnapshot {
         mark: format!(
             "{:?} {:?} {since:?} {started:?}",
             metadata.uid,
@@ -328,7 +328,7 @@ fn pod(object: PodObject, is_there: bool, feed: &Feed) -> Option<Heard> {
         name,
         node,
     };
-    Some(Heard::Pod(feed.clone(), sight))
+    Some(Heard::Pod(feed.clone(), snapshot))
 }
 
 /// Follows a watch for ever.
@@ -396,8 +396,8 @@ async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
                 let read = |object: DynamicObject, is_there: bool, feed: &Feed| {
                     let name = object.metadata.name.clone()?;
                     Some(
-                        match LeaseSight::read_inside(&object.data, lease).filter(|_| is_there) {
-                            Some(sight) => Heard::Lease(feed.clone(), name, sight),
+                        match LeaseSnapshot::read_inside(&object.data, lease).filter(|_| is_there) {
+                            Some(snapshot) => Heard::Lease(feed.clone(), name, snapshot),
                             None => Heard::LostLease(feed.clone(), name),
                         },
                     )

@@ -3,7 +3,7 @@
 use evenkeel_api::names::taint;
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::fleet::drain::Pod;
-use evenkeel_plan::readiness::{Action, Feed};
+use evenkeel_plan::readiness::{Feed, ReadinessAction};
 use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
@@ -17,10 +17,10 @@ use crate::fleet::nodes::{Nodes, Seen};
 use crate::fleet::pods;
 
 impl Controller<'_> {
-    pub(super) fn carry_out(&mut self, action: Action) {
+    pub(super) fn carry_out(&mut self, action: ReadinessAction) {
         let nodes = self.shared.nodes.clone();
         match action {
-            Action::Write {
+            ReadinessAction::Write {
                 node,
                 patch,
                 taints,
@@ -40,7 +40,7 @@ impl Controller<'_> {
                 };
                 self.work.push(work.boxed_local());
             }
-            Action::Publish { node, conditions } => {
+            ReadinessAction::Publish { node, conditions } => {
                 let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let conditions: Vec<_> = conditions
                     .into_iter()
@@ -62,7 +62,7 @@ impl Controller<'_> {
                 };
                 self.work.push(work.boxed_local());
             }
-            Action::Confirm { node, places } => {
+            ReadinessAction::Confirm { node, places } => {
                 let client = self.shared.client.clone();
                 let work = async move {
                     let found = read(&client, &nodes, &node, places).await;
@@ -70,7 +70,9 @@ impl Controller<'_> {
                 };
                 self.work.push(work.boxed_local());
             }
-            Action::Relist(_) | Action::Evict(_) | Action::Spare(_) => self.requests -= 1,
+            ReadinessAction::Relist(_) | ReadinessAction::Evict(_) | ReadinessAction::Spare(_) => {
+                self.requests -= 1
+            }
         }
     }
 
@@ -162,7 +164,7 @@ async fn read(client: &Client, nodes: &Nodes, node: &str, places: Vec<(Feed, Str
         // A kind of somebody else is served by who serves it: the API server is looked at elsewhere.
         let is_theirs = matches!(feed, Feed::Objects { .. });
         match timeout(LATE, feeds::read(client, &feed, &name)).await {
-            Ok(Ok(sight)) => found.push((feed, name, sight)),
+            Ok(Ok(snapshot)) => found.push((feed, name, snapshot)),
             Ok(Err(kube::Error::Api(status))) if is_theirs || status.code == 403 => {
                 return Read::Refused(feed, status.message);
             }

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use evenkeel_api::names::certificate;
 use evenkeel_daemon::panics::contain;
-use evenkeel_plan::windows::certificates::waiting::{self, Waiting};
+use evenkeel_plan::windows::certificates::waiting::{self, PendingRequests};
 use evenkeel_plan::windows::certificates::{
-    Identity, Known, Request, Reserved, Verdict, World, decide,
+    Approval, CertificateContext, Identity, KnownNode, Reserved, SigningRequest, decide,
 };
-use evenkeel_plan::windows::instances::{Wanted, WindowsNode, node_of};
+use evenkeel_plan::windows::instances::{DesiredInstance, WindowsNode, node_of};
 use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -50,7 +50,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
     let mut pool = shared.windows.store().changes();
     let mut machines = configuring.changes();
     let mut records = fleet.records.changes();
-    let mut beside = shared.beside.changes();
+    let mut coexistence = shared.coexistence.changes();
     let mut approver = Approver {
         api,
         seen: Seen {
@@ -60,7 +60,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
             namespace,
             reserved: Reserved::default(),
         },
-        waiting: Waiting::default(),
+        waiting: PendingRequests::default(),
     };
     let mut pause = NOW_AND_THEN;
     loop {
@@ -75,11 +75,11 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
             Ok(()) = pool.changed() => {}
             Ok(()) = machines.changed() => {}
             Ok(()) = records.changed() => {}
-            Ok(()) = beside.changed() => {}
+            Ok(()) = coexistence.changed() => {}
             () = tokio::time::sleep(pause) => {}
         }
         // Beside OpenShift's own operator for Windows nodes they are its to approve.
-        let is_ours_to_say = shared.knows_windows() && !shared.beside.is_idle_for_windows();
+        let is_ours_to_say = shared.knows_windows() && !shared.coexistence.is_idle_for_windows();
         pause = if is_ours_to_say {
             approver.answer().await
         } else {
@@ -92,7 +92,7 @@ struct Approver<'s> {
     api: Api<CertificateSigningRequest>,
     seen: Seen<'s>,
     /// Requests without an answer.
-    waiting: Waiting,
+    waiting: PendingRequests,
 }
 
 impl Approver<'_> {
@@ -129,9 +129,9 @@ impl Approver<'_> {
     /// Learns what belongs to Services and to the API server, if anybody of ours asks for a server's certificate.
     async fn know_reserved(&mut self) -> kube::Result<()> {
         let mut waiting = self.waiting.iter();
-        let asks = |(_, _, request): (&str, &str, &Request)| {
+        let asks = |(_, _, request): (&str, &str, &SigningRequest)| {
             request.signer == certificate::KUBELET_SERVING
-                && decide(request, &self.seen) != Verdict::Leave
+                && decide(request, &self.seen) != Approval::Leave
         };
         if waiting.any(asks) {
             self.seen.reserved = reserved(self.api.clone().into_client(), self.seen.fleet).await?;
@@ -150,16 +150,16 @@ impl Approver<'_> {
             .iter()
             .filter_map(|(name, version, request)| {
                 let verdict = contain("certificates", name, || decide(request, &self.seen))?;
-                let is_ours = verdict != Verdict::Leave;
-                is_ours.then(|| (name.to_owned(), version.to_owned(), verdict))
+                let is_managed = verdict != Approval::Leave;
+                is_managed.then(|| (name.to_owned(), version.to_owned(), verdict))
             })
             .collect();
         let mut pause = NOW_AND_THEN;
         for (name, version, verdict) in decided {
             let (kind, why) = match &verdict {
-                Verdict::Approve(why) => ("Approved", why),
-                Verdict::Deny(why) => ("Denied", why),
-                Verdict::Leave => continue,
+                Approval::Approve(why) => ("Approved", why),
+                Approval::Deny(why) => ("Denied", why),
+                Approval::Leave => continue,
             };
             match self.write(&name, &version, kind, why).await {
                 Ok(()) => {
@@ -241,7 +241,7 @@ impl Seen<'_> {
             let mut named = all.iter();
             let (name, _) = named.find(|(name, record)| {
                 record.node.as_ref() == Some(&node.name) && {
-                    let wanted = Wanted {
+                    let wanted = DesiredInstance {
                         user: String::new(),
                         addresses: Ok(Vec::new()),
                         node_addresses: fleet.addresses(name),
@@ -256,7 +256,7 @@ impl Seen<'_> {
     }
 }
 
-impl World for Seen<'_> {
+impl CertificateContext for Seen<'_> {
     fn namespace(&self) -> &str {
         self.namespace
     }
@@ -273,17 +273,17 @@ impl World for Seen<'_> {
         self.configuring.credential(node)
     }
 
-    fn node(&self, name: &str) -> Option<Known> {
+    fn node(&self, name: &str) -> Option<KnownNode> {
         self.nodes.store().look(|all| {
             let seen = all.get(name)?;
             let node = windows_node(seen);
             let Some(instance) = node.and_then(|it| self.instance(&it)) else {
-                return Some(Known::default());
+                return Some(KnownNode::default());
             };
             let machine = self.fleet.machines.get(&instance);
             let names = machine.iter().flat_map(|it| it.known_as().to_vec());
-            Some(Known {
-                is_ours: true,
+            Some(KnownNode {
+                is_managed: true,
                 addresses: self.fleet.addresses(&instance),
                 names: names.collect(),
             })

@@ -2,8 +2,8 @@
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::windows::upgrade::gate::REFUSALS;
-use evenkeel_plan::windows::upgrade::in_place::Step;
-use evenkeel_plan::windows::windows_pool::{Counts, TROUBLES, Trouble, phase};
+use evenkeel_plan::windows::upgrade::in_place::InPlaceStep;
+use evenkeel_plan::windows::windows_pool::{PoolFailure, TROUBLES, WindowsCounts, phase};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -75,7 +75,7 @@ impl WindowsMetrics {
     }
 
     /// So many nodes are how.
-    pub(crate) fn nodes(&self, counts: Counts) {
+    pub(crate) fn nodes(&self, counts: WindowsCounts) {
         for (state, count) in [
             ("total", counts.total),
             ("updated", counts.updated),
@@ -94,7 +94,7 @@ impl WindowsMetrics {
     }
 
     /// Why nothing can be done, if it cannot.
-    pub(crate) fn trouble(&self, trouble: Option<&Trouble>) {
+    pub(crate) fn trouble(&self, trouble: Option<&PoolFailure>) {
         for reason in TROUBLES {
             let is_so = trouble.is_some_and(|it| it.category == reason);
             let gauge = self.trouble.get_or_create(&Reason { reason });
@@ -103,7 +103,7 @@ impl WindowsMetrics {
     }
 
     /// So many nodes are on their way to another version, and how far; those that fail are counted as that.
-    pub(crate) fn upgrades(&self, upgrades: impl Iterator<Item = (Step, bool)>) {
+    pub(crate) fn upgrades(&self, upgrades: impl Iterator<Item = (InPlaceStep, bool)>) {
         let phases: Vec<_> = upgrades
             .map(|(step, fails)| if fails { phase::FAILING } else { step.phase() })
             .collect();
@@ -121,7 +121,7 @@ impl WindowsMetrics {
     }
 
     /// Why nodes may not be upgraded, if they may not.
-    pub(crate) fn refusal(&self, refusal: Option<&Trouble>) {
+    pub(crate) fn refusal(&self, refusal: Option<&PoolFailure>) {
         for reason in REFUSALS {
             let is_so = refusal.is_some_and(|it| it.category == reason);
             let gauge = self.refused.get_or_create(&Reason { reason });

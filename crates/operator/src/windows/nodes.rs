@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::fleet::node::{Change, Node};
-use evenkeel_plan::windows::upgrade::Around;
+use evenkeel_plan::fleet::node::{Node, NodePatch};
+use evenkeel_plan::windows::upgrade::UpgradeContext;
 use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
-use evenkeel_plan::windows::upgrade::in_place::{self, Step};
-use evenkeel_plan::windows::upgrade::recreate::{self, News};
-use evenkeel_plan::windows::windows_pool::{self, Counts, Grant, Stand, Trouble, is_ours, removal};
+use evenkeel_plan::windows::upgrade::in_place::{self, InPlaceStep};
+use evenkeel_plan::windows::upgrade::recreate::{self, MachineReport};
+use evenkeel_plan::windows::windows_pool::{
+    self, Grant, PoolFailure, WindowsCounts, WindowsNodeState, is_managed_node, removal,
+};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
 
@@ -23,7 +25,7 @@ use crate::shared::Shared;
 use crate::windows::instances::Fleet;
 use crate::windows::metrics::WindowsMetrics;
 use crate::windows::pool::SeenWindowsPool;
-use crate::windows::upgrade_context::{ClusterGate, around};
+use crate::windows::upgrade_context::{ClusterGate, context};
 
 /// The pool's status is written at most once in this time.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
@@ -55,7 +57,7 @@ pub(crate) async fn run(
     let mut nodes = shared.nodes.store().changes();
     let mut pool = shared.windows.store().changes();
     let mut others = shared.windows.changes();
-    let mut beside = shared.beside.changes();
+    let mut coexistence = shared.coexistence.changes();
     let mut records = fleet.records.changes();
     let mut machines = fleet.machines.changes();
     let mut sets = fleet.machine_sets.changes();
@@ -69,7 +71,7 @@ pub(crate) async fn run(
             Ok(()) = nodes.changed() => {}
             Ok(()) = pool.changed() => {}
             () = others.changed() => {}
-            Ok(()) = beside.changed() => {}
+            Ok(()) = coexistence.changed() => {}
             Ok(()) = records.changed() => {}
             Ok(()) = machines.changed() => {}
             Ok(()) = sets.changed() => {}
@@ -79,7 +81,7 @@ pub(crate) async fn run(
         }
         pause = if !shared.knows_windows() {
             None
-        } else if shared.beside.is_idle_for_windows() {
+        } else if shared.coexistence.is_idle_for_windows() {
             controller.stay_idle().await
         } else {
             controller.round().await
@@ -95,7 +97,7 @@ struct Controller<'s> {
     /// Nodes whose upgrade fails, with why: once is enough to say so.
     failed: BTreeMap<String, String>,
     /// What was said of Machines and `MachineSets`.
-    heard: Vec<News>,
+    heard: Vec<MachineReport>,
     /// When the pool's status was written last.
     written: Option<Instant>,
     /// What was granted, where there is no pool to say so.
@@ -106,17 +108,17 @@ struct Controller<'s> {
 
 /// What was decided.
 struct Decision {
-    writes: Vec<(Seen, Change)>,
+    writes: Vec<(Seen, NodePatch)>,
     status: WindowsPoolStatus,
-    counts: Counts,
+    counts: WindowsCounts,
     stopped: Option<String>,
-    refusal: Option<Trouble>,
+    refusal: Option<PoolFailure>,
     /// Machines that are to be deleted, by `namespace/name`, and why.
     replace: Vec<(String, String)>,
     /// What people should hear of Machines and `MachineSets`.
-    news: Vec<News>,
+    news: Vec<MachineReport>,
     /// Nodes on their way to another version: how far, and why not further.
-    upgrades: Vec<(Seen, Step, Option<String>)>,
+    upgrades: Vec<(Seen, InPlaceStep, Option<String>)>,
     /// What the removal of nodes waits for.
     waiting: BTreeMap<String, String>,
 }
@@ -128,9 +130,9 @@ impl Controller<'_> {
             Ok(target) => (Some(target), None),
             Err(trouble) => (None, trouble),
         };
-        let around = around(self.fleet, self.gate.closed().await);
+        let context = context(self.fleet, self.gate.closed().await);
         let seen = self.shared.windows.seen();
-        let decision = self.decide(seen.as_ref(), target.as_ref(), trouble.as_ref(), &around);
+        let decision = self.decide(seen.as_ref(), target.as_ref(), trouble.as_ref(), &context);
         self.metrics.nodes(decision.counts);
         self.metrics.trouble(trouble.as_ref());
         self.metrics.refusal(decision.refusal.as_ref());
@@ -165,28 +167,28 @@ impl Controller<'_> {
         &self,
         seen: Option<&SeenWindowsPool>,
         target: Option<&Grant>,
-        trouble: Option<&Trouble>,
-        around: &Around,
+        trouble: Option<&PoolFailure>,
+        context: &UpgradeContext,
     ) -> Decision {
         let pool = seen.map(|it| it.pool.clone()).unwrap_or_default();
         self.shared.nodes.store().look(|all| {
             let claims = self.shared.windows.claims();
             let permitted = self.shared.permits.on(all);
             let nodes = all.values().map(|seen| permitted.node(seen));
-            let nodes: Vec<&Node> = nodes.filter(|node| is_ours(node, &claims)).collect();
+            let nodes: Vec<&Node> = nodes.filter(|node| is_managed_node(node, &claims)).collect();
             let granted = match (seen, &self.granted) {
                 (Some(seen), _) => seen.status.updating.clone(),
                 (None, Some(granted)) => granted.clone(),
                 (None, None) => windows_pool::as_written(target, &nodes),
             };
-            let round = windows_pool::plan(&pool, target, &granted, &nodes, around);
+            let round = windows_pool::plan(&pool, target, &granted, &nodes, context);
             let upgrades = round.upgrades.iter().filter_map(|it| {
                 let seen = all.get(&it.node.name)?.clone();
                 Some((seen, it.step, it.fails.clone()))
             });
-            let waiting = round.turns.iter().filter_map(|turn| match &turn.stand {
-                Stand::Removal(removal) => {
-                    Some((turn.node.name.clone(), removal.waits_for(turn.node)?))
+            let waiting = round.rollouts.iter().filter_map(|rollout| match &rollout.state {
+                WindowsNodeState::Removal(removal) => {
+                    Some((rollout.node.name.clone(), removal.waits_for(rollout.node)?))
                 }
                 _ => None,
             });
@@ -198,12 +200,12 @@ impl Controller<'_> {
                     })
                     .collect(),
                 status: windows_pool::status(&pool, target, &round, trouble),
-                counts: Counts::of(&round),
+                counts: WindowsCounts::of(&round),
                 stopped: round.stopped.clone(),
                 refusal: round.refusal(),
-                news: recreate::news(&pool, target, &nodes, around),
+                news: recreate::news(&pool, target, &nodes, context),
                 replace: round.replace.iter().map(|(node, machine)| {
-                    let set = around.machines.of_node(&node.name).and_then(|it| it.set.clone());
+                    let set = context.machines.of_node(&node.name).and_then(|it| it.set.clone());
                     let version = target.map(|it| it.version.as_str()).unwrap_or_default();
                     let set = set.unwrap_or_default();
                     (machine.clone(), format!("deleted, so that MachineSet {set} makes a new one with {version} in the place of node {}", node.name))
@@ -215,7 +217,11 @@ impl Controller<'_> {
     }
 
     /// Writes on nodes what they are to run.
-    async fn tell(&self, writes: Vec<(Seen, Change)>, target: Option<&Grant>) -> Option<Duration> {
+    async fn tell(
+        &self,
+        writes: Vec<(Seen, NodePatch)>,
+        target: Option<&Grant>,
+    ) -> Option<Duration> {
         let answers: Vec<_> = futures::stream::iter(writes)
             .map(async |(seen, change)| {
                 let written = self.shared.nodes.write(&seen, &change).await;
@@ -293,7 +299,7 @@ impl Controller<'_> {
     /// Says that nothing is done.
     async fn stay_idle(&mut self) -> Option<Duration> {
         let seen = self.shared.windows.seen()?;
-        let coexistence = self.shared.beside.windows()?;
+        let coexistence = self.shared.coexistence.windows()?;
         let mut status = seen.status.clone();
         status.conditions.retain(|it| it.kind != condition::IDLE);
         status.conditions.push(windows_pool::idle(coexistence));
@@ -324,7 +330,7 @@ impl Controller<'_> {
     }
 
     /// Says what people should hear of Machines and `MachineSets`, once.
-    fn announce_machines(&mut self, news: &[News]) {
+    fn announce_machines(&mut self, news: &[MachineReport]) {
         for it in news.iter().filter(|it| !self.heard.contains(it)) {
             let machine = self.fleet.machines.named(&it.object);
             let object = if it.is_set {
@@ -352,7 +358,7 @@ impl Controller<'_> {
     }
 
     /// Says of every node whose upgrade fails that it does, once for each reason.
-    fn announce_failures(&mut self, upgrades: &[(Seen, Step, Option<String>)]) {
+    fn announce_failures(&mut self, upgrades: &[(Seen, InPlaceStep, Option<String>)]) {
         let mut failed = BTreeMap::new();
         for (seen, step, why) in upgrades {
             let Some(why) = why else { continue };
@@ -377,7 +383,7 @@ impl Controller<'_> {
     }
 
     /// What people should hear, once.
-    fn announce(&mut self, decision: &Decision, trouble: Option<&Trouble>) {
+    fn announce(&mut self, decision: &Decision, trouble: Option<&PoolFailure>) {
         let events = &self.shared.events;
         let object = self.shared.windows.reference();
         let said = &mut self.said;

@@ -10,7 +10,7 @@ use evenkeel_api::document::{self, Document};
 use evenkeel_api::names::{object, pool as pool_name};
 use evenkeel_api::worker::{NotAWorker, Worker};
 use evenkeel_daemon::panics::contain;
-use evenkeel_plan::windows::windows_pool::Trouble;
+use evenkeel_plan::windows::windows_pool::PoolFailure;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -44,7 +44,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
     let mut proxies = proxy.decisions();
     let mut secret = Given::Unknown;
     // What the pool was to run when it was read last, and what that said.
-    let mut read: Option<(String, Result<Worker, Trouble>)> = None;
+    let mut read: Option<(String, Result<Worker, PoolFailure>)> = None;
     let mut is_listed = false;
     let mut retry = false;
     loop {
@@ -105,7 +105,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
 enum Given {
     Unknown,
     Absent,
-    There(Result<Worker, Trouble>),
+    There(Result<Worker, PoolFailure>),
 }
 
 /// Opens the payload, and again later if it is refused.
@@ -124,7 +124,7 @@ async fn open(shared: &Shared, folder: &Path) -> Option<Payload> {
             }
         };
         tracing::warn!("{refused}");
-        shared.windows.offers(Offer::Nothing(Trouble {
+        shared.windows.offers(Offer::Nothing(PoolFailure {
             category: payload::Error::CATEGORY,
             note: refused,
         }));
@@ -135,7 +135,7 @@ async fn open(shared: &Shared, folder: &Path) -> Option<Payload> {
     }
 }
 
-fn from_secret(secret: &Secret) -> Result<Worker, Trouble> {
+fn from_secret(secret: &Secret) -> Result<Worker, PoolFailure> {
     let (name, key) = (object::WORKER_IGNITION, object::WORKER_IGNITION_FILE);
     let place = format!("Secret {name}, key {key}");
     let data = secret.data.as_ref().and_then(|data| data.get(key));
@@ -150,15 +150,15 @@ fn from_secret(secret: &Secret) -> Result<Worker, Trouble> {
 /// What the pool `worker` is to run, read again only if that is another thing than before.
 async fn from_pool(
     shared: &Shared,
-    read: &mut Option<(String, Result<Worker, Trouble>)>,
-) -> kube::Result<Result<Worker, Trouble>> {
+    read: &mut Option<(String, Result<Worker, PoolFailure>)>,
+) -> kube::Result<Result<Worker, PoolFailure>> {
     let target = shared.pools.store().look(|all| {
         let pool = all.get(pool_name::WORKER)?;
         pool.pool.target.clone()
     });
     let Some(name) = target else {
         *read = None;
-        return Ok(Err(Trouble {
+        return Ok(Err(PoolFailure {
             category: "NoWorkerIgnition",
             note: format!(
                 "there is neither a Secret {} nor a rendered configuration of the pool {}: make the Secret, with the Ignition config of workers under the key {}; until then no instance is configured",
@@ -188,7 +188,7 @@ async fn from_pool(
 }
 
 /// Reads an Ignition config, or a MachineConfig with one.
-fn read_worker(place: &str, bytes: &[u8]) -> Result<Worker, Trouble> {
+fn read_worker(place: &str, bytes: &[u8]) -> Result<Worker, PoolFailure> {
     let (documents, _) = document::read(place, bytes).map_err(|problems| {
         // All of them may be many: the first says where to begin.
         let first = problems.iter().next().map(ToString::to_string);
@@ -204,8 +204,8 @@ fn read_worker(place: &str, bytes: &[u8]) -> Result<Worker, Trouble> {
     }
 }
 
-fn invalid(note: String) -> Trouble {
-    Trouble {
+fn invalid(note: String) -> PoolFailure {
+    PoolFailure {
         category: NotAWorker::CATEGORY,
         note,
     }

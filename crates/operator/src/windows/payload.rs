@@ -12,7 +12,7 @@ use evenkeel_api::services::Template;
 use evenkeel_api::version::Version;
 use evenkeel_api::worker::Worker;
 use evenkeel_plan::windows::payload::{Composed, compose};
-use evenkeel_plan::windows::proxy::Settings;
+use evenkeel_plan::windows::proxy::ProxySettings;
 use serde_json::{Map, Value};
 
 pub(crate) use seal::seal;
@@ -117,7 +117,7 @@ impl Payload {
     }
 
     /// What instances get, where workers are configured so and this is the proxy.
-    pub(crate) fn compose(&self, worker: &Worker, proxy: &Settings) -> Composed {
+    pub(crate) fn compose(&self, worker: &Worker, proxy: &ProxySettings) -> Composed {
         compose(&self.manifest, &self.template, &self.kubelet, worker, proxy)
     }
 

@@ -9,9 +9,9 @@ use evenkeel_api::permits::Permits;
 use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus};
 use evenkeel_api::worker::Worker;
 use evenkeel_daemon::{Check, Stop};
-use evenkeel_plan::fleet::budget::Allowance;
+use evenkeel_plan::fleet::budget::DisruptionBudget;
 use evenkeel_plan::windows::payload::Composed;
-use evenkeel_plan::windows::windows_pool::{Claims, Grant, Trouble, WindowsPool};
+use evenkeel_plan::windows::windows_pool::{Grant, OwnedNodes, PoolFailure, WindowsPool};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::Patch;
 use kube::core::{ApiResource, GroupVersionKind, Object};
@@ -82,7 +82,7 @@ pub(crate) enum Offer {
     #[default]
     Unknown,
     /// Nothing, and why.
-    Nothing(Trouble),
+    Nothing(PoolFailure),
     /// This.
     Ready(Rc<Ready>),
 }
@@ -113,8 +113,8 @@ pub(crate) struct Windows {
     offer: watch::Sender<Offer>,
     /// What instances got last, whatever has gone wrong since.
     last: Rc<RefCell<Option<Rc<Ready>>>>,
-    newer: watch::Sender<Option<Trouble>>,
-    claims: watch::Sender<Claims>,
+    newer: watch::Sender<Option<PoolFailure>>,
+    claims: watch::Sender<OwnedNodes>,
 }
 
 impl Windows {
@@ -129,7 +129,7 @@ impl Windows {
             offer: watch::Sender::default(),
             last: Rc::default(),
             newer: watch::Sender::new(None),
-            claims: watch::Sender::new(Claims::default()),
+            claims: watch::Sender::new(OwnedNodes::default()),
         }
     }
 
@@ -156,10 +156,10 @@ impl Windows {
     }
 
     /// How many Windows nodes may be down at once.
-    pub(crate) fn allowance(&self) -> Allowance {
+    pub(crate) fn allowance(&self) -> DisruptionBudget {
         self.store.look(|all| {
             let seen = all.get(&*self.name);
-            seen.map_or_else(Allowance::default, |it| it.pool.allowance)
+            seen.map_or_else(DisruptionBudget::default, |it| it.pool.allowance)
         })
     }
 
@@ -270,12 +270,12 @@ impl Windows {
     }
 
     /// Why nothing is done although it could be: a newer version is installed.
-    pub(crate) fn newer(&self) -> Option<Trouble> {
+    pub(crate) fn newer(&self) -> Option<PoolFailure> {
         self.newer.borrow().clone()
     }
 
     /// Takes note of whether a newer version is installed.
-    pub(crate) fn finds_newer(&self, trouble: Option<Trouble>) {
+    pub(crate) fn finds_newer(&self, trouble: Option<PoolFailure>) {
         self.newer.send_if_modified(|known| {
             let differs = *known != trouble;
             *known = trouble;
@@ -284,7 +284,7 @@ impl Windows {
     }
 
     /// What nodes are to run, if anybody knows and nothing stands in the way; or what does.
-    pub(crate) fn target(&self) -> Result<Grant, Option<Trouble>> {
+    pub(crate) fn target(&self) -> Result<Grant, Option<PoolFailure>> {
         if let Some(trouble) = self.newer() {
             return Err(Some(trouble));
         }
@@ -296,12 +296,12 @@ impl Windows {
     }
 
     /// Who is named as ours.
-    pub(crate) fn claims(&self) -> watch::Ref<'_, Claims> {
+    pub(crate) fn claims(&self) -> watch::Ref<'_, OwnedNodes> {
         self.claims.borrow()
     }
 
     /// Takes note of who is named as ours.
-    pub(crate) fn claim(&self, claims: Claims) {
+    pub(crate) fn claim(&self, claims: OwnedNodes) {
         self.claims.send_if_modified(|known| {
             let differs = *known != claims;
             *known = claims;
@@ -322,8 +322,8 @@ impl Windows {
 /// Tells when something has changed that is not an object of the cluster.
 pub(crate) struct Changes {
     offer: watch::Receiver<Offer>,
-    newer: watch::Receiver<Option<Trouble>>,
-    claims: watch::Receiver<Claims>,
+    newer: watch::Receiver<Option<PoolFailure>>,
+    claims: watch::Receiver<OwnedNodes>,
 }
 
 impl Changes {

@@ -8,7 +8,7 @@ pub(crate) mod store;
 use std::collections::BTreeMap;
 
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::windows::proxy::{Decision, Remark, Said, Settings, Variable, decide};
+use evenkeel_plan::windows::proxy::{ProxyDecision, ProxySettings, Remark, Said, Variable, decide};
 
 use crate::shared::Shared;
 use crate::windows::proxy::metrics::ProxyMetrics;
@@ -19,9 +19,9 @@ use crate::windows::services::store::ServiceMaps;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Given {
     /// By its environment.
-    pub(crate) environment: Settings,
+    pub(crate) environment: ProxySettings,
     /// By the chart.
-    pub(crate) chart: Settings,
+    pub(crate) chart: ProxySettings,
 }
 
 /// Knows it until the program is asked to stop.
@@ -77,7 +77,7 @@ struct Teller<'s> {
 }
 
 impl Teller<'_> {
-    fn tell(&mut self, decision: &Decision, last: &Settings) {
+    fn tell(&mut self, decision: &ProxyDecision, last: &ProxySettings) {
         if decision.settings != *last {
             let note = match decision.source {
                 Some(source) if decision.settings.has_proxy() => format!(

@@ -5,8 +5,8 @@
 pub(crate) mod store;
 
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::windows::service_maps::{self, Action, Own};
-use evenkeel_plan::windows::windows_pool::{Trouble, is_ours};
+use evenkeel_plan::windows::service_maps::{self, MapAction, Own};
+use evenkeel_plan::windows::windows_pool::{PoolFailure, is_managed_node};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMe
     let mut nodes = shared.nodes.store().changes();
     let mut pool = shared.windows.store().changes();
     let mut others = shared.windows.changes();
-    let mut beside = shared.beside.changes();
+    let mut coexistence = shared.coexistence.changes();
     let mut failures: u32 = 0;
     loop {
         tokio::select! {
@@ -38,11 +38,11 @@ pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMe
             Ok(()) = nodes.changed() => {}
             Ok(()) = pool.changed() => {}
             () = others.changed() => {}
-            Ok(()) = beside.changed() => {}
+            Ok(()) = coexistence.changed() => {}
             () = requeue::after(requeue::backoff(failures)) => {}
         }
         let is_known = maps.store().is_listed() && shared.knows_windows();
-        if !is_known || shared.beside.is_idle_for_windows() {
+        if !is_known || shared.coexistence.is_idle_for_windows() {
             continue;
         }
         let Some(ready) = shared.windows.last() else {
@@ -81,13 +81,13 @@ impl Controller<'_> {
         let in_use = self.shared.nodes.store().look(|all| {
             let claims = windows.claims();
             let nodes = all.values().map(|seen| &seen.node);
-            service_maps::in_use(nodes.filter(|node| is_ours(node, &claims)))
+            service_maps::in_use(nodes.filter(|node| is_managed_node(node, &claims)))
         });
         let seen = |all: &BTreeMap<String, KeptMap>| -> Vec<_> {
             all.values().map(|it| it.map.clone()).collect()
         };
         let decision = service_maps::decide(own, &self.maps.store().look(seen), &in_use);
-        let newer = decision.newer.as_ref().map(|newer| Trouble {
+        let newer = decision.newer.as_ref().map(|newer| PoolFailure {
             category: "NewerVersionInstalled",
             note: format!(
                 "ConfigMap {} is of a newer version than {}, the operator's: nothing is done for Windows nodes. Install version {newer} again, or uninstall it first",
@@ -116,14 +116,14 @@ impl Controller<'_> {
     /// Carries one action out, and tells of it.
     async fn apply(
         &mut self,
-        action: Action,
+        action: MapAction,
         ready: &Ready,
         name: &str,
         owner: Option<&Value>,
     ) -> kube::Result<()> {
         let data = ready.composed.services.canonical();
         match action {
-            Action::Create => {
+            MapAction::Create => {
                 let was_there = self.had.as_ref().is_some_and(|(had, _)| *had == name);
                 self.maps.create(name, &data, owner).await?;
                 if was_there {
@@ -134,12 +134,12 @@ impl Controller<'_> {
                     self.tell("ServicesCreated", Severity::Normal, note);
                 }
             }
-            Action::Replace { uid, why } => {
+            MapAction::Replace { uid, why } => {
                 self.maps.delete(name, &uid).await?;
                 self.made_again(name, &uid, &data, owner).await?;
                 let hash = &ready.composed.hash;
-                let is_ours = |(had, before): &(String, String)| *had == name && before != hash;
-                if self.had.as_ref().is_some_and(is_ours) {
+                let is_own_map = |(had, before): &(String, String)| *had == name && before != hash;
+                if self.had.as_ref().is_some_and(is_own_map) {
                     let note = format!(
                         "ConfigMap {name} has new contents: nodes get them one after the other"
                     );
@@ -149,8 +149,8 @@ impl Controller<'_> {
                     self.tell("ServicesReplaced", Severity::Warning, note);
                 }
             }
-            Action::Mark { uid } => self.maps.mark(name, &uid, owner).await?,
-            Action::Remove {
+            MapAction::Mark { uid } => self.maps.mark(name, &uid, owner).await?,
+            MapAction::Remove {
                 name: other,
                 uid,
                 why,

@@ -5,7 +5,7 @@ pub(crate) mod store;
 
 use evenkeel_api::names::object;
 use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::windows::trusted_ca::{Action, decide};
+use evenkeel_plan::windows::trusted_ca::{BundleAction, decide};
 
 use crate::requeue;
 use crate::shared::Shared;
@@ -30,7 +30,7 @@ pub(crate) async fn run(
     let mut decisions = proxy.decisions();
     let mut pool = shared.windows.store().changes();
     let mut others = shared.windows.changes();
-    let mut beside = shared.beside.changes();
+    let mut coexistence = shared.coexistence.changes();
     let mut failures: u32 = 0;
     loop {
         tokio::select! {
@@ -39,12 +39,13 @@ pub(crate) async fn run(
             Ok(()) = decisions.changed() => {}
             Ok(()) = pool.changed() => {}
             () = others.changed() => {}
-            Ok(()) = beside.changed() => {}
+            Ok(()) = coexistence.changed() => {}
             () = requeue::after(requeue::backoff(failures)) => {}
         }
         let is_known = bundle.store().is_listed() && shared.knows_windows();
-        let is_ours = !shared.beside.is_idle_for_windows() && shared.windows.newer().is_none();
-        let Some(decision) = proxy.decision().filter(|_| is_known && is_ours) else {
+        let has_windows =
+            !shared.coexistence.is_idle_for_windows() && shared.windows.newer().is_none();
+        let Some(decision) = proxy.decision().filter(|_| is_known && has_windows) else {
             continue;
         };
         failures = match controller.round(decision.settings.has_proxy()).await {
@@ -74,7 +75,7 @@ impl Controller<'_> {
         self.metrics.pending(is_pending);
         let name = object::TRUSTED_CA;
         match decide(has_proxy, seen.as_ref()) {
-            Some(Action::Create) => {
+            Some(BundleAction::Create) => {
                 let owner = self.shared.windows.seen();
                 let owner = owner.map(|it| self.shared.windows.owner(&it.uid));
                 self.bundle.create(owner.as_ref()).await?;
@@ -86,12 +87,12 @@ impl Controller<'_> {
                     self.tell("TrustBundleCreated", Severity::Normal, note);
                 }
             }
-            Some(Action::Mend { uid, asks, mark }) => {
+            Some(BundleAction::Mend { uid, asks, mark }) => {
                 self.bundle.mend(&uid, asks, mark).await?;
                 let note = format!("ConfigMap {name} lacked a label of ours: it has it again");
                 self.tell("TrustBundleMended", Severity::Warning, note);
             }
-            Some(Action::Remove { uid }) => {
+            Some(BundleAction::Remove { uid }) => {
                 self.bundle.delete(&uid).await?;
                 let note = format!("ConfigMap {name} was removed: there is no proxy any more");
                 self.tell("TrustBundleRemoved", Severity::Normal, note);

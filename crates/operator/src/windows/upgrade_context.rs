@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_plan::windows::instances::{State, is_machine};
+use evenkeel_plan::windows::instances::{InstanceState, is_machine};
 use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 use evenkeel_plan::windows::upgrade::recreate::Machines;
-use evenkeel_plan::windows::upgrade::{Around, Backing};
-use evenkeel_plan::windows::windows_pool::Trouble;
+use evenkeel_plan::windows::upgrade::{Backing, UpgradeContext};
+use evenkeel_plan::windows::windows_pool::PoolFailure;
 use jiff::Timestamp;
 use kube::Client;
 
@@ -17,12 +17,12 @@ use crate::windows::instances::Fleet;
 const BELIEVED: Duration = Duration::from_mins(5);
 
 /// What is around, as it is now.
-pub(crate) fn around(fleet: &Fleet, closed: Option<Trouble>) -> Around {
-    let mut around = Around {
+pub(crate) fn context(fleet: &Fleet, closed: Option<PoolFailure>) -> UpgradeContext {
+    let mut context = UpgradeContext {
         closed,
         removals: fleet.removals.nodes(),
         now: Timestamp::now(),
-        ..Around::default()
+        ..UpgradeContext::default()
     };
     let records = fleet.records.all();
     let node = |instance: &str| records.get(instance)?.node.clone();
@@ -32,7 +32,7 @@ pub(crate) fn around(fleet: &Fleet, closed: Option<Trouble>) -> Around {
     let machines = machines.zip(sets);
     let is_known = machines.is_some();
     if let Some((machines, sets)) = machines {
-        around.machines = Machines { machines, sets };
+        context.machines = Machines { machines, sets };
     }
     let claims = fleet.windows.claims();
     for (name, record) in &records {
@@ -45,21 +45,23 @@ pub(crate) fn around(fleet: &Fleet, closed: Option<Trouble>) -> Around {
         if record.leaving_since.is_some() {
             continue;
         }
-        if record.state == State::Failing {
-            around.troubles.insert(node.clone(), record.message.clone());
+        if record.state == InstanceState::Failing {
+            context
+                .troubles
+                .insert(node.clone(), record.message.clone());
         }
         if !is_machine(name) {
-            around.backing.insert(node, Backing::Listed);
-        } else if let Some(machine) = around.machines.of_node(&node).filter(|_| is_known) {
-            let set = around.machines.set_of(machine);
+            context.backing.insert(node, Backing::Listed);
+        } else if let Some(machine) = context.machines.of_node(&node).filter(|_| is_known) {
+            let set = context.machines.set_of(machine);
             let backing = Backing::Machine {
                 name: machine.name.clone(),
                 set: set.map(|(name, _)| name.to_owned()),
             };
-            around.backing.insert(node, backing);
+            context.backing.insert(node, backing);
         }
     }
-    around
+    context
 }
 
 /// Knows whether the cluster is new enough for upgrades.
@@ -81,7 +83,7 @@ impl ClusterGate {
 
     /// Why no node may be upgraded on this cluster. What it said last holds while it does not answer; before it has ever
     /// answered nobody begins.
-    pub(crate) async fn closed(&mut self) -> Option<Trouble> {
+    pub(crate) async fn closed(&mut self) -> Option<PoolFailure> {
         let is_known = self.asked.as_ref();
         if is_known.is_none_or(|(at, _)| at.elapsed() > BELIEVED) {
             match self.client.apiserver_version().await {
@@ -91,7 +93,7 @@ impl ClusterGate {
         }
         match &self.asked {
             Some((_, version)) => gate::of_cluster(version, self.minimum),
-            None => Some(Trouble {
+            None => Some(PoolFailure {
                 category: gate::OLD_KUBERNETES,
                 note:
                     "the cluster does not say which Kubernetes it runs: nodes stay at what they run"

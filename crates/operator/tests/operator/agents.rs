@@ -15,7 +15,7 @@ use evenkeel_host::simulated::SimulatedHost;
 use evenkeel_host::{observe, verify};
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::linux_node::Report;
-use evenkeel_plan::machine::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
+use evenkeel_plan::machine::phase::{AgentSnapshot, Drain, Failed, OnDrift, Phase, Reason, Wanted};
 use evenkeel_plan::machine::voucher::DesiredConfig;
 use evenkeel_testbed::node_double::NodeDouble;
 use evenkeel_testbed::{Doing, Error, Result};
@@ -221,7 +221,7 @@ impl Agent {
                 None => Err(Reason::missing(name)),
             });
         }
-        let sight = Sight {
+        let snapshot = AgentSnapshot {
             current: current.as_deref(),
             settled: true,
             awaits_boot,
@@ -243,9 +243,9 @@ impl Agent {
                 applied: said(annotation::LAST_APPLIED_DRAIN),
             },
         };
-        let phase = Phase::next(&sight);
-        let has_leave = annotations.contains_key(annotation::DRAIN_GRANTED);
-        if let Some(report) = Report::of(&phase, &sight) {
+        let phase = Phase::next(&snapshot);
+        let has_permit = annotations.contains_key(annotation::DRAIN_GRANTED);
+        if let Some(report) = Report::of(&phase, &snapshot) {
             let changes = report.changes(&annotations);
             if !changes.is_empty() {
                 let patch = json!({ "metadata": { "annotations": changes } });
@@ -272,7 +272,7 @@ impl Agent {
                 Ok(true)
             }
             (Phase::Reboot, _) => {
-                if !has_leave {
+                if !has_permit {
                     let name = self.nodes[self.at].name();
                     lock(&self.common.outrages).push(format!("{name} boots without leave"));
                 }

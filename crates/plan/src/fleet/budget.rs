@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use crate::fleet::field_problem::FieldProblem;
-use crate::fleet::node::{Node, Request};
+use crate::fleet::node::{DrainRequest, Node};
 
 /// How many nodes of a pool may be down at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl FromStr for MaxUnavailable {
 
 /// What a pool's owner allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Allowance {
+pub struct DisruptionBudget {
     /// How many may be down at once.
     pub max_unavailable: MaxUnavailable,
     /// Whether nobody may begin.
@@ -92,7 +92,7 @@ pub struct Allowance {
     pub unclear: bool,
 }
 
-impl Allowance {
+impl DisruptionBudget {
     /// Reads a pool's `spec`, and says what is wrong with its limit.
     pub fn read(spec: &Value) -> (Self, Option<FieldProblem>) {
         let paused = spec["paused"].as_bool().unwrap_or_default();
@@ -122,16 +122,16 @@ impl Allowance {
 
 /// The answer to a node that asks for leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leave {
+pub enum DisruptionPermit {
     /// It may be down from now on, until it gives its leave back.
     Granted,
     /// Not yet.
-    Waits(Why),
+    Waits(WaitReason),
 }
 
 /// Why a node has to wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Why {
+pub enum WaitReason {
     /// The pool is paused.
     Paused,
     /// Nobody understands the pool's limit.
@@ -171,7 +171,7 @@ pub enum Why {
     },
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused => f.write_str("the pool is paused"),
@@ -205,21 +205,25 @@ const NAMES: usize = 5;
 /// The places of a pool: who has one, and whether there is another. Whoever lets a node go down, or
 /// lets it begin with what will take it down, asks here.
 #[derive(Debug)]
-pub struct Places<'a> {
+pub struct BudgetUsage<'a> {
     limit: usize,
-    closed: Option<Why>,
+    closed: Option<WaitReason>,
     /// How many have one by our doing.
     held: usize,
     /// Who is down or has a place, whoever's doing it is.
     down: Vec<&'a str>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> BudgetUsage<'a> {
     /// The places of `pool`, of which `holds` says who has one already.
-    pub fn of(allowance: Allowance, pool: &[&'a Node], holds: impl Fn(&Node) -> bool) -> Self {
+    pub fn of(
+        allowance: DisruptionBudget,
+        pool: &[&'a Node],
+        holds: impl Fn(&Node) -> bool,
+    ) -> Self {
         let closed = match allowance {
-            Allowance { paused: true, .. } => Some(Why::Paused),
-            Allowance { unclear: true, .. } => Some(Why::Unclear),
+            DisruptionBudget { paused: true, .. } => Some(WaitReason::Paused),
+            DisruptionBudget { unclear: true, .. } => Some(WaitReason::Unclear),
             _ => None,
         };
         let down = pool.iter().filter(|node| holds(node) || !node.ready);
@@ -234,7 +238,7 @@ impl<'a> Places<'a> {
     /// The same, where `away` have a place and are no nodes now: others are made in their stead. They count for no
     /// share of the pool.
     #[must_use]
-    pub fn beside(mut self, away: &[&'a str]) -> Self {
+    pub fn counting(mut self, away: &[&'a str]) -> Self {
         self.held += away.len();
         self.down.extend(away);
         self
@@ -247,9 +251,9 @@ impl<'a> Places<'a> {
 
     /// Asks for a place for `node`, which has none. One that is down already takes nothing from anyone,
     /// as long as no more have a place than the limit.
-    pub fn ask(&mut self, node: &'a Node) -> Leave {
+    pub fn ask(&mut self, node: &'a Node) -> DisruptionPermit {
         if let Some(why) = &self.closed {
-            return Leave::Waits(why.clone());
+            return DisruptionPermit::Waits(why.clone());
         }
         let is_down = !node.ready;
         if self.held < self.limit && (is_down || self.down.len() < self.limit) {
@@ -257,42 +261,42 @@ impl<'a> Places<'a> {
             if !is_down {
                 self.down.push(&node.name);
             }
-            return Leave::Granted;
+            return DisruptionPermit::Granted;
         }
         self.full(node)
     }
 
     /// Asks for `node`, which has a place, to use it for one thing more: not while more have one than the
     /// limit.
-    pub fn use_again(&self, node: &Node) -> Leave {
+    pub fn use_again(&self, node: &Node) -> DisruptionPermit {
         match &self.closed {
-            Some(why) => Leave::Waits(why.clone()),
-            None if self.held <= self.limit => Leave::Granted,
+            Some(why) => DisruptionPermit::Waits(why.clone()),
+            None if self.held <= self.limit => DisruptionPermit::Granted,
             None => self.full(node),
         }
     }
 
     /// Asks for a node that is down, and comes back only by going on: others may wait for just that, however many have a
     /// place.
-    pub fn go_on(&self) -> Leave {
+    pub fn go_on(&self) -> DisruptionPermit {
         match &self.closed {
-            Some(why) => Leave::Waits(why.clone()),
-            None => Leave::Granted,
+            Some(why) => DisruptionPermit::Waits(why.clone()),
+            None => DisruptionPermit::Granted,
         }
     }
 
-    fn full(&self, node: &Node) -> Leave {
+    fn full(&self, node: &Node) -> DisruptionPermit {
         let others = self.down.iter().filter(|name| **name != node.name);
         let down = others.take(NAMES).map(ToString::to_string).collect();
         let limit = self.limit;
-        Leave::Waits(Why::Full { limit, down })
+        DisruptionPermit::Waits(WaitReason::Full { limit, down })
     }
 }
 
 /// Whether a node is down, or may be, by our doing: our record says so, or what is written on it. Whose cordon it is says
 /// nothing of the kind.
-pub fn is_ours(node: &Node) -> bool {
-    node.has_permit || node.has_leave()
+pub fn holds_permit(node: &Node) -> bool {
+    node.has_permit || node.claims_permit()
 }
 
 /// Answers every node of one pool that asks for a drain and has no leave yet. A node that our record has a permit for
@@ -302,21 +306,21 @@ pub fn is_ours(node: &Node) -> bool {
 /// oldest, then by name. A node that is not ready counts as down, whoever's doing it is. As long as
 /// the limit does not shrink, no more nodes than the limit ever have leave at once, and no ready node
 /// gets it while the limit is used up.
-pub fn answer(allowance: Allowance, pool: &[&Node]) -> BTreeMap<String, Leave> {
-    answer_beside(allowance, pool, &[])
+pub fn answer(allowance: DisruptionBudget, pool: &[&Node]) -> BTreeMap<String, DisruptionPermit> {
+    answer_counting(allowance, pool, &[])
 }
 
 /// The same, where `away` have a place and are no nodes now.
-pub fn answer_beside(
-    allowance: Allowance,
+pub fn answer_counting(
+    allowance: DisruptionBudget,
     pool: &[&Node],
     away: &[&str],
-) -> BTreeMap<String, Leave> {
+) -> BTreeMap<String, DisruptionPermit> {
     let mut asking: Vec<&&Node> = pool
         .iter()
         .filter(|node| {
-            let may_go_on = node.has_leave() && node.has_permit;
-            matches!(node.request(), Request::Drain(_)) && !may_go_on
+            let may_go_on = node.claims_permit() && node.has_permit;
+            matches!(node.request(), DrainRequest::Drain(_)) && !may_go_on
         })
         .collect();
     if asking.is_empty() {
@@ -326,22 +330,22 @@ pub fn answer_beside(
         let name = node.name.as_str();
         (
             !node.has_permit,
-            !is_ours(node),
+            !holds_permit(node),
             node.ready,
             node.created,
             name,
         )
     });
-    let mut places = Places::of(allowance, pool, is_ours).beside(away);
+    let mut usage = BudgetUsage::of(allowance, pool, holds_permit).counting(away);
     let answers = asking.into_iter().map(|node| {
         let leave = if node.has_permit {
-            Leave::Granted
-        } else if is_ours(node) {
+            DisruptionPermit::Granted
+        } else if holds_permit(node) {
             // It was granted before there was a record, or the record is lost, or it claims what is not so: it holds a
             // place, and gets no second one.
-            places.use_again(node)
+            usage.use_again(node)
         } else {
-            places.ask(node)
+            usage.ask(node)
         };
         (node.name.clone(), leave)
     });
@@ -372,10 +376,10 @@ mod tests {
         }
     }
 
-    fn granted(allowance: Allowance, pool: &[Node]) -> Vec<String> {
+    fn granted(allowance: DisruptionBudget, pool: &[Node]) -> Vec<String> {
         let pool: Vec<_> = pool.iter().collect();
         let answers = answer(allowance, &pool).into_iter();
-        let granted = answers.filter(|(_, leave)| *leave == Leave::Granted);
+        let granted = answers.filter(|(_, leave)| *leave == DisruptionPermit::Granted);
         granted.map(|(name, _)| name).collect()
     }
 
@@ -401,10 +405,10 @@ mod tests {
     #[test]
     fn the_oldest_that_asks_is_first_and_the_others_hear_for_whom_they_wait() {
         let pool = [asking("a", 1), asking("b", 9), node("c", 99)];
-        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+        assert_eq!(granted(DisruptionBudget::default(), &pool), ["b"]);
         let pool: Vec<_> = pool.iter().collect();
-        let answers = answer(Allowance::default(), &pool);
-        let Leave::Waits(why) = &answers["a"] else {
+        let answers = answer(DisruptionBudget::default(), &pool);
+        let DisruptionPermit::Waits(why) = &answers["a"] else {
             panic!("{answers:?}");
         };
         assert_eq!(
@@ -421,16 +425,16 @@ mod tests {
             ..node
         };
         let pool = [asking("a", 9), broken(node("b", 1))];
-        assert_eq!(granted(Allowance::default(), &pool), [""; 0]);
+        assert_eq!(granted(DisruptionBudget::default(), &pool), [""; 0]);
         let pool = [asking("a", 9), broken(asking("b", 1))];
-        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+        assert_eq!(granted(DisruptionBudget::default(), &pool), ["b"]);
     }
 
     #[test]
     fn nobody_begins_in_a_paused_pool() {
-        let paused = Allowance {
+        let paused = DisruptionBudget {
             paused: true,
-            ..Allowance::default()
+            ..DisruptionBudget::default()
         };
         assert_eq!(granted(paused, &[asking("a", 1)]), [""; 0]);
     }
@@ -447,9 +451,9 @@ mod tests {
             drain_granted: Some("2026-01-01T00:00:00Z".to_owned()),
             ..claims(node)
         };
-        let paused = Allowance {
+        let paused = DisruptionBudget {
             paused: true,
-            ..Allowance::default()
+            ..DisruptionBudget::default()
         };
         let down = Node {
             has_permit: true,
@@ -458,7 +462,11 @@ mod tests {
         for liar in [claims(asking("a", 1)), claims_more(asking("a", 1))] {
             assert_eq!(granted(paused, std::slice::from_ref(&liar)), [""; 0]);
             let pool = [liar.clone(), down.clone()];
-            assert_eq!(granted(Allowance::default(), &pool), [""; 0], "{liar:?}");
+            assert_eq!(
+                granted(DisruptionBudget::default(), &pool),
+                [""; 0],
+                "{liar:?}"
+            );
             // What our own record says is kept, also in a paused pool.
             let told = Node {
                 has_permit: true,
@@ -469,7 +477,7 @@ mod tests {
         }
         // A cordon by whomever takes no place from others.
         let pool = [claims(node("a", 1)), asking("b", 1)];
-        assert_eq!(granted(Allowance::default(), &pool), ["b"]);
+        assert_eq!(granted(DisruptionBudget::default(), &pool), ["b"]);
     }
 
     prop_compose! {
@@ -504,9 +512,9 @@ mod tests {
             let nodes: Vec<_> = nodes.into_iter().enumerate()
                 .map(|(number, node)| Node { name: format!("n{number}"), ..node })
                 .collect();
-            let allowance = Allowance { max_unavailable: max, paused, ..Allowance::default() };
+            let allowance = DisruptionBudget { max_unavailable: max, paused, ..DisruptionBudget::default() };
             let limit = max.of(nodes.len());
-            let ours = |node: &Node| node.has_leave() || node.has_permit;
+            let ours = |node: &Node| node.claims_permit() || node.has_permit;
             let new = granted(allowance, &nodes);
             let after: Vec<_> = nodes.iter().map(|node| {
                 let leave = new.contains(&node.name).then(|| "1970-01-01T00:00:00Z".to_owned());
@@ -520,7 +528,7 @@ mod tests {
             // Whoever was granted has leave now and asks no more; the rest still waits.
             prop_assert_eq!(granted(allowance, &after), Vec::<String>::new());
             // Somebody gets on, if anybody may.
-            let waits = nodes.iter().any(|it| matches!(it.request(), Request::Drain(_)) && !ours(it));
+            let waits = nodes.iter().any(|it| matches!(it.request(), DrainRequest::Drain(_)) && !ours(it));
             if waits && !paused && count(&nodes, &down) < limit {
                 prop_assert!(!new.is_empty());
             }

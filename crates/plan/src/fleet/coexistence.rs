@@ -203,7 +203,7 @@ const LASTS: Duration = Duration::from_secs(137);
 
 /// A Lease, as it was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sight<'a> {
+pub struct OperatorSnapshot<'a> {
     /// Who holds it.
     pub holder: Option<&'a str>,
     /// When it was renewed last, by its holder's clock.
@@ -215,12 +215,12 @@ pub struct Sight<'a> {
 /// What is known of the Leases of another operator.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Leases {
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, SeenOperator>,
 }
 
 /// A Lease, as it was when it last changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Seen {
+struct SeenOperator {
     renewed: Option<Timestamp>,
     /// When we saw it for the first time, by our own clock.
     since: Duration,
@@ -242,19 +242,25 @@ pub enum Life {
 impl Leases {
     /// Takes note of a Lease, and says what it tells. `now` is our clock, `at` the time since we began, which no one sets
     /// back.
-    pub fn look(&mut self, name: &str, sight: Sight<'_>, now: Timestamp, at: Duration) -> Life {
-        let lasts = sight.lasts.unwrap_or(LASTS);
-        let first = Seen {
-            renewed: sight.renewed,
+    pub fn look(
+        &mut self,
+        name: &str,
+        snapshot: OperatorSnapshot<'_>,
+        now: Timestamp,
+        at: Duration,
+    ) -> Life {
+        let lasts = snapshot.lasts.unwrap_or(LASTS);
+        let first = SeenOperator {
+            renewed: snapshot.renewed,
             since: at,
             changed: None,
         };
         let seen = self.seen.entry(name.to_owned()).or_insert(first);
-        if seen.renewed != sight.renewed {
-            seen.renewed = sight.renewed;
+        if seen.renewed != snapshot.renewed {
+            seen.renewed = snapshot.renewed;
             seen.changed = Some(at);
         }
-        if sight.holder.is_none_or(str::is_empty) {
+        if snapshot.holder.is_none_or(str::is_empty) {
             return Life::Gone;
         }
         let some = |left: Option<Duration>| left.filter(|left| !left.is_zero());
@@ -276,7 +282,7 @@ impl Leases {
     }
 }
 
-impl Seen {
+impl SeenOperator {
     /// How long it still lasts.
     fn left(&self, lasts: Duration, now: Timestamp, at: Duration) -> Option<Duration> {
         match (self.changed, self.renewed) {
@@ -342,12 +348,12 @@ mod tests {
         let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
         let mut leases = Leases::default();
         let mut look = |name: &str, renewed: Option<Timestamp>, second: u64| {
-            let sight = Sight {
+            let snapshot = OperatorSnapshot {
                 holder: Some("theirs"),
                 renewed,
                 lasts: Some(Duration::from_mins(1)),
             };
-            seconds(leases.look(name, sight, now, Duration::from_secs(second)))
+            seconds(leases.look(name, snapshot, now, Duration::from_secs(second)))
         };
         let hour_ago = at("2026-01-01T11:00:00Z");
         let left_behind = look("a", hour_ago, 0);
@@ -377,7 +383,7 @@ mod tests {
         assert_eq!(ahead, ("alive", 60), "a clock that is ahead");
         assert_eq!(look("e", None, 0), ("unsure", 60));
         for holder in [None, Some("")] {
-            let nobodys = Sight {
+            let nobodys = OperatorSnapshot {
                 holder,
                 renewed: Some(now),
                 lasts: None,
@@ -389,18 +395,18 @@ mod tests {
     #[test]
     fn whoever_could_not_renew_is_given_the_time_to_do_it() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
-        let sight = Sight {
+        let snapshot = OperatorSnapshot {
             holder: Some("theirs"),
             renewed: Some(now),
             lasts: Some(Duration::from_mins(1)),
         };
         let mut leases = Leases::default();
         let second = Duration::from_secs;
-        let mut look = |at: u64| seconds(leases.look("a", sight, now + second(at), second(at)));
+        let mut look = |at: u64| seconds(leases.look("a", snapshot, now + second(at), second(at)));
         assert_eq!(look(0), ("alive", 60));
         assert_eq!(look(90), ("gone", 0));
         leases.excuse("a", second(90));
-        let mut look = |at: u64| seconds(leases.look("a", sight, now + second(at), second(at)));
+        let mut look = |at: u64| seconds(leases.look("a", snapshot, now + second(at), second(at)));
         assert_eq!(look(100), ("alive", 50));
         assert_eq!(look(150), ("gone", 0));
     }

@@ -14,8 +14,8 @@ use evenkeel_api::duration;
 use evenkeel_api::names::{annotation, cordon};
 use jiff::Timestamp;
 
-use crate::fleet::budget::{Why, is_ours};
-use crate::fleet::node::{Change, Node, Request};
+use crate::fleet::budget::{WaitReason, holds_permit};
+use crate::fleet::node::{DrainRequest, Node, NodePatch};
 
 pub use self::candidate::{Candidate, Taint, Toleration, is_only_node};
 pub use self::own_pods::{Installation, Ours, decide, is_undecided};
@@ -31,14 +31,14 @@ const OVERDUE: &str = "the drain takes longer than ";
 
 /// What a pool's owner says about drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
+pub struct DrainSettings {
     /// How long a drain may take before it is reported.
     pub timeout: Duration,
     /// Whether it then goes ahead with pods still on the node, instead of trying on.
     pub proceed: bool,
 }
 
-impl Default for Settings {
+impl Default for DrainSettings {
     fn default() -> Self {
         Self {
             timeout: TIMEOUT,
@@ -47,7 +47,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl DrainSettings {
     /// Reads the two settings as a pool's annotations or the command line have them.
     pub fn read(timeout: Option<&str>, on_timeout: Option<&str>) -> Result<Self, String> {
         let timeout = timeout.map_or(Ok(TIMEOUT), duration::parse)?;
@@ -96,9 +96,9 @@ pub enum Next {
     /// Nothing is asked for, or it was answered.
     Nothing,
     /// It asks for a drain, and must have leave first.
-    Leave,
+    AskForPermit,
     /// This is to be written.
-    Write(Change, Announcement),
+    Write(NodePatch, Announcement),
     /// Pods are to be evicted: [`evict`] says which.
     Evict,
     /// It asks for something that we do not know.
@@ -108,36 +108,36 @@ pub enum Next {
 /// What comes next for `node`.
 pub fn next(node: &Node) -> Next {
     match node.request() {
-        Request::None => Next::Nothing,
-        Request::Unknown(request) => Next::Unknown(warning(
+        DrainRequest::None => Next::Nothing,
+        DrainRequest::Unknown(request) => Next::Unknown(warning(
             "DrainRequestUnknown",
             format!(
                 "{} is {request:?}, which nobody can answer: it must be drain-<target> or uncordon-<target>",
                 annotation::DESIRED_DRAIN
             ),
         )),
-        Request::Uncordon(request) => uncordon(node, request),
-        Request::Drain(_) if !(node.has_leave() && node.has_permit) => Next::Leave,
+        DrainRequest::Uncordon(request) => uncordon(node, request),
+        DrainRequest::Drain(_) if !(node.claims_permit() && node.has_permit) => Next::AskForPermit,
         // A person who uncordons it in the middle would have it filled again while it is emptied.
-        Request::Drain(_) if !node.unschedulable => Next::Write(
-            cordoned(Change::default()),
+        DrainRequest::Drain(_) if !node.unschedulable => Next::Write(
+            cordoned(NodePatch::default()),
             news("Cordoned", "cordoned again: its drain is not over"),
         ),
-        Request::Drain(_) => Next::Evict,
+        DrainRequest::Drain(_) => Next::Evict,
     }
 }
 
 /// What is said of a `node` that asks for a drain and has to wait.
-pub fn waits(node: &Node, why: &Why) -> Announcement {
+pub fn waits(node: &Node, why: &WaitReason) -> Announcement {
     let request = node.desired_drain.as_deref().unwrap_or_default();
     news("DrainWaits", format!("{request} waits: {why}"))
 }
 
 /// What is written when `node` gets its leave at `now`: the cordon with it, unless it has one already,
 /// which then stays whosever it is.
-pub fn grant(node: &Node, now: Timestamp) -> (Change, Announcement) {
+pub fn grant(node: &Node, now: Timestamp) -> (NodePatch, Announcement) {
     let request = node.desired_drain.as_deref().unwrap_or_default();
-    let change = Change::default().with(annotation::DRAIN_GRANTED, now.to_string());
+    let change = NodePatch::default().with(annotation::DRAIN_GRANTED, now.to_string());
     let change = own_pods::forgotten(node, change);
     if node.unschedulable {
         let note = format!("{request} begins; the node is cordoned already");
@@ -148,8 +148,8 @@ pub fn grant(node: &Node, now: Timestamp) -> (Change, Announcement) {
     }
 }
 
-fn cordoned(change: Change) -> Change {
-    Change {
+fn cordoned(change: NodePatch) -> NodePatch {
+    NodePatch {
         unschedulable: Some(true),
         ..change.with(annotation::CORDONED_BY, cordon::DRAIN)
     }
@@ -158,7 +158,7 @@ fn cordoned(change: Change) -> Change {
 fn uncordon(node: &Node, request: &str) -> Next {
     let change = answer(node, request).without(annotation::DRAIN_GRANTED);
     let mut change = own_pods::forgotten(node, change);
-    let note = if node.is_cordoned_by_drain() && is_ours(node) {
+    let note = if node.is_cordoned_by_drain() && holds_permit(node) {
         change = change.without(annotation::CORDONED_BY);
         change.unschedulable = Some(false);
         "uncordoned: pods may come again"
@@ -171,8 +171,8 @@ fn uncordon(node: &Node, request: &str) -> Next {
 }
 
 /// The request given back, with the reason that we wrote, if we did, taken off.
-fn answer(node: &Node, request: &str) -> Change {
-    let change = Change::default().with(annotation::LAST_APPLIED_DRAIN, request);
+fn answer(node: &Node, request: &str) -> NodePatch {
+    let change = NodePatch::default().with(annotation::LAST_APPLIED_DRAIN, request);
     if is_our_reason(node) {
         change.with(annotation::REASON, "")
     } else {
@@ -191,7 +191,7 @@ pub(crate) fn is_overdue(reason: &str) -> bool {
 
 /// One round over the pods of a node that is being drained.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Round<'a> {
+pub struct DrainRound<'a> {
     /// To be evicted now.
     pub evict: Vec<&'a Pod>,
     /// Those that stay, and why.
@@ -199,7 +199,7 @@ pub struct Round<'a> {
     /// Those that have to go and are still there, the ones to evict among them.
     pub left: Vec<&'a Pod>,
     /// What is to be written on the node.
-    pub write: Change,
+    pub write: NodePatch,
     /// Whether with that the drain is answered and over.
     pub is_over: bool,
     /// What is to be said.
@@ -214,10 +214,10 @@ pub fn evict<'a>(
     node: &Node,
     pods: &'a [Pod],
     attempts: &BTreeMap<String, Attempt>,
-    settings: Settings,
+    settings: DrainSettings,
     now: Timestamp,
-) -> Round<'a> {
-    let mut round = Round::default();
+) -> DrainRound<'a> {
+    let mut round = DrainRound::default();
     if next(node) != Next::Evict {
         return round;
     }
@@ -258,7 +258,7 @@ pub fn evict<'a>(
         let held = listed(left.iter().map(|pod| holds(pod, attempts)));
         let note = format!("{OVERDUE}{}: {held}", duration_text(settings.timeout));
         if node.reason.as_deref() != Some(&note) {
-            round.write = Change::default().with(annotation::REASON, &note);
+            round.write = NodePatch::default().with(annotation::REASON, &note);
             round.says.push(warning("DrainOverdue", note));
         }
     }

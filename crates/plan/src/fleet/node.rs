@@ -74,7 +74,7 @@ pub struct WindowsFacts {
 
 /// What an agent asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request<'a> {
+pub enum DrainRequest<'a> {
     /// Nothing, or it was answered.
     None,
     /// Pods shall leave the node; the text is the whole request.
@@ -103,18 +103,18 @@ impl Node {
     }
 
     /// What its agent asks for and did not get yet. What a foreign node asks for is asked of somebody else.
-    pub fn request(&self) -> Request<'_> {
+    pub fn request(&self) -> DrainRequest<'_> {
         if self.is_foreign() {
-            return Request::None;
+            return DrainRequest::None;
         }
         let Some(desired) = self.desired_drain.as_deref().filter(|it| !it.is_empty()) else {
-            return Request::None;
+            return DrainRequest::None;
         };
         // Leave is given back with the answer to an uncordon: whoever has it still was answered so to an
         // earlier request of the same words, and not to this one.
-        let is_answered = !desired.starts_with("uncordon-") || !self.has_leave();
+        let is_answered = !desired.starts_with("uncordon-") || !self.claims_permit();
         if self.last_applied_drain.as_deref() == Some(desired) && is_answered {
-            return Request::None;
+            return DrainRequest::None;
         }
         let has_target = |prefix| {
             desired
@@ -122,11 +122,11 @@ impl Node {
                 .is_some_and(|target: &str| !target.is_empty())
         };
         if has_target("drain-") {
-            Request::Drain(desired)
+            DrainRequest::Drain(desired)
         } else if has_target("uncordon-") {
-            Request::Uncordon(desired)
+            DrainRequest::Uncordon(desired)
         } else {
-            Request::Unknown(desired)
+            DrainRequest::Unknown(desired)
         }
     }
 
@@ -154,7 +154,7 @@ impl Node {
 
     /// Whether it says that it has leave to be down: that was written on it, and not yet taken off. What grants it
     /// something is the operator's own record alone.
-    pub fn has_leave(&self) -> bool {
+    pub fn claims_permit(&self) -> bool {
         self.drain_granted.is_some()
     }
 
@@ -214,7 +214,7 @@ impl Node {
 
 /// What is to be different on a Node, in one write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Change {
+pub struct NodePatch {
     /// Cordoned or not; `None` leaves it.
     pub unschedulable: Option<bool>,
     /// Whether it has the taint [`taint::DRAINING`](evenkeel_api::names::taint::DRAINING); `None` leaves it.
@@ -223,7 +223,7 @@ pub struct Change {
     pub annotations: BTreeMap<&'static str, Option<String>>,
 }
 
-impl Change {
+impl NodePatch {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -295,10 +295,10 @@ mod tests {
             last_applied_drain: text("uncordon-a"),
             ..Node::default()
         };
-        assert_eq!(node.request(), Request::None);
+        assert_eq!(node.request(), DrainRequest::None);
         // It got leave for drain-b and went back to a before the drain was over.
         node.drain_granted = text("2026-01-01T00:00:00Z");
-        assert_eq!(node.request(), Request::Uncordon("uncordon-a"));
+        assert_eq!(node.request(), DrainRequest::Uncordon("uncordon-a"));
     }
 
     /// Covers O01.
@@ -310,15 +310,15 @@ mod tests {
             desired_drain: text("drain-rendered-worker-theirs"),
             ..Node::default()
         };
-        assert_eq!(node.request(), Request::None);
+        assert_eq!(node.request(), DrainRequest::None);
         node.voucher = text("rendered-worker-before");
         assert_eq!(
             node.request(),
-            Request::None,
+            DrainRequest::None,
             "a voucher for something else"
         );
         node.voucher = node.desired_config.clone();
-        let request = Request::Drain("drain-rendered-worker-theirs");
+        let request = DrainRequest::Drain("drain-rendered-worker-theirs");
         assert_eq!(node.request(), request);
         // Windows nodes run no rendered configurations, whatever is written on them.
         node.voucher = None;

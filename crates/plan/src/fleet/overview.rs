@@ -3,14 +3,14 @@
 
 use std::fmt;
 
-use crate::fleet::budget::{self, Leave};
-use crate::fleet::node::{Node, Request};
+use crate::fleet::budget::{self, DisruptionPermit};
+use crate::fleet::node::{DrainRequest, Node};
 use crate::fleet::pool::{Assignment, Pool};
-use crate::fleet::rollout::{self, Counts, Rollout, Stand, Turn};
+use crate::fleet::rollout::{self, NodeRollout, PoolCounts, Rollout, RolloutState};
 
 /// How a node is, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum NodeProgress {
     /// It cannot go on.
     Degraded,
     /// Its kubelet is not well.
@@ -27,7 +27,7 @@ pub enum State {
     Done,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for NodeProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Degraded => "Degraded",
@@ -47,7 +47,7 @@ pub struct NodeView<'a> {
     /// The node.
     pub node: &'a Node,
     /// How it is.
-    pub state: State,
+    pub state: NodeProgress,
     /// What it waits for, or what is wrong with it; empty if nothing is.
     pub waits_for: String,
 }
@@ -60,7 +60,7 @@ pub struct PoolView<'a> {
     /// What is decided for it.
     pub rollout: Rollout<'a>,
     /// How many nodes are how.
-    pub counts: Counts,
+    pub counts: PoolCounts,
     /// Its nodes.
     pub nodes: Vec<NodeView<'a>>,
     /// Nodes that other pools have the same right to, with those pools.
@@ -74,10 +74,10 @@ pub fn view<'a>(pools: &'a [Pool], assignment: &Assignment<'a>) -> Vec<PoolView<
         .map(|(pool, members)| {
             let rollout = rollout::plan(pool, members);
             let leaves = budget::answer(pool.allowance, members);
-            let nodes = rollout.turns.iter().map(|turn| {
-                let (state, waits_for) = standing(turn, leaves.get(&turn.node.name));
+            let nodes = rollout.rollouts.iter().map(|rollout| {
+                let (state, waits_for) = standing(rollout, leaves.get(&rollout.node.name));
                 NodeView {
-                    node: turn.node,
+                    node: rollout.node,
                     state,
                     waits_for,
                 }
@@ -85,7 +85,7 @@ pub fn view<'a>(pools: &'a [Pool], assignment: &Assignment<'a>) -> Vec<PoolView<
             PoolView {
                 pool,
                 nodes: nodes.collect(),
-                counts: Counts::of(&rollout),
+                counts: PoolCounts::of(&rollout),
                 rollout,
                 torn: assignment.torn_from(&pool.name),
             }
@@ -93,58 +93,68 @@ pub fn view<'a>(pools: &'a [Pool], assignment: &Assignment<'a>) -> Vec<PoolView<
         .collect()
 }
 
-fn standing(turn: &Turn<'_>, leave: Option<&Leave>) -> (State, String) {
-    let node = turn.node;
+fn standing(rollout: &NodeRollout<'_>, leave: Option<&DisruptionPermit>) -> (NodeProgress, String) {
+    let node = rollout.node;
     if let Some(why) = node.desired().refusal().filter(|_| node.is_foreign()) {
-        return (State::Foreign, why);
+        return (NodeProgress::Foreign, why);
     }
-    match &turn.stand {
-        Stand::Failing(why) | Stand::Held(why) => (State::Degraded, why.clone()),
-        Stand::Updated if node.is_degraded() => {
-            (State::Degraded, node.reason.clone().unwrap_or_default())
+    match &rollout.state {
+        RolloutState::Failing(why) | RolloutState::Held(why) => {
+            (NodeProgress::Degraded, why.clone())
         }
-        Stand::Updated if !node.ready => (State::NotReady, "its kubelet to be ready".to_owned()),
-        Stand::Updated if matches!(node.request(), Request::Uncordon(_)) => {
-            (State::Updating, "the operator to let pods on it".to_owned())
+        RolloutState::Updated if node.is_degraded() => (
+            NodeProgress::Degraded,
+            node.reason.clone().unwrap_or_default(),
+        ),
+        RolloutState::Updated if !node.ready => {
+            (NodeProgress::NotReady, "its kubelet to be ready".to_owned())
         }
-        Stand::Updated if node.unschedulable && node.cordoned_by.is_none() => {
-            (State::Done, "cordoned by somebody else".to_owned())
+        RolloutState::Updated if matches!(node.request(), DrainRequest::Uncordon(_)) => (
+            NodeProgress::Updating,
+            "the operator to let pods on it".to_owned(),
+        ),
+        RolloutState::Updated if node.unschedulable && node.cordoned_by.is_none() => {
+            (NodeProgress::Done, "cordoned by somebody else".to_owned())
         }
-        Stand::Updated => (State::Done, String::new()),
-        Stand::Moving => moving(node, leave),
-        Stand::Next => (
-            State::Waiting,
+        RolloutState::Updated => (NodeProgress::Done, String::new()),
+        RolloutState::Moving => moving(node, leave),
+        RolloutState::Next => (
+            NodeProgress::Waiting,
             "the operator to tell it: its turn is now".to_owned(),
         ),
-        Stand::Waits(why) => (State::Waiting, why.to_string()),
-        Stand::WaitsForZone(zone) if zone.is_empty() => {
-            (State::Waiting, "nodes without a zone".to_owned())
+        RolloutState::Waits(why) => (NodeProgress::Waiting, why.to_string()),
+        RolloutState::WaitsForZone(zone) if zone.is_empty() => {
+            (NodeProgress::Waiting, "nodes without a zone".to_owned())
         }
-        Stand::WaitsForZone(zone) => (State::Waiting, format!("zone {zone}")),
-        Stand::Stopped => (State::Waiting, "the roll-out has stopped".to_owned()),
-        Stand::NoTarget => (
-            State::Waiting,
+        RolloutState::WaitsForZone(zone) => (NodeProgress::Waiting, format!("zone {zone}")),
+        RolloutState::Stopped => (NodeProgress::Waiting, "the roll-out has stopped".to_owned()),
+        RolloutState::NoTarget => (
+            NodeProgress::Waiting,
             "the pool has no configuration yet".to_owned(),
         ),
     }
 }
 
 /// A node that was told to go to the pool's configuration, and is not there.
-fn moving(node: &Node, leave: Option<&Leave>) -> (State, String) {
+fn moving(node: &Node, leave: Option<&DisruptionPermit>) -> (NodeProgress, String) {
     match (node.request(), leave) {
-        (Request::Drain(_), Some(Leave::Waits(why))) => (State::Waiting, why.to_string()),
-        (Request::Drain(_), _) if node.has_leave() => {
+        (DrainRequest::Drain(_), Some(DisruptionPermit::Waits(why))) => {
+            (NodeProgress::Waiting, why.to_string())
+        }
+        (DrainRequest::Drain(_), _) if node.claims_permit() => {
             let since = node.drain_granted.as_deref().unwrap_or_default();
             let why = node.reason.as_deref().filter(|why| !why.is_empty());
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             (
-                State::Draining,
+                NodeProgress::Draining,
                 format!("its pods to leave, since {since}{why}"),
             )
         }
-        (Request::Drain(_), _) => (State::Waiting, "the operator to drain it".to_owned()),
-        _ if !node.ready => (State::Updating, "to come back".to_owned()),
-        _ => (State::Updating, "its agent".to_owned()),
+        (DrainRequest::Drain(_), _) => {
+            (NodeProgress::Waiting, "the operator to drain it".to_owned())
+        }
+        _ if !node.ready => (NodeProgress::Updating, "to come back".to_owned()),
+        _ => (NodeProgress::Updating, "its agent".to_owned()),
     }
 }
 
@@ -156,7 +166,7 @@ pub struct Forecast {
     /// Nodes that would come after those waves; they were not looked at one by one.
     pub later: Vec<String>,
     /// Nodes that would not go, and what holds them.
-    pub held: Vec<(String, Stand)>,
+    pub held: Vec<(String, RolloutState)>,
 }
 
 /// Plays the roll-out of `pool` on `nodes`, for at most `most` waves.
@@ -166,15 +176,17 @@ pub fn forecast(pool: &Pool, nodes: &[&Node], most: usize) -> Forecast {
     loop {
         let borrowed: Vec<&Node> = nodes.iter().collect();
         let rollout = rollout::plan(pool, &borrowed);
-        let going = |turn: &&Turn<'_>| matches!(turn.stand, Stand::Next | Stand::Moving);
-        let named = |turn: &Turn<'_>| turn.node.name.clone();
-        let wave: Vec<String> = rollout.turns.iter().filter(going).map(named).collect();
+        let going = |rollout: &&NodeRollout<'_>| {
+            matches!(rollout.state, RolloutState::Next | RolloutState::Moving)
+        };
+        let named = |rollout: &NodeRollout<'_>| rollout.node.name.clone();
+        let wave: Vec<String> = rollout.rollouts.iter().filter(going).map(named).collect();
         let rest = rollout
-            .turns
+            .rollouts
             .iter()
-            .filter(|turn| turn.stand != Stand::Updated);
+            .filter(|rollout| rollout.state != RolloutState::Updated);
         if wave.is_empty() {
-            let held = rest.map(|turn| (named(turn), turn.stand.clone()));
+            let held = rest.map(|rollout| (named(rollout), rollout.state.clone()));
             forecast.held = held.collect();
             return forecast;
         }
@@ -330,7 +342,7 @@ mod tests {
         assert_eq!(waves(&with_held), ["a"]);
         assert_eq!(
             with_held.held,
-            [("b".to_owned(), Stand::Held("drift".to_owned()))]
+            [("b".to_owned(), RolloutState::Held("drift".to_owned()))]
         );
     }
 }

@@ -15,7 +15,7 @@
 use evenkeel_api::permits::{Permit, Permits};
 use jiff::Timestamp;
 
-use crate::fleet::node::{Node, Request};
+use crate::fleet::node::{DrainRequest, Node};
 
 /// The record with the name of a new leader on it, who leads by the Lease in its `term`. Whatever was granted stays.
 pub fn claim(permits: Option<&Permits>, term: i64) -> Permits {
@@ -63,7 +63,9 @@ pub fn is_good(permits: Option<&Permits>, epoch: i64, node: &str) -> bool {
 /// Whether a node, as it was just read, uses its permit no more: it is gone, or says neither that it has one nor that
 /// it wants one.
 pub fn is_over(node: Option<&Node>) -> bool {
-    node.is_none_or(|node| !node.has_leave() && !matches!(node.request(), Request::Drain(_)))
+    node.is_none_or(|node| {
+        !node.claims_permit() && !matches!(node.request(), DrainRequest::Drain(_))
+    })
 }
 
 #[cfg(test)]

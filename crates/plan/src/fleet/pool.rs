@@ -8,8 +8,8 @@ use evenkeel_api::names::{annotation, pool as name};
 use evenkeel_api::selector::Selector;
 use serde_json::Value;
 
-use crate::fleet::budget::Allowance;
-use crate::fleet::drain::Settings;
+use crate::fleet::budget::DisruptionBudget;
+use crate::fleet::drain::DrainSettings;
 use crate::fleet::field_problem::FieldProblem;
 use crate::fleet::node::Node;
 
@@ -23,7 +23,7 @@ pub struct Pool {
     /// The MachineConfigs it is made from; none if it does not say.
     pub machine_config_selector: Option<Selector>,
     /// How many of its nodes may be down.
-    pub allowance: Allowance,
+    pub allowance: DisruptionBudget,
     /// The rendered configuration that its nodes are to run.
     pub target: Option<String>,
     /// Configurations that we rendered for it; for the caller to fill in, with [`Pool::with_configs`].
@@ -51,7 +51,7 @@ impl Pool {
         pool.node_selector = pool.selector(spec, "nodeSelector");
         pool.keeps_its_nodes = !pool.problems.is_empty();
         pool.machine_config_selector = pool.selector(spec, "machineConfigSelector");
-        let (allowance, problem) = Allowance::read(spec);
+        let (allowance, problem) = DisruptionBudget::read(spec);
         pool.allowance = allowance;
         pool.problems.extend(problem);
         let target = spec["configuration"]["name"].as_str();
@@ -61,11 +61,11 @@ impl Pool {
             said(annotation::DRAIN_TIMEOUT),
             said(annotation::DRAIN_ON_TIMEOUT),
         );
-        match Settings::read(timeout, None) {
+        match DrainSettings::read(timeout, None) {
             Ok(settings) => pool.drain_timeout = timeout.map(|_| settings.timeout),
             Err(message) => pool.annotation_problem(annotation::DRAIN_TIMEOUT, message),
         }
-        match Settings::read(None, action) {
+        match DrainSettings::read(None, action) {
             Ok(settings) => pool.drain_proceeds = action.map(|_| settings.proceed),
             Err(message) => pool.annotation_problem(annotation::DRAIN_ON_TIMEOUT, message),
         }
@@ -96,8 +96,8 @@ impl Pool {
     }
 
     /// How its nodes are drained, where `default` holds for what it does not say.
-    pub fn drain_settings(&self, default: Settings) -> Settings {
-        Settings {
+    pub fn drain_settings(&self, default: DrainSettings) -> DrainSettings {
+        DrainSettings {
             timeout: self.drain_timeout.unwrap_or(default.timeout),
             proceed: self.drain_proceeds.unwrap_or(default.proceed),
         }
@@ -167,7 +167,7 @@ enum Rank {
 
 /// Where a node belongs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place<'p> {
+pub enum Membership<'p> {
     /// To this pool.
     In(&'p Pool),
     /// To none: no pool selects it, or it runs Windows.
@@ -177,17 +177,17 @@ pub enum Place<'p> {
 }
 
 /// Where `node` belongs: the control plane's pool wins, then a custom one, then worker.
-pub fn place<'p>(pools: &'p [Pool], node: &Node) -> Place<'p> {
+pub fn place<'p>(pools: &'p [Pool], node: &Node) -> Membership<'p> {
     let mut those: Vec<&Pool> = pools.iter().filter(|pool| pool.selects(node)).collect();
     let best = those.iter().map(|pool| pool.rank()).max();
     those.retain(|pool| Some(pool.rank()) == best);
     match (those.pop(), those.is_empty()) {
-        (Some(only), true) => Place::In(only),
+        (Some(only), true) => Membership::In(only),
         (Some(last), false) => {
             those.push(last);
-            Place::Torn(those)
+            Membership::Torn(those)
         }
-        (None, _) => Place::Nowhere,
+        (None, _) => Membership::Nowhere,
     }
 }
 
@@ -217,14 +217,14 @@ impl<'a> Assignment<'a> {
                 continue;
             }
             match place(pools, node) {
-                Place::In(pool) => {
+                Membership::In(pool) => {
                     let at = pools.iter().position(|it| std::ptr::eq(it, pool));
                     if let Some(members) = at.and_then(|at| own.members.get_mut(at)) {
                         members.push(node);
                     }
                 }
-                Place::Nowhere => own.others.push(node),
-                Place::Torn(those) => {
+                Membership::Nowhere => own.others.push(node),
+                Membership::Torn(those) => {
                     let names = those.iter().map(|pool| pool.name.as_str()).collect();
                     own.torn.push((node, names));
                     own.others.push(node);
@@ -274,9 +274,9 @@ mod tests {
             pool("worker", "worker"),
         ];
         let at = |labels: &[&str]| match place(&pools, &node(labels)) {
-            Place::In(pool) => pool.name.clone(),
-            Place::Nowhere => "nowhere".to_owned(),
-            Place::Torn(pools) => {
+            Membership::In(pool) => pool.name.clone(),
+            Membership::Nowhere => "nowhere".to_owned(),
+            Membership::Torn(pools) => {
                 let names: Vec<_> = pools.iter().map(|it| it.name.as_str()).collect();
                 names.join(" or ")
             }
@@ -291,7 +291,7 @@ mod tests {
             os: Some("windows".to_owned()),
             ..node(&["worker"])
         };
-        assert_eq!(place(&pools, &windows), Place::Nowhere);
+        assert_eq!(place(&pools, &windows), Membership::Nowhere);
         let nodes = [
             node(&["worker", "infra", "gpu"]),
             node(&["worker"]),
@@ -370,8 +370,8 @@ mod tests {
         assert_eq!(pool.allowance.max_unavailable, MaxUnavailable::Percent(10));
         assert!(!pool.allowance.unclear);
         assert_eq!(
-            pool.drain_settings(Settings::default()),
-            Settings::default()
+            pool.drain_settings(DrainSettings::default()),
+            DrainSettings::default()
         );
     }
 }

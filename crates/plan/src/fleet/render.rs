@@ -11,7 +11,7 @@ use evenkeel_api::machine_config::MachineConfig;
 
 use crate::machine::entry::Hash;
 
-use self::claims::Claims;
+use self::claims::PathClaims;
 pub use self::whole::{LIMIT, RenderProblem, Rendered, render};
 
 /// Two configurations that cannot both hold.
@@ -39,7 +39,7 @@ impl std::error::Error for Conflict {}
 /// Ignition merges.
 pub fn merge(mut configs: Vec<(String, Fragment)>) -> Result<MachineConfig, Conflict> {
     configs.sort_by(|(_, one), (_, other)| one.name.cmp(&other.name));
-    let mut claims = Claims::default();
+    let mut claims = PathClaims::default();
     let mut fragments = Vec::new();
     for (source, fragment) in configs {
         claims.note(&source, &fragment);

@@ -1,7 +1,7 @@
 //! Rolling a pool out: who gets the pool's configuration next, who waits and for what, and when to stop.
 //!
 //! A node that gets it holds one of the pool's places until it runs it; whether it then may go down is
-//! asked again, of the same [`Places`], when its agent asks for a drain.
+//! asked again, of the same [`BudgetUsage`], when its agent asks for a drain.
 
 mod report;
 
@@ -10,19 +10,19 @@ use std::fmt;
 use evenkeel_api::names::annotation;
 
 use crate::excerpt::excerpt;
-use crate::fleet::budget::{Leave, Places, Why, is_ours};
-use crate::fleet::node::{Change, Node};
+use crate::fleet::budget::{BudgetUsage, DisruptionPermit, WaitReason, holds_permit};
+use crate::fleet::node::{Node, NodePatch};
 use crate::fleet::pool::Pool;
 
 pub(crate) use report::told;
-pub use report::{Counts, status};
+pub use report::{PoolCounts, status};
 
 /// How many names are given in a sentence.
 const NAMES: usize = 5;
 
 /// Where a node is on its way to the pool's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stand {
+pub enum RolloutState {
     /// It runs it.
     Updated,
     /// It was told to, and is on its way.
@@ -32,7 +32,7 @@ pub enum Stand {
     /// Its turn is now.
     Next,
     /// Its turn comes later.
-    Waits(Why),
+    Waits(WaitReason),
     /// Others of its zone, or of zones before, come first.
     WaitsForZone(String),
     /// It is degraded on what it has, and would refuse anything new; the reason is its agent's.
@@ -43,7 +43,7 @@ pub enum Stand {
     NoTarget,
 }
 
-impl fmt::Display for Stand {
+impl fmt::Display for RolloutState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Updated => f.write_str("updated"),
@@ -64,20 +64,20 @@ impl fmt::Display for Stand {
 
 /// A node and its stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Turn<'a> {
+pub struct NodeRollout<'a> {
     /// The node.
     pub node: &'a Node,
     /// Where it is.
-    pub stand: Stand,
+    pub state: RolloutState,
 }
 
 /// What is to be done for a pool, and how it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rollout<'a> {
     /// All nodes, in the order in which they go.
-    pub turns: Vec<Turn<'a>>,
+    pub rollouts: Vec<NodeRollout<'a>>,
     /// What is to be written on nodes now.
-    pub writes: Vec<(&'a Node, Change)>,
+    pub writes: Vec<(&'a Node, NodePatch)>,
     /// Why nobody begins although the pool is not paused.
     pub stopped: Option<String>,
     /// How many may be down at once.
@@ -104,33 +104,34 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     });
     let ordered: Vec<&'a Node> = by_zone.iter().map(|(_, node)| *node).collect();
     let Some(target) = pool.target.as_deref() else {
-        let turn = |node: &&'a Node| Turn {
+        let rollout = |node: &&'a Node| NodeRollout {
             node,
-            stand: Stand::NoTarget,
+            state: RolloutState::NoTarget,
         };
-        let turns: Vec<_> = ordered.iter().map(turn).collect();
+        let rollouts: Vec<_> = ordered.iter().map(rollout).collect();
         return Rollout {
-            writes: writes(pool, "", &turns),
-            turns,
+            writes: writes(pool, "", &rollouts),
+            rollouts,
             limit: pool.allowance.max_unavailable.of(nodes.len()),
             ..Rollout::default()
         };
     };
-    let stand_now = |node: &Node| stand(pool, target, node);
+    let stand_now = |node: &Node| state(pool, target, node);
     let failing: Vec<(&str, String)> = ordered
         .iter()
         .filter_map(|node| match stand_now(node) {
-            Some(Stand::Failing(why)) => Some((node.name.as_str(), why)),
+            Some(RolloutState::Failing(why)) => Some((node.name.as_str(), why)),
             _ => None,
         })
         .collect();
     let told = |node: &Node| is_told(pool, target, node);
     let holds =
-        |node: &Node| is_ours(node) || (told(node) && (is_moving(node) || node.is_degraded()));
-    let mut places = Places::of(pool.allowance, &ordered, holds);
+        |node: &Node| holds_permit(node) || (told(node) && (is_moving(node) || node.is_degraded()));
+    let mut usage = BudgetUsage::of(pool.allowance, &ordered, holds);
     let open = open_zone(&by_zone, &stand_now);
     let stopped = (!failing.is_empty()).then(|| stop(target, &failing));
-    let mut decided: Vec<Option<Stand>> = ordered.iter().map(|node| stand_now(node)).collect();
+    let mut decided: Vec<Option<RolloutState>> =
+        ordered.iter().map(|node| stand_now(node)).collect();
     // Whoever is down already comes first, wherever it is: it needs no place of its own.
     let mut order: Vec<usize> = (0..ordered.len()).collect();
     order.sort_by_key(|at| !ordered[*at].has_permit);
@@ -140,42 +141,42 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
             continue;
         }
         decided[at] = Some(match open {
-            _ if stopped.is_some() => Stand::Stopped,
-            _ if pool.allowance.paused => Stand::Waits(Why::Paused),
-            _ if pool.allowance.unclear => Stand::Waits(Why::Unclear),
-            _ if node.has_permit => Stand::Next,
+            _ if stopped.is_some() => RolloutState::Stopped,
+            _ if pool.allowance.paused => RolloutState::Waits(WaitReason::Paused),
+            _ if pool.allowance.unclear => RolloutState::Waits(WaitReason::Unclear),
+            _ if node.has_permit => RolloutState::Next,
             Some(zone) if zone != by_zone[at].0 && !is_moving(node) => {
-                Stand::WaitsForZone(zone.to_owned())
+                RolloutState::WaitsForZone(zone.to_owned())
             }
-            _ => match ask(&mut places, node) {
-                Leave::Granted => Stand::Next,
-                Leave::Waits(why) => Stand::Waits(why),
+            _ => match ask(&mut usage, node) {
+                DisruptionPermit::Granted => RolloutState::Next,
+                DisruptionPermit::Waits(why) => RolloutState::Waits(why),
             },
         });
     }
-    let turns: Vec<_> = ordered
+    let rollouts: Vec<_> = ordered
         .iter()
         .zip(decided)
-        .map(|(node, stand)| Turn {
+        .map(|(node, state)| NodeRollout {
             node,
-            stand: stand.unwrap_or(Stand::Stopped),
+            state: state.unwrap_or(RolloutState::Stopped),
         })
         .collect();
-    let writes = writes(pool, target, &turns);
+    let writes = writes(pool, target, &rollouts);
     Rollout {
-        turns,
+        rollouts,
         writes,
         stopped,
-        limit: places.limit(),
+        limit: usage.limit(),
     }
 }
 
 /// Asks for a place for `node`, unless it has one: then it only uses that.
-fn ask<'a>(places: &mut Places<'a>, node: &'a Node) -> Leave {
-    if is_ours(node) {
-        places.use_again(node)
+fn ask<'a>(usage: &mut BudgetUsage<'a>, node: &'a Node) -> DisruptionPermit {
+    if holds_permit(node) {
+        usage.use_again(node)
     } else {
-        places.ask(node)
+        usage.ask(node)
     }
 }
 
@@ -190,18 +191,18 @@ fn is_told(pool: &Pool, target: &str, node: &Node) -> bool {
 fn adopted<'n>(pool: &Pool, target: &str, node: &'n Node) -> Option<&'n str> {
     let desired = node.desired_config.as_deref().filter(|_| node.is_foreign());
     let is_begun = desired == Some(target) || node.desired_config == node.current_config;
-    desired.filter(|it| pool.rendered.contains(*it) && (is_begun || node.has_leave()))
+    desired.filter(|it| pool.rendered.contains(*it) && (is_begun || node.claims_permit()))
 }
 
 /// The stand of a node that does not depend on others; `None` if it waits for its turn.
-fn stand(pool: &Pool, target: &str, node: &Node) -> Option<Stand> {
+fn state(pool: &Pool, target: &str, node: &Node) -> Option<RolloutState> {
     let told = is_told(pool, target, node);
     let why = || excerpt(node.reason.as_deref().unwrap_or_default());
     match (told, is_moving(node)) {
-        (true, _) if node.is_degraded() => Some(Stand::Failing(why())),
-        (true, true) => Some(Stand::Moving),
-        (true, false) => Some(Stand::Updated),
-        (false, false) if node.is_degraded() => Some(Stand::Held(why())),
+        (true, _) if node.is_degraded() => Some(RolloutState::Failing(why())),
+        (true, true) => Some(RolloutState::Moving),
+        (true, false) => Some(RolloutState::Updated),
+        (false, false) if node.is_degraded() => Some(RolloutState::Held(why())),
         (false, _) => None,
     }
 }
@@ -210,11 +211,11 @@ fn stand(pool: &Pool, target: &str, node: &Node) -> Option<Stand> {
 /// that is gone without our leave keeps its place, but does not keep the other zones waiting.
 fn open_zone<'a>(
     by_zone: &[(&'a str, &'a Node)],
-    stand: &impl Fn(&Node) -> Option<Stand>,
+    state: &impl Fn(&Node) -> Option<RolloutState>,
 ) -> Option<&'a str> {
-    let keeps = |(_, node): &&(&'a str, &'a Node)| match stand(node) {
-        None => node.ready || is_ours(node),
-        Some(Stand::Moving) => node.ready || node.has_leave(),
+    let keeps = |(_, node): &&(&'a str, &'a Node)| match state(node) {
+        None => node.ready || holds_permit(node),
+        Some(RolloutState::Moving) => node.ready || node.claims_permit(),
         _ => false,
     };
     by_zone.iter().find(keeps).map(|(zone, _)| *zone)
@@ -240,8 +241,8 @@ fn stop(target: &str, failing: &[(&str, String)]) -> String {
 }
 
 /// Tells `node` what to run, and vouches for it in the same write. What its agent said of something else is no more true.
-fn tell(node: &Node, config: &str) -> Change {
-    let change = Change::default()
+fn tell(node: &Node, config: &str) -> NodePatch {
+    let change = NodePatch::default()
         .with(annotation::DESIRED_CONFIG, config)
         .with(annotation::VOUCHER, config);
     if node.is_degraded() {
@@ -252,21 +253,27 @@ fn tell(node: &Node, config: &str) -> Change {
 }
 
 /// What is to be written on nodes: what they are to run, and the pool's settings that they carry.
-fn writes<'a>(pool: &Pool, target: &str, turns: &[Turn<'a>]) -> Vec<(&'a Node, Change)> {
-    let change = |turn: &Turn<'a>| {
-        let node = turn.node;
-        let mut change = match &turn.stand {
-            Stand::Next => tell(node, target),
+fn writes<'a>(
+    pool: &Pool,
+    target: &str,
+    rollouts: &[NodeRollout<'a>],
+) -> Vec<(&'a Node, NodePatch)> {
+    let change = |rollout: &NodeRollout<'a>| {
+        let node = rollout.node;
+        let mut change = match &rollout.state {
+            RolloutState::Next => tell(node, target),
             // It was told something that nobody decided: it stays at what it has, if that is ours.
-            Stand::Waits(Why::Full { .. }) if is_moving(node) => match &node.current_config {
-                Some(current) if !node.is_foreign() || pool.rendered.contains(current) => {
-                    tell(node, current)
+            RolloutState::Waits(WaitReason::Full { .. }) if is_moving(node) => {
+                match &node.current_config {
+                    Some(current) if !node.is_foreign() || pool.rendered.contains(current) => {
+                        tell(node, current)
+                    }
+                    _ => NodePatch::default(),
                 }
-                _ => Change::default(),
-            },
+            }
             _ => match adopted(pool, target, node) {
-                Some(config) => Change::default().with(annotation::VOUCHER, config),
-                None => Change::default(),
+                Some(config) => NodePatch::default().with(annotation::VOUCHER, config),
+                None => NodePatch::default(),
             },
         };
         if node.drift != pool.drift {
@@ -277,6 +284,6 @@ fn writes<'a>(pool: &Pool, target: &str, turns: &[Turn<'a>]) -> Vec<(&'a Node, C
         }
         (node, change)
     };
-    let changes = turns.iter().map(change);
+    let changes = rollouts.iter().map(change);
     changes.filter(|(_, change)| !change.is_empty()).collect()
 }

@@ -66,13 +66,13 @@ pub fn farewell(marks: Marks<'_>, beside_openshift: bool) -> Farewell {
     let is_windows_of_ours = [annotation::DESIRED_SERVICES, annotation::CURRENT_SERVICES]
         .iter()
         .any(|name| marks.annotations.contains_key(*name));
-    let is_ours = |name: &str| {
+    let is_our_taint = |name: &str| {
         name.starts_with(&own)
             || ((!beside_openshift || is_windows_of_ours)
                 && annotation::OF_MACHINE_CONFIGS.contains(&name))
             || (is_windows_of_ours && name == annotation::WINDOWS_DESIRED_VERSION)
     };
-    let annotations = marks.annotations.keys().filter(|name| is_ours(name));
+    let annotations = marks.annotations.keys().filter(|name| is_our_taint(name));
     let taints = marks.taints.iter().filter(|key| taint::ALL.contains(key));
     Farewell {
         uncordon: marks.unschedulable && marks.annotations.contains_key(annotation::CORDONED_BY),

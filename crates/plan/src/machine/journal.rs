@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Plan;
 use crate::machine::attributes::Attributes;
-use crate::machine::disruption::Action;
+use crate::machine::disruption::UnitAction;
 use crate::machine::entry::{Entry, Hash};
 use crate::machine::record::{BootId, Labels, Record, Unreadable, VERSION, broken, newer};
 use crate::machine::step::Step;
@@ -21,7 +21,7 @@ pub struct Journal {
     version: u32,
     direction: Direction,
     steps: Vec<Step>,
-    actions: Vec<Action>,
+    actions: Vec<UnitAction>,
     record: Record,
     /// The security labels of what stood at the paths of the steps.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
@@ -197,7 +197,7 @@ impl Journal {
     }
 
     /// What happens around the steps.
-    pub fn actions(&self) -> &[Action] {
+    pub fn actions(&self) -> &[UnitAction] {
         &self.actions
     }
 

@@ -30,9 +30,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::machine::desired::{Contents, Desired};
-use crate::machine::disruption::{Action, Disruption, rules, together};
+use crate::machine::disruption::{Disruption, UnitAction, rules, together};
 use crate::machine::entry::Entry;
-use crate::machine::problem::{Problem, Refused};
+use crate::machine::problem::{MachineProblem, Refused};
 use crate::machine::record::{BootId, Record};
 use crate::machine::resource::Resource;
 use crate::machine::step::Step;
@@ -40,7 +40,7 @@ use crate::machine::targets::{Part, Targets};
 
 /// What a machine looks like where it matters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct MachineSnapshot {
     /// What stands at the paths of [`interest`]; a path that is not here has nothing.
     pub paths: BTreeMap<String, Entry>,
     /// Folders above those paths that are there, links followed.
@@ -50,10 +50,10 @@ pub struct Seen {
     /// Contents that were seen, where somebody may want to compare them.
     pub contents: Contents,
     /// The operating system, where it was looked at.
-    pub os: Option<os::Sight>,
+    pub os: Option<os::OsSnapshot>,
 }
 
-impl Seen {
+impl MachineSnapshot {
     fn at(&self, path: &str) -> &Entry {
         self.paths.get(path).unwrap_or(&Entry::Absent)
     }
@@ -99,17 +99,17 @@ pub fn above(path: &str) -> impl Iterator<Item = &str> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// What changes, one entry a resource.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PlannedChange>,
     /// How it is done.
     pub steps: Vec<Step>,
     /// What happens around the steps.
-    pub actions: Vec<Action>,
+    pub actions: Vec<UnitAction>,
     /// What is to be remembered when all is done.
     pub record: Record,
     /// What a person should know; it changes nothing.
     pub warnings: Vec<String>,
     /// What of it cannot be done on this machine. While there is any, none of the plan is.
-    pub beyond: Vec<Problem>,
+    pub beyond: Vec<MachineProblem>,
 }
 
 impl Plan {
@@ -128,7 +128,7 @@ impl Plan {
     /// The same on a machine that serves nobody: no pods are there to leave.
     #[must_use]
     pub fn without_drain(mut self) -> Self {
-        self.actions.retain(|action| *action != Action::Drain);
+        self.actions.retain(|action| *action != UnitAction::Drain);
         self
     }
 
@@ -144,7 +144,7 @@ impl Plan {
     /// Carried out in this boot: if it needs another one, that is remembered with it.
     #[must_use]
     pub fn carried_out_in(mut self, boot: BootId) -> Self {
-        if self.actions.contains(&Action::Reboot) {
+        if self.actions.contains(&UnitAction::Reboot) {
             self.record.written_in = Some(boot);
             let staged = &mut self.record.staged;
             for step in self.steps.iter().filter(|step| os::is_about(step)) {
@@ -164,7 +164,7 @@ impl Plan {
 
 /// One resource that changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct PlannedChange {
     /// What changes.
     pub resource: Resource,
     /// Whether it comes, changes or goes.
@@ -204,7 +204,7 @@ pub fn plan(
     desired: &Desired,
     targets: &Targets,
     contents: &Contents,
-    seen: &Seen,
+    seen: &MachineSnapshot,
     record: &Record,
 ) -> Result<Plan, Refused> {
     let (mut steps, mut after) = route::steps(desired, targets, seen, record)?;
@@ -214,7 +214,7 @@ pub fn plan(
     for (resource, group) in group(&steps) {
         let (needs, warning) = needs(&group, contents, seen);
         warnings.extend(warning);
-        changes.push(Change {
+        changes.push(PlannedChange {
             action: change_action(resource, &group, targets, record),
             why: why(&group),
             disruption: rules::greatest(&needs),
@@ -224,7 +224,7 @@ pub fn plan(
     }
     let os = os::route(desired, seen.os.as_ref(), record, &mut after);
     for (resource, action, why) in os.changes {
-        changes.push(Change {
+        changes.push(PlannedChange {
             resource,
             action,
             why,
@@ -293,7 +293,11 @@ fn why(steps: &[&Step]) -> String {
     reasons.join("; ")
 }
 
-fn needs(steps: &[&Step], contents: &Contents, seen: &Seen) -> (Vec<Action>, Option<String>) {
+fn needs(
+    steps: &[&Step],
+    contents: &Contents,
+    seen: &MachineSnapshot,
+) -> (Vec<UnitAction>, Option<String>) {
     let Some(step) = steps.first() else {
         return (Vec::new(), None);
     };

@@ -5,7 +5,7 @@
 use evenkeel_api::names::linux::FORCE_FILE;
 
 use crate::machine::Plan;
-use crate::machine::disruption::Action;
+use crate::machine::disruption::UnitAction;
 
 /// Differences and changes that are named one by one; the rest is counted.
 const NAMED: usize = 3;
@@ -14,7 +14,7 @@ const TRIES: u32 = 3;
 
 /// What is known of a node.
 #[derive(Debug, Clone)]
-pub struct Sight<'a> {
+pub struct AgentSnapshot<'a> {
     /// The configuration that the machine was brought to.
     pub current: Option<&'a str>,
     /// Whether it is known where the machine stands: what an earlier run left is finished or undone.
@@ -47,7 +47,7 @@ pub struct Failed<'a> {
     pub tries: u32,
 }
 
-impl Sight<'_> {
+impl AgentSnapshot<'_> {
     /// Whether a node that is degraded gives back the leave to be down that it asked for, so that the
     /// others of its pool need not wait for somebody to look after it.
     ///
@@ -239,30 +239,30 @@ pub enum Phase {
 
 impl Phase {
     /// Decides.
-    pub fn next(sight: &Sight<'_>) -> Self {
-        if let Some(failed) = sight.failed {
+    pub fn next(snapshot: &AgentSnapshot<'_>) -> Self {
+        if let Some(failed) = snapshot.failed {
             return Self::Degraded(failed.reason.clone());
         }
-        if sight.awaits_boot {
+        if snapshot.awaits_boot {
             return Self::Reboot;
         }
-        if let Wanted::Planned { plan, .. } = &sight.wanted
+        if let Wanted::Planned { plan, .. } = &snapshot.wanted
             && let Some(reason) = beyond(plan)
         {
             return Self::Degraded(reason);
         }
-        let drift: Vec<&String> = sight.lasting.iter().chain(sight.drift).collect();
-        let on_drift = if sight.lasting.is_empty() {
-            sight.on_drift
+        let drift: Vec<&String> = snapshot.lasting.iter().chain(snapshot.drift).collect();
+        let on_drift = if snapshot.lasting.is_empty() {
+            snapshot.on_drift
         } else {
             OnDrift::Degrade
         };
-        let drift =
-            (!drift.is_empty() && !sight.forced).then(|| Reason::drifted(sight.current, &drift));
-        match (&sight.wanted, drift) {
+        let drift = (!drift.is_empty() && !snapshot.forced)
+            .then(|| Reason::drifted(snapshot.current, &drift));
+        match (&snapshot.wanted, drift) {
             (Wanted::Unfit(reason), _) => Self::Degraded(reason.clone()),
             (Wanted::AsItIs, Some(reason)) => Self::Degraded(reason),
-            (Wanted::AsItIs, None) => match sight.current {
+            (Wanted::AsItIs, None) => match snapshot.current {
                 Some(config) => Self::Done {
                     config: config.to_owned(),
                 },
@@ -276,7 +276,7 @@ impl Phase {
             },
             (Wanted::Planned { name, plan }, None) => {
                 let (target, changes) = ((*name).to_owned(), words(plan));
-                if plan.actions.contains(&Action::Drain) && !sight.drain.is_granted(name) {
+                if plan.actions.contains(&UnitAction::Drain) && !snapshot.drain.is_granted(name) {
                     Self::AwaitDrain { target, changes }
                 } else {
                     Self::Apply { target, changes }
@@ -306,7 +306,7 @@ fn words(plan: &Plan) -> String {
     if plan.actions.is_empty() {
         return text;
     }
-    let actions: Vec<_> = plan.actions.iter().map(Action::to_string).collect();
+    let actions: Vec<_> = plan.actions.iter().map(UnitAction::to_string).collect();
     format!("{text}; needs: {}", actions.join(", "))
 }
 

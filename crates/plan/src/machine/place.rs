@@ -3,7 +3,7 @@
 
 /// What a place means on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum Location<'a> {
     /// A path, with `/` between its parts on every system.
     Path(&'a str),
     /// A Windows service, by its name in small letters.
@@ -15,7 +15,7 @@ pub enum Place<'a> {
 const SERVICE: &str = "service:";
 const VARIABLE: &str = "variable:";
 
-impl<'a> Place<'a> {
+impl<'a> Location<'a> {
     /// What `text` means. No path begins like the others: a drive has one letter.
     pub fn of(text: &'a str) -> Self {
         if let Some(name) = text.strip_prefix(SERVICE) {
@@ -29,7 +29,7 @@ impl<'a> Place<'a> {
 
     /// Whether `text` is a path.
     pub fn is_path(text: &str) -> bool {
-        matches!(Place::of(text), Place::Path(_))
+        matches!(Location::of(text), Location::Path(_))
     }
 }
 
@@ -54,15 +54,18 @@ mod tests {
 
     #[test]
     fn a_name_is_one_place_whatever_its_case_and_no_path_is_a_name() {
-        assert_eq!(Place::of(&service("Kubelet")), Place::Service("kubelet"));
         assert_eq!(
-            Place::of(&variable("http_proxy")),
-            Place::Variable("HTTP_PROXY")
+            Location::of(&service("Kubelet")),
+            Location::Service("kubelet")
+        );
+        assert_eq!(
+            Location::of(&variable("http_proxy")),
+            Location::Variable("HTTP_PROXY")
         );
         assert_eq!(windows_file(r"C:\k\Kubelet.exe"), "c:/k/kubelet.exe");
         for path in ["c:/k/kubelet.exe", "/etc/x", "/variable:x"] {
-            assert!(Place::is_path(path), "{path}");
+            assert!(Location::is_path(path), "{path}");
         }
-        assert!(!Place::is_path(&service("x")));
+        assert!(!Location::is_path(&service("x")));
     }
 }

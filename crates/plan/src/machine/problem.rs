@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One reason, with the section and the identity it is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
+pub struct MachineProblem {
     /// The section of the configuration: `storage.files`.
     pub section: String,
     /// Which element of it: a path, a unit, a user.
@@ -13,7 +13,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl Problem {
+impl MachineProblem {
     /// A problem with its place.
     pub fn new(section: &str, identity: &str, message: impl Into<String>) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for MachineProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.section)?;
         if !self.identity.is_empty() {
@@ -36,7 +36,7 @@ impl fmt::Display for Problem {
 
 /// All the reasons at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused(pub Vec<Problem>);
+pub struct Refused(pub Vec<MachineProblem>);
 
 impl Refused {
     /// The Event reason and metric label of this error.

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Seen, above};
+use super::{MachineSnapshot, above};
 use crate::machine::desired::Desired;
 use crate::machine::entry::{Entry, Ids};
-use crate::machine::problem::{Problem, Refused};
+use crate::machine::problem::{MachineProblem, Refused};
 use crate::machine::record::{Owned, Record};
 use crate::machine::resource::Resource;
 use crate::machine::standing;
@@ -17,7 +17,7 @@ use crate::machine::targets::{KEYS_USER, Part, Target, Targets};
 pub(super) fn steps(
     desired: &Desired,
     targets: &Targets,
-    seen: &Seen,
+    seen: &MachineSnapshot,
     record: &Record,
 ) -> Result<(Vec<Step>, Record), Refused> {
     let mut route = Route {
@@ -63,11 +63,11 @@ fn turn(step: &Step) -> (u8, u32) {
 
 struct Route<'a> {
     targets: &'a Targets,
-    seen: &'a Seen,
+    seen: &'a MachineSnapshot,
     record: &'a Record,
     after: Record,
     steps: Vec<Step>,
-    problems: Vec<Problem>,
+    problems: Vec<MachineProblem>,
 }
 
 impl Route<'_> {
@@ -144,8 +144,11 @@ impl Route<'_> {
                 fresh |= made.contains(folder) || self.going(folder).is_some();
                 if !fresh && let Some(why) = self.in_the_way(folder) {
                     let message = format!("cannot be placed: {folder} {why}");
-                    self.problems
-                        .push(Problem::new(&target.resource.to_string(), "", message));
+                    self.problems.push(MachineProblem::new(
+                        &target.resource.to_string(),
+                        "",
+                        message,
+                    ));
                     break;
                 }
                 if !fresh && self.seen.folders.contains(folder) {
@@ -212,8 +215,11 @@ impl Route<'_> {
                     "{path} is {}: move it away, it is not ours to replace",
                     seen.noun()
                 );
-                self.problems
-                    .push(Problem::new(&target.resource.to_string(), "", message));
+                self.problems.push(MachineProblem::new(
+                    &target.resource.to_string(),
+                    "",
+                    message,
+                ));
                 continue;
             }
             self.own(

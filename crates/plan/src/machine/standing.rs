@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use evenkeel_api::machine_config::Section;
 use serde_json::Value;
 
-use crate::machine::problem::Problem;
+use crate::machine::problem::MachineProblem;
 
 /// Why a section may not go from what it `was` to what it `is`; nothing if it stays as it is.
 pub(crate) fn refusal(
     section: &Section,
     was: Option<&Value>,
     is: Option<&Value>,
-) -> Option<Problem> {
+) -> Option<MachineProblem> {
     if was == is {
         return None;
     }
@@ -28,7 +28,11 @@ pub(crate) fn refusal(
         limit(section),
         elsewhere(section)
     );
-    Some(Problem::new(&section.name, &section.identity, message))
+    Some(MachineProblem::new(
+        &section.name,
+        &section.identity,
+        message,
+    ))
 }
 
 /// What is to be said of a section that stands in a configuration which no machine runs yet.

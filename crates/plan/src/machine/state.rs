@@ -8,7 +8,7 @@ const LONGEST_REASON: usize = 1024;
 
 /// The three states of seed 003.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum NodeState {
     /// The node is as it shall be.
     Done,
     /// It is on its way.
@@ -17,7 +17,7 @@ pub enum State {
     Degraded,
 }
 
-impl State {
+impl NodeState {
     /// The annotation's value.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::desired::{Desired, DesiredUnit};
 use crate::machine::entry::{Entry, Hash, Ids, Names};
-use crate::machine::problem::Problem;
+use crate::machine::problem::MachineProblem;
 use crate::machine::resource::Resource;
 use crate::machine::units::{Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install};
 
@@ -88,7 +88,7 @@ impl Part {
 pub type Targets = BTreeMap<String, Target>;
 
 /// The paths of `desired` on a machine with these `facts`, or everything that is wrong with them.
-pub fn targets(desired: &Desired, facts: &Facts) -> Result<Targets, Vec<Problem>> {
+pub fn targets(desired: &Desired, facts: &Facts) -> Result<Targets, Vec<MachineProblem>> {
     let mut gather = Gather {
         facts,
         desired,
@@ -108,9 +108,11 @@ pub fn targets(desired: &Desired, facts: &Facts) -> Result<Targets, Vec<Problem>
                     owner,
                 },
             ),
-            Err(unknown) => gather
-                .problems
-                .push(Problem::new("storage.files", path, unknown)),
+            Err(unknown) => {
+                gather
+                    .problems
+                    .push(MachineProblem::new("storage.files", path, unknown))
+            }
         }
     }
     for (name, unit) in &desired.units {
@@ -130,7 +132,7 @@ struct Gather<'a> {
     facts: &'a Facts,
     desired: &'a Desired,
     targets: Targets,
-    problems: Vec<Problem>,
+    problems: Vec<MachineProblem>,
     linked: BTreeSet<String>,
 }
 
@@ -142,7 +144,7 @@ impl Gather<'_> {
             Some(other) if other.resource != resource && other.entry != Entry::Absent => {
                 let message = format!("{} also stands at {path}: name it once", other.resource);
                 self.problems
-                    .push(Problem::new(&resource.to_string(), "", message));
+                    .push(MachineProblem::new(&resource.to_string(), "", message));
                 return;
             }
             _ => {}
@@ -236,7 +238,7 @@ impl Gather<'_> {
             return;
         }
         let Some(fragment) = self.fragment(name) else {
-            self.problems.push(Problem::new(
+            self.problems.push(MachineProblem::new(
                 "systemd.units",
                 for_unit,
                 format!(
@@ -316,9 +318,10 @@ impl Gather<'_> {
                     owner,
                 },
             ),
-            Err(unknown) => self
-                .problems
-                .push(Problem::new("passwd.users", KEYS_USER, unknown)),
+            Err(unknown) => {
+                self.problems
+                    .push(MachineProblem::new("passwd.users", KEYS_USER, unknown))
+            }
         }
     }
 }

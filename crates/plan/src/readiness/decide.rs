@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_api::names::label;
 use evenkeel_api::readiness::{AGENT_EXPIRY, Source};
 
-use super::gate::{Gate, Phase, Silence};
-use super::sight::Feed;
+use super::gate::{Gate, NodePhase, Silence};
+use super::snapshot::Feed;
 use super::time::Moment;
 use super::verdict::{Verdict, place};
-use super::{Action, EVICTS_AGAIN, Readiness, forget};
+use super::{EVICTS_AGAIN, Readiness, ReadinessAction, forget};
 
 impl Readiness {
     /// When [`Readiness::decide`] is to be called, even if nothing is seen.
@@ -30,7 +30,7 @@ impl Readiness {
     }
 
     /// What is to be done now.
-    pub fn decide(&mut self, now: Moment) -> Vec<Action> {
+    pub fn decide(&mut self, now: Moment) -> Vec<ReadinessAction> {
         let mut actions = Vec::new();
         if !self.has_begun {
             return actions;
@@ -47,7 +47,7 @@ impl Readiness {
             self.look_at(&node, is_blind, now, &mut actions);
         }
         let spared = std::mem::take(&mut self.spare);
-        actions.extend(spared.into_iter().map(Action::Spare));
+        actions.extend(spared.into_iter().map(ReadinessAction::Spare));
         self.limits_wake = None;
         if !is_blind {
             self.ask_the_silent(now, &mut actions);
@@ -56,21 +56,27 @@ impl Readiness {
         actions.extend(
             std::mem::take(&mut self.relist)
                 .into_iter()
-                .map(Action::Relist),
+                .map(ReadinessAction::Relist),
         );
         actions
     }
 
     /// Looks at one node.
-    fn look_at(&mut self, node: &str, is_blind: bool, now: Moment, actions: &mut Vec<Action>) {
+    fn look_at(
+        &mut self,
+        node: &str,
+        is_blind: bool,
+        now: Moment,
+        actions: &mut Vec<ReadinessAction>,
+    ) {
         let Some(gate) = self.gates.get_mut(node) else {
             return;
         };
-        let was_evicting = matches!(gate.phase, Phase::Evicting { .. });
+        let was_evicting = matches!(gate.phase, NodePhase::Evicting { .. });
         let was_held = !gate.holds.is_empty();
         let judgement = gate.judge(&self.evidence, self.sight_since, now);
         let zone = gate
-            .sight
+            .snapshot
             .labels
             .get(label::ZONE)
             .unwrap_or_default()
@@ -80,7 +86,7 @@ impl Readiness {
             gate.outlived = None;
         }
         gate.class = judgement.class;
-        let is_evicting = matches!(gate.phase, Phase::Evicting { .. });
+        let is_evicting = matches!(gate.phase, NodePhase::Evicting { .. });
         if was_evicting && !is_evicting {
             self.spare.insert(node.to_owned());
         }
@@ -98,12 +104,12 @@ impl Readiness {
         }
         keep(&mut self.overdue, &zone, node, is_overdue);
         if !gate.busy {
-            if let Some(patch) = gate.want().and_then(|want| want.patch(&gate.sight)) {
+            if let Some(patch) = gate.want().and_then(|want| want.patch(&gate.snapshot)) {
                 gate.busy = true;
                 let is_held = !gate.holds.is_empty();
                 let exposed = std::mem::take(&mut gate.exposed) && is_held;
-                let is_news = is_held && !(was_held && gate.sight.is_tainted());
-                actions.push(Action::Write {
+                let is_news = is_held && !(was_held && gate.snapshot.is_tainted());
+                actions.push(ReadinessAction::Write {
                     node: node.to_owned(),
                     patch,
                     taints: is_news.then(|| gate.why()),
@@ -111,7 +117,7 @@ impl Readiness {
                 });
             } else if let Some(conditions) = gate.conditions() {
                 gate.busy = true;
-                actions.push(Action::Publish {
+                actions.push(ReadinessAction::Publish {
                     node: node.to_owned(),
                     conditions,
                 });
@@ -132,7 +138,7 @@ impl Readiness {
     ///
     /// If most of a zone is silent, the way to it may be: unless a node's kubelet is heard. One whose
     /// kubelet is not is asked, too, after the others: that tells whether it is we who do not hear.
-    fn ask_the_silent(&mut self, now: Moment, actions: &mut Vec<Action>) {
+    fn ask_the_silent(&mut self, now: Moment, actions: &mut Vec<ReadinessAction>) {
         for (zone, nodes) in &self.silent {
             let is_quiet = self.guard.is_quiet(zone, now);
             let mut asked: Vec<(bool, &String)> = Vec::new();
@@ -158,7 +164,7 @@ impl Readiness {
                 }
                 if let Some(gate) = self.gates.get_mut(node) {
                     gate.silence = Silence::Asked;
-                    actions.push(Action::Confirm {
+                    actions.push(ReadinessAction::Confirm {
                         node: node.clone(),
                         places: gate.silent_places(),
                     });
@@ -168,7 +174,7 @@ impl Readiness {
     }
 
     /// Pods of those that are not ready for long are evicted, as far as the limits allow it.
-    fn evict(&mut self, now: Moment, actions: &mut Vec<Action>) {
+    fn evict(&mut self, now: Moment, actions: &mut Vec<ReadinessAction>) {
         let mut begun = Vec::new();
         for (zone, nodes) in &self.overdue {
             for node in nodes {
@@ -184,10 +190,10 @@ impl Readiness {
         for (zone, node) in begun {
             forget(&mut self.overdue, &zone, &node);
             if let Some(gate) = self.gates.get_mut(&node) {
-                gate.phase = Phase::Evicting {
+                gate.phase = NodePhase::Evicting {
                     since: gate.phase.since(),
                 };
-                actions.push(Action::Evict(node));
+                actions.push(ReadinessAction::Evict(node));
             }
         }
     }
@@ -218,7 +224,7 @@ impl Gate {
             .iter()
             .filter(|it| matches!(it.verdict, Verdict::Silent(_)));
         let places: BTreeSet<_> = silent
-            .filter_map(|it| place(it.extension()?, &self.sight.name))
+            .filter_map(|it| place(it.extension()?, &self.snapshot.name))
             .collect();
         places.into_iter().collect()
     }

@@ -9,8 +9,8 @@ use evenkeel_api::readiness::{EVICT_AFTER, Extension, ReadinessRule, Source};
 use super::guard::Class;
 use super::own_list;
 use super::patch::Want;
-use super::restart_record::{Record, Restart};
-use super::sight::{Evidence, Feed, NodeSight};
+use super::restart_record::{Restart, RestartRecord};
+use super::snapshot::{Evidence, Feed, NodeSnapshot};
 use super::time::Moment;
 use super::verdict::{Case, Finding, Memory, Verdict, feed, is_agent};
 
@@ -19,7 +19,7 @@ pub const OWN_LIST: &str = annotation::SYSTEM_EXTENSIONS;
 
 /// How far a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum NodePhase {
     /// It is new or was restarted, and not all that it must have was heard of since.
     Booting {
         /// Since when.
@@ -42,7 +42,7 @@ pub enum Phase {
     },
 }
 
-impl Phase {
+impl NodePhase {
     /// One word for it.
     pub const fn word(self) -> &'static str {
         match self {
@@ -100,7 +100,7 @@ pub(super) struct Need {
 
 impl Need {
     /// One that was not asked for before now; `found` is what stood on the Node when we came.
-    fn new(rule: &Rc<ReadinessRule>, index: usize, found: &Record, now: Moment) -> Self {
+    fn new(rule: &Rc<ReadinessRule>, index: usize, found: &RestartRecord, now: Moment) -> Self {
         let mut need = Self {
             rule: Rc::clone(rule),
             index,
@@ -207,9 +207,9 @@ pub(super) enum Silence {
 
 #[derive(Debug)]
 pub(super) struct Gate {
-    pub(super) sight: NodeSight,
+    pub(super) snapshot: NodeSnapshot,
     pub(super) needs: Vec<Need>,
-    pub(super) phase: Phase,
+    pub(super) phase: NodePhase,
     /// The rules that hold it, and since when.
     pub(super) holds: BTreeMap<String, Moment>,
     /// When it was new, or it or its kubelet were restarted.
@@ -224,7 +224,7 @@ pub(super) struct Gate {
     pub(super) is_told: bool,
     /// What whoever looked before us wrote on it. Where that was held for something that fell silent, it
     /// must be heard, and counting as heard is not enough.
-    found: Record,
+    found: RestartRecord,
     /// Its own list, as a rule.
     own: Option<Rc<ReadinessRule>>,
     /// Why its own list cannot be read.
@@ -244,33 +244,33 @@ pub(super) struct Gate {
 
 impl Gate {
     /// A node that was seen. `is_new`: it was not there before.
-    pub(super) fn new(sight: NodeSight, is_new: bool, now: Moment) -> Self {
+    pub(super) fn new(snapshot: NodeSnapshot, is_new: bool, now: Moment) -> Self {
         // One that is tainted was not ready when somebody else looked. Unless that one wrote that something
         // fell silent, it waits as one that is new: something must be heard.
         let mut found = if is_new {
-            Record::default()
+            RestartRecord::default()
         } else {
-            Record::of(&sight)
+            RestartRecord::of(&snapshot)
         };
-        found.silent &= sight.is_tainted();
-        let restarted = (is_new || sight.is_tainted() && !found.silent).then_some(now);
+        found.silent &= snapshot.is_tainted();
+        let restarted = (is_new || snapshot.is_tainted() && !found.silent).then_some(now);
         let is_booted = restarted.is_some() || !found.before.is_empty();
-        let owners = sight.owners.as_deref().unwrap_or_default().split(',');
+        let owners = snapshot.owners.as_deref().unwrap_or_default().split(',');
         let held = owners.filter(|it| found.silent && !it.is_empty());
         let holds = held.map(|it| (it.to_owned(), now)).collect();
         let mut gate = Self {
             needs: Vec::new(),
             phase: match restarted {
-                Some(since) => Phase::Booting { since },
-                None if found.silent => Phase::Broken { since: now },
-                None => Phase::Ready { since: now },
+                Some(since) => NodePhase::Booting { since },
+                None if found.silent => NodePhase::Broken { since: now },
+                None => NodePhase::Ready { since: now },
             },
             holds,
             restarted,
             booted: is_booted.then_some(now),
             found,
             kubelet_back: None,
-            boots: [sight.boot_id.as_str().into(), "".into()],
+            boots: [snapshot.boot_id.as_str().into(), "".into()],
             kubelet_start: "".into(),
             is_told: false,
             own: None,
@@ -280,28 +280,28 @@ impl Gate {
             wake: None,
             busy: false,
             silence: Silence::Unasked,
-            exposed: is_new && !sight.is_tainted(),
-            sight: NodeSight::default(),
+            exposed: is_new && !snapshot.is_tainted(),
+            snapshot: NodeSnapshot::default(),
         };
-        gate.read_own_list(sight.extensions.as_deref(), &sight.name);
-        gate.sight = sight;
+        gate.read_own_list(snapshot.extensions.as_deref(), &snapshot.name);
+        gate.snapshot = snapshot;
         gate
     }
 
     /// The node as it is now. Says whether what it must have may be something else.
-    pub(super) fn see(&mut self, sight: NodeSight, now: Moment) -> bool {
-        let has_other_list = sight.extensions != self.sight.extensions;
+    pub(super) fn see(&mut self, snapshot: NodeSnapshot, now: Moment) -> bool {
+        let has_other_list = snapshot.extensions != self.snapshot.extensions;
         if has_other_list {
-            self.read_own_list(sight.extensions.as_deref(), &sight.name);
+            self.read_own_list(snapshot.extensions.as_deref(), &snapshot.name);
         }
-        let changes = has_other_list || sight.labels != self.sight.labels;
-        if sight.has_leave && !self.sight.has_leave {
-            self.prepare_to_go_down(&sight);
+        let changes = has_other_list || snapshot.labels != self.snapshot.labels;
+        if snapshot.has_permit && !self.snapshot.has_permit {
+            self.prepare_to_go_down(&snapshot);
         }
-        if sight.boot_id != self.sight.boot_id {
-            self.see_boot(&sight, now);
+        if snapshot.boot_id != self.snapshot.boot_id {
+            self.see_boot(&snapshot, now);
         }
-        self.sight = sight;
+        self.snapshot = snapshot;
         changes
     }
 
@@ -333,7 +333,7 @@ impl Gate {
     /// Which of `rules` it must follow, from now on.
     pub(super) fn follow(&mut self, rules: &BTreeMap<String, Rc<ReadinessRule>>, now: Moment) {
         let mut before = std::mem::take(&mut self.needs);
-        let labels = &self.sight.labels;
+        let labels = &self.snapshot.labels;
         let selected = rules
             .values()
             .filter(|rule| rule.node_selector.matches(|name| labels.get(name)));
@@ -383,7 +383,7 @@ impl Gate {
             };
             let lookup = |feed: &Feed| evidence.get(feed);
             let case = Case {
-                node: &self.sight,
+                node: &self.snapshot,
                 extension,
                 evidence: &lookup,
                 restarted: self.restarted,
@@ -418,7 +418,7 @@ impl Gate {
         }
         let rules = self.rules();
         let mut for_restart = is_waiting && !is_unwell;
-        if self.sight.has_leave {
+        if self.snapshot.has_permit {
             // It goes down by our own doing, or may: it comes back as one that was restarted.
             for_restart = !rules.is_empty();
             held = rules.iter().map(ToString::to_string).collect();
@@ -448,12 +448,12 @@ impl Gate {
             });
         }
         // A taint that no rule of ours put there, on a node that no rule of ours is about, is not ours.
-        (self.sight.owners.is_some() || self.class.governed).then_some(Want::Free)
+        (self.snapshot.owners.is_some() || self.class.governed).then_some(Want::Free)
     }
 
     /// When its pods are to be evicted, as far as it goes by its rules.
     pub(super) fn evicts_from(&self) -> Option<Moment> {
-        if self.sight.has_leave {
+        if self.snapshot.has_permit {
             return None;
         }
         let due = self.needs.iter().filter_map(|need| {
@@ -486,7 +486,7 @@ impl Gate {
             })
             .collect::<Vec<_>>()
             .join("; ");
-        if text.is_empty() && self.sight.has_leave {
+        if text.is_empty() && self.snapshot.has_permit {
             "it has leave to be down".clone_into(&mut text);
         }
         if more > 0 {

@@ -3,28 +3,28 @@
 
 use evenkeel_api::readiness::AGENT_EXTENSION;
 
-use super::gate::{Gate, Need, OWN_LIST, Phase, Silence};
+use super::gate::{Gate, Need, NodePhase, OWN_LIST, Silence};
 use super::guard::Class;
-use super::sight::{Evidence, Feed, LeaseSight, NodeSight, PodSight, Sign};
+use super::snapshot::{Evidence, Feed, LeaseSnapshot, NodeSnapshot, PodSnapshot, Sign};
 use super::time::Moment;
 use super::verdict::{Verdict, is_of};
 use super::{READS_AGAIN, Readiness, WRITES_AGAIN, forget};
 
 impl Readiness {
     /// A Node as it is.
-    pub fn see_node(&mut self, sight: NodeSight, now: Moment) {
-        let name = sight.name.clone();
+    pub fn see_node(&mut self, snapshot: NodeSnapshot, now: Moment) {
+        let name = snapshot.name.clone();
         let same = self
             .gates
             .get(&name)
-            .is_some_and(|it| it.sight.uid == sight.uid);
+            .is_some_and(|it| it.snapshot.uid == snapshot.uid);
         if !same {
             self.forget_node(&name, now);
         }
         let needs_differ = if let Some(gate) = self.gates.get_mut(&name) {
-            let before = gate.sight.zone().to_owned();
-            let differ = gate.see(sight, now);
-            if before != gate.sight.zone() {
+            let before = gate.snapshot.zone().to_owned();
+            let differ = gate.see(snapshot, now);
+            if before != gate.snapshot.zone() {
                 let class = std::mem::take(&mut gate.class);
                 self.guard.count(&before, class, Class::default(), now);
                 forget(&mut self.silent, &before, &name);
@@ -32,7 +32,7 @@ impl Readiness {
             }
             differ
         } else {
-            let gate = Gate::new(sight, self.has_begun, now);
+            let gate = Gate::new(snapshot, self.has_begun, now);
             self.gates.insert(name.clone(), gate);
             true
         };
@@ -55,14 +55,14 @@ impl Readiness {
         let Some(gate) = self.gates.remove(name) else {
             return;
         };
-        let zone = gate.sight.zone();
+        let zone = gate.snapshot.zone();
         self.guard.count(zone, gate.class, Class::default(), now);
         forget(&mut self.silent, zone, name);
         forget(&mut self.overdue, zone, name);
         if let Some(wake) = gate.wake {
             self.wakes.remove(&(wake, name.to_owned()));
         }
-        if matches!(gate.phase, Phase::Evicting { .. }) {
+        if matches!(gate.phase, NodePhase::Evicting { .. }) {
             self.spare.insert(name.to_owned());
         }
         self.dirty.remove(name);
@@ -110,13 +110,13 @@ impl Readiness {
     }
 
     /// Something that is renewed, as it is.
-    pub fn see_lease(&mut self, feed: &Feed, name: &str, sight: LeaseSight, now: Moment) {
+    pub fn see_lease(&mut self, feed: &Feed, name: &str, snapshot: LeaseSnapshot, now: Moment) {
         let nodes = self.nodes_of(feed, name);
-        let holder = sight.holder.clone();
+        let holder = snapshot.holder.clone();
         let Some(evidence) = self.evidence.get_mut(feed) else {
             return;
         };
-        let (is_renewed, news) = evidence.see_lease(name, sight, now);
+        let (is_renewed, news) = evidence.see_lease(name, snapshot, now);
         let (is_kubelet, is_agent) = (*feed == Feed::kubelets(), *feed == Feed::agents());
         for node in nodes {
             let Some(gate) = self.gates.get_mut(&node) else {
@@ -163,10 +163,10 @@ impl Readiness {
     }
 
     /// A pod as it is.
-    pub fn see_pod(&mut self, feed: &Feed, sight: PodSight, now: Moment) {
+    pub fn see_pod(&mut self, feed: &Feed, snapshot: PodSnapshot, now: Moment) {
         if let Some(evidence) = self.evidence.get_mut(feed) {
-            self.dirty.insert(sight.node.clone());
-            evidence.see_pod(sight, now);
+            self.dirty.insert(snapshot.node.clone());
+            evidence.see_pod(snapshot, now);
         }
     }
 
@@ -216,7 +216,7 @@ impl Readiness {
     pub fn confirmed(
         &mut self,
         node: &str,
-        found: &[(Feed, String, Option<LeaseSight>)],
+        found: &[(Feed, String, Option<LeaseSnapshot>)],
         now: Moment,
     ) {
         let mut is_stale = false;
@@ -233,7 +233,7 @@ impl Readiness {
             }
         }
         if let Some(gate) = self.gates.get_mut(node) {
-            let is_quiet = self.guard.is_quiet(gate.sight.zone(), now);
+            let is_quiet = self.guard.is_quiet(gate.snapshot.zone(), now);
             let is_enough = !is_quiet || gate.is_outlived(now).is_ok();
             gate.silence = if is_enough && !is_stale && !self.is_away {
                 Silence::Confirmed

@@ -18,7 +18,7 @@ mod read;
 mod register;
 mod restart;
 mod restart_record;
-mod sight;
+mod snapshot;
 mod time;
 mod verdict;
 mod view;
@@ -31,19 +31,19 @@ use evenkeel_api::readiness::{AGENT_EXTENSION, NODE, ReadinessRule};
 use serde_json::Value;
 
 pub use evict::{evict, is_tolerated_by};
-pub use gate::{OWN_LIST, Phase};
+pub use gate::{NodePhase, OWN_LIST};
 pub use guard::{Limits, ZoneCounts, ZoneState};
 pub use patch::Want;
 pub use probing::{Probing, Question, probed};
 pub use register::{PLUGINS, Registration, registration};
-pub use sight::{ConditionSight, Feed, LeaseSight, NodeSight, PodSight};
+pub use snapshot::{ConditionSnapshot, Feed, LeaseSnapshot, NodeSnapshot, PodSnapshot};
 pub use time::Moment;
 pub use verdict::Verdict;
-pub use view::{NodeView, Row, RuleView};
+pub use view::{ReadinessView, Row, RuleView};
 
 use self::gate::Gate;
 use self::guard::Guard;
-use self::sight::Evidence;
+use self::snapshot::Evidence;
 use self::verdict::{feed, place};
 
 /// How long after our sight came back pods are evicted again, at most: evidence comes first.
@@ -55,7 +55,7 @@ const WRITES_AGAIN: Duration = Duration::from_secs(1);
 
 /// Something to do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Action {
+pub enum ReadinessAction {
     /// Write this on a Node, and tell of it with [`Readiness::written`].
     Write {
         /// The node.
@@ -133,7 +133,7 @@ impl Readiness {
         self.sight_since = now;
         let gates = std::mem::take(&mut self.gates);
         for (name, gate) in gates {
-            let mut gate = Gate::new(gate.sight, false, now);
+            let mut gate = Gate::new(gate.snapshot, false, now);
             gate.follow(&self.rules, now);
             self.dirty.insert(name.clone());
             self.gates.insert(name, gate);

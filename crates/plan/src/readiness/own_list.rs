@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_api::names::annotation;
 use evenkeel_api::readiness::{Extension, extensions_from_json};
 
-use super::sight::Feed;
+use super::snapshot::Feed;
 use super::verdict::feed;
 
 /// The longest list, in bytes. (Annotations of a Node may have 256 KiB together.)

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use evenkeel_api::names::{annotation, taint};
 use serde_json::{Value, json};
 
-use super::sight::{EFFECT, NodeSight};
+use super::snapshot::{EFFECT, NodeSnapshot};
 
 /// What is to be on a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Want {
 
 impl Want {
     /// What has to be written for it; nothing if it is so already.
-    pub fn patch(&self, node: &NodeSight) -> Option<Vec<Value>> {
+    pub fn patch(&self, node: &NodeSnapshot) -> Option<Vec<Value>> {
         let (owners, startup, record) = match self {
             Self::Held {
                 owners,
@@ -101,14 +101,14 @@ fn put(taints: &mut Vec<Value>, key: &str, wanted: bool) {
 mod tests {
     use super::*;
 
-    fn node(taints: Value, owners: Option<&str>) -> NodeSight {
-        NodeSight {
+    fn node(taints: Value, owners: Option<&str>) -> NodeSnapshot {
+        NodeSnapshot {
             name: "n1".to_owned(),
             uid: "u".to_owned(),
             taints: serde_json::from_value(taints).unwrap(),
             owners: owners.map(str::to_owned),
             has_annotations: true,
-            ..NodeSight::default()
+            ..NodeSnapshot::default()
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
         // The same key with another effect is somebody else's.
         let evicting = json!({ "key": taint::META_READINESS, "effect": "NoExecute" });
         assert_eq!(Want::Free.patch(&node(json!([evicting]), None)), None);
-        let bare = NodeSight {
+        let bare = NodeSnapshot {
             has_annotations: false,
             ..node(json!([ours]), None)
         };
@@ -184,7 +184,7 @@ mod tests {
             steps.last(),
             Some(&json!({ "op": "add", "path": record, "value": "r" }))
         );
-        let recorded = NodeSight {
+        let recorded = NodeSnapshot {
             record: Some("r".to_owned()),
             ..node(json!([ours]), Some("gpu"))
         };

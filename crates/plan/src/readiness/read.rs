@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_api::names::annotation;
 use serde_json::Value;
 
-use super::sight::{ConditionSight, LeaseSight, NodeSight, PodSight};
+use super::snapshot::{ConditionSnapshot, LeaseSnapshot, NodeSnapshot, PodSnapshot};
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
@@ -19,18 +19,21 @@ fn texts(value: &Value) -> BTreeMap<String, String> {
         .collect()
 }
 
-impl NodeSight {
+impl NodeSnapshot {
     /// A Node.
     pub fn read(object: &Value) -> Self {
         let metadata = &object["metadata"];
         let annotations = texts(&metadata["annotations"]);
         let conditions = object["status"]["conditions"].as_array();
-        let conditions = conditions.into_iter().flatten().map(|it| ConditionSight {
-            kind: text(&it["type"]).into(),
-            status: text(&it["status"]).into(),
-            transition: text(&it["lastTransitionTime"]).into(),
-            heartbeat: text(&it["lastHeartbeatTime"]).into(),
-        });
+        let conditions = conditions
+            .into_iter()
+            .flatten()
+            .map(|it| ConditionSnapshot {
+                kind: text(&it["type"]).into(),
+                status: text(&it["status"]).into(),
+                transition: text(&it["lastTransitionTime"]).into(),
+                heartbeat: text(&it["lastHeartbeatTime"]).into(),
+            });
         Self {
             name: text(&metadata["name"]),
             uid: text(&metadata["uid"]),
@@ -44,13 +47,13 @@ impl NodeSight {
             record: annotations.get(annotation::READINESS_RECORD).cloned(),
             extensions: annotations.get(annotation::SYSTEM_EXTENSIONS).cloned(),
             has_annotations: !annotations.is_empty(),
-            has_leave: annotations.contains_key(annotation::DRAIN_GRANTED),
+            has_permit: annotations.contains_key(annotation::DRAIN_GRANTED),
             conditions: conditions.collect(),
         }
     }
 }
 
-impl LeaseSight {
+impl LeaseSnapshot {
     /// A Lease.
     pub fn read(object: &Value) -> Self {
         let report = &object["metadata"]["annotations"][annotation::REPORT];
@@ -84,7 +87,7 @@ impl LeaseSight {
     }
 }
 
-impl PodSight {
+impl PodSnapshot {
     /// A Pod; nothing if it is on no node.
     pub fn read(object: &Value) -> Option<Self> {
         let node = object["spec"]["nodeName"].as_str()?.to_owned();
@@ -122,12 +125,12 @@ mod tests {
 
     #[test]
     fn what_decides_is_found_in_the_objects() {
-        let node = NodeSight::read(&json!({
+        let node = NodeSnapshot::read(&json!({
             "metadata": { "name": "n1", "uid": "u", "labels": { "a": "b" }, "annotations": { annotation::READINESS_OWNERS: "gpu" } },
             "spec": { "taints": [{ "key": "kubernetes.io/MetaReadiness", "effect": "NoSchedule" }] },
             "status": { "nodeInfo": { "bootID": "b" }, "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": "t" }] },
         }));
-        assert!(node.is_tainted() && node.has_annotations && !node.has_leave);
+        assert!(node.is_tainted() && node.has_annotations && !node.has_permit);
         assert_eq!(
             (node.boot_id.as_str(), node.labels.get("a")),
             ("b", Some("b"))
@@ -135,17 +138,20 @@ mod tests {
         assert_eq!(&*node.conditions[0].heartbeat, "t");
         let lease = json!({ "renewTime": "1", "holderIdentity": "n1", "leaseDurationSeconds": 10 });
         let inside =
-            LeaseSight::read_inside(&json!({ "status": { "lease": lease } }), ".status.lease");
-        assert_eq!(inside, Some(LeaseSight::read(&json!({ "spec": lease }))));
-        assert_eq!(LeaseSight::read_inside(&json!({}), ".status.lease"), None);
-        assert_eq!(LeaseSight::read(&json!({})).renewed, "never");
+            LeaseSnapshot::read_inside(&json!({ "status": { "lease": lease } }), ".status.lease");
+        assert_eq!(inside, Some(LeaseSnapshot::read(&json!({ "spec": lease }))));
+        assert_eq!(
+            LeaseSnapshot::read_inside(&json!({}), ".status.lease"),
+            None
+        );
+        assert_eq!(LeaseSnapshot::read(&json!({})).renewed, "never");
         let pod = |ready: &str| {
             let conditions = json!([{ "type": "Ready", "status": ready }]);
             let pod = json!({ "metadata": { "name": "p" }, "spec": { "nodeName": "n1" }, "status": { "conditions": conditions } });
-            PodSight::read(&pod).unwrap()
+            PodSnapshot::read(&pod).unwrap()
         };
         assert!(pod("True").ready && !pod("False").ready);
         assert_ne!(pod("True").mark, pod("False").mark);
-        assert_eq!(PodSight::read(&json!({})), None);
+        assert_eq!(PodSnapshot::read(&json!({})), None);
     }
 }

@@ -33,7 +33,7 @@ pub fn registration(
         })?,
     };
     let wanted: Vec<Value> = sockets.iter().filter_map(|it| entry(it)).collect();
-    let is_stale = |it: &Value| is_ours(it) && !wanted.contains(it);
+    let is_stale = |it: &Value| is_our_registration(it) && !wanted.contains(it);
     let mut after: Vec<Value> = before.iter().filter(|it| !is_stale(it)).cloned().collect();
     for entry in wanted {
         // A name that somebody has given to something else, or to more of the same, is theirs.
@@ -58,7 +58,7 @@ fn entry(socket: &str) -> Option<Value> {
 }
 
 /// Whether an agent wrote it: it is exactly what one would write for its socket.
-fn is_ours(it: &Value) -> bool {
+fn is_our_registration(it: &Value) -> bool {
     let path = it["probe"]["unixSocket"]["path"].as_str();
     let socket = path.and_then(|path| path.strip_prefix(PLUGINS)?.strip_prefix('/'));
     socket.and_then(entry).is_some_and(|entry| entry == *it)

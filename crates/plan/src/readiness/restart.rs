@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use evenkeel_api::readiness::Report;
 
 use super::gate::{Gate, Need};
-use super::restart_record::{Record, Restart};
-use super::sight::NodeSight;
+use super::restart_record::{Restart, RestartRecord};
+use super::snapshot::NodeSnapshot;
 use super::time::Moment;
 use super::verdict::Verdict;
 
 /// The condition that a kubelet writes at each of its reports.
 const KUBELETS_OWN: &str = "Ready";
 
-impl NodeSight {
+impl NodeSnapshot {
     /// All that a condition says, if the Node has it: whatever its writer changes is another text.
     pub(super) fn mark(&self, kind: &str) -> Option<Box<str>> {
         let found = self.conditions.iter().find(|it| *it.kind == *kind)?;
@@ -42,17 +42,17 @@ impl NodeSight {
 
 impl Gate {
     /// Takes note of another boot id that the Node has, before the rest of it.
-    pub(super) fn see_boot(&mut self, sight: &NodeSight, now: Moment) {
-        if !self.is_another_boot(&sight.boot_id) {
+    pub(super) fn see_boot(&mut self, snapshot: &NodeSnapshot, now: Moment) {
+        if !self.is_another_boot(&snapshot.boot_id) {
             return;
         }
-        let before = std::mem::take(&mut self.sight);
+        let before = std::mem::take(&mut self.snapshot);
         self.restart(Restart::Machine, now, |kind| {
             // Who tells of the new boot is the kubelet after it: its own conditions are of this boot.
-            let is_newer = sight.is_reported_with(kind, &before);
-            sight.mark(kind).filter(|_| !is_newer)
+            let is_newer = snapshot.is_reported_with(kind, &before);
+            snapshot.mark(kind).filter(|_| !is_newer)
         });
-        self.sight = before;
+        self.snapshot = before;
     }
 
     /// Whether somebody tells of a boot that nobody told of yet. The first one is where we begin.
@@ -90,9 +90,9 @@ impl Gate {
             (false, true) if self.restarted != Some(now) => Restart::Kubelet,
             (false, _) => return,
         };
-        let sight = std::mem::take(&mut self.sight);
-        self.restart(restart, now, |kind| sight.mark(kind));
-        self.sight = sight;
+        let snapshot = std::mem::take(&mut self.snapshot);
+        self.restart(restart, now, |kind| snapshot.mark(kind));
+        self.snapshot = snapshot;
     }
 
     /// It was restarted: what has not changed from `before` is not heard since.
@@ -117,9 +117,9 @@ impl Gate {
     }
 
     /// It is about to go down by our own doing: what its conditions say until then is from before.
-    pub(super) fn prepare_to_go_down(&mut self, sight: &NodeSight) {
+    pub(super) fn prepare_to_go_down(&mut self, snapshot: &NodeSnapshot) {
         for need in &mut self.needs {
-            need.memory.leave = need.condition().and_then(|kind| sight.mark(kind));
+            need.memory.leave = need.condition().and_then(|kind| snapshot.mark(kind));
         }
     }
 
@@ -128,14 +128,14 @@ impl Gate {
         let holds = |it: &&Need| it.decides() && self.holds.contains_key(&it.rule.name);
         let deciding = || self.needs.iter().filter(holds);
         let is_waiting = deciding().any(|it| matches!(it.verdict, Verdict::Awaited(_)));
-        let mut record = Record {
-            silent: !is_waiting && !self.sight.has_leave && deciding().any(Need::is_missed),
+        let mut record = RestartRecord {
+            silent: !is_waiting && !self.snapshot.has_permit && deciding().any(Need::is_missed),
             before: BTreeMap::new(),
         };
-        if is_waiting || self.sight.has_leave {
+        if is_waiting || self.snapshot.has_permit {
             let before = deciding().filter_map(|need| {
                 let leave = need.memory.leave.as_ref();
-                let leave = leave.filter(|_| self.sight.has_leave);
+                let leave = leave.filter(|_| self.snapshot.has_permit);
                 let mark = leave.or(need.memory.before.as_ref())?;
                 Some((need.key()?, mark.clone()))
             });

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::sight::NodeSight;
+use super::snapshot::NodeSnapshot;
 
 /// What is to be known of a node that has the taint and cannot be seen from its evidence. Whoever takes
 /// over begins with it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(super) struct Record {
+pub(super) struct RestartRecord {
     /// Something fell silent or is missing, and was heard before.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) silent: bool,
@@ -19,9 +19,9 @@ pub(super) struct Record {
     pub(super) before: BTreeMap<String, Box<str>>,
 }
 
-impl Record {
+impl RestartRecord {
     /// What stands on the Node. What cannot be read says nothing.
-    pub(super) fn of(node: &NodeSight) -> Self {
+    pub(super) fn of(node: &NodeSnapshot) -> Self {
         let text = node.record.as_deref().unwrap_or_default();
         serde_json::from_str(text).unwrap_or_default()
     }

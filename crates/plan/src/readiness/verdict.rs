@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_api::names::object::EXTENSIONS_NAMESPACE;
 use evenkeel_api::readiness::{AGENT_EXPIRY, AGENT_EXTENSION, Extension, NODE, Source};
 
-use super::sight::{Evidence, Feed, NodeSight, Sign};
+use super::snapshot::{Evidence, Feed, NodeSnapshot, Sign};
 use super::time::Moment;
 
 /// How long pods must stay ready after the kubelet is back, where nothing else tells.
@@ -142,7 +142,7 @@ impl Memory {
 
 /// All that a verdict is about.
 pub(super) struct Case<'a> {
-    pub(super) node: &'a NodeSight,
+    pub(super) node: &'a NodeSnapshot,
     pub(super) extension: &'a Extension,
     pub(super) evidence: &'a dyn Fn(&Feed) -> Option<&'a Evidence>,
     /// The last restart of the machine or of its kubelet.
@@ -412,13 +412,13 @@ impl Case<'_> {
         let pods: Vec<_> = pods
             .into_iter()
             .flat_map(|pods| pods.values())
-            .filter(|it| !it.sight.ending)
+            .filter(|it| !it.snapshot.ending)
             .collect();
         let last = pods.iter().filter_map(|it| it.changed).max();
-        let unready = pods.iter().find(|it| !it.sight.ready);
+        let unready = pods.iter().find(|it| !it.snapshot.ready);
         let settled = self.kubelet_back.map(|back| back + SETTLED);
         let why = match unready {
-            Some(pod) => format!("pod {} is not ready", pod.sight.name),
+            Some(pod) => format!("pod {} is not ready", pod.snapshot.name),
             None if pods.is_empty() => "none of its pods is on the node".to_owned(),
             None => {
                 memory.unready_since = None;
@@ -439,7 +439,8 @@ impl Case<'_> {
                         next: settled,
                         last,
                         ..Verdict::Awaited(
-                            format!("pod {} says nothing since the restart", pod.sight.name).into(),
+                            format!("pod {} says nothing since the restart", pod.snapshot.name)
+                                .into(),
                         )
                         .into()
                     },

@@ -8,7 +8,7 @@ use evenkeel_api::names::group;
 use evenkeel_api::readiness::{Check, NodeCounts, Source, Worst};
 use serde::Serialize;
 
-use super::gate::{Gate, Need, OWN_LIST, Phase};
+use super::gate::{Gate, Need, NodePhase, OWN_LIST};
 use super::guard::{ZoneCounts, ZoneState};
 use super::time::Moment;
 use super::verdict::{Verdict, feed, is_anothers, is_of, place};
@@ -35,7 +35,7 @@ pub struct RuleView {
 /// A node, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeView {
+pub struct ReadinessView {
     /// How far it is, in one word.
     pub phase: &'static str,
     /// Every extension that it must have.
@@ -114,7 +114,7 @@ impl Readiness {
                 view.nodes.ready += 1;
             }
             view.nodes.evicting +=
-                u32::from(is_held && matches!(gate.phase, Phase::Evicting { .. }));
+                u32::from(is_held && matches!(gate.phase, NodePhase::Evicting { .. }));
             view.nodes.held_back += u32::from(!is_held && gate.class.held_back);
         }
         worst.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.node.cmp(&b.node)));
@@ -260,22 +260,22 @@ impl Readiness {
             .filter_map(|it| place(it.extension()?, node));
         let foreign = places.filter_map(|(feed, name)| {
             let sign = self.evidence.get(&feed)?.signs.get(name.as_str())?;
-            let is_ours =
+            let is_managed =
                 sign.is_gone() || (is_of(&sign.holder, node) && !is_anothers(&feed, &name, node));
-            (!is_ours).then(|| (name, sign.holder.to_string()))
+            (!is_managed).then(|| (name, sign.holder.to_string()))
         });
         foreign.collect()
     }
 
     /// Everything about one node, for people.
-    pub fn node(&self, name: &str, now: Moment) -> Option<NodeView> {
+    pub fn node(&self, name: &str, now: Moment) -> Option<ReadinessView> {
         let gate = self.gates.get(name)?;
         let rows: Vec<Row> = gate
             .needs
             .iter()
             .filter_map(|need| gate.row(need, now))
             .collect();
-        Some(NodeView {
+        Some(ReadinessView {
             phase: gate.phase.word(),
             next: gate.what_next(now),
             extensions: rows,
@@ -297,7 +297,7 @@ impl Gate {
         Some(Row {
             rule: need.rule.name.clone(),
             extension: extension.name.clone(),
-            source: source(&extension.source, &self.sight.name),
+            source: source(&extension.source, &self.snapshot.name),
             says: need.verdict.word(),
             why: need.verdict.why().to_owned(),
             heard_seconds_ago: need.last.map(|last| now.since(last).as_secs()),
@@ -320,22 +320,22 @@ impl Gate {
             None => "; its pods are not evicted".to_owned(),
         };
         match self.phase {
-            Phase::Ready { .. } if self.class.held_back => {
+            NodePhase::Ready { .. } if self.class.held_back => {
                 "something is silent: it is read once more, and the node is tainted if that is so".to_owned()
             }
-            Phase::Ready { .. } => "pods may come to it; it is tainted when something that it must have is not well".to_owned(),
-            Phase::Booting { .. } if self.sight.has_leave => {
+            NodePhase::Ready { .. } => "pods may come to it; it is tainted when something that it must have is not well".to_owned(),
+            NodePhase::Booting { .. } if self.snapshot.has_permit => {
                 "it has leave to be down: the taint goes when it is back and all was heard of".to_owned()
             }
-            Phase::Booting { .. } => format!(
+            NodePhase::Booting { .. } => format!(
                 "the taint goes when all that blocks has been heard of since the restart{}",
                 waits(self.evicts_from())
             ),
-            Phase::Broken { .. } => format!(
+            NodePhase::Broken { .. } => format!(
                 "the taint goes when all that blocks is well{}",
                 waits(self.evicts_from())
             ),
-            Phase::Evicting { .. } => {
+            NodePhase::Evicting { .. } => {
                 "its pods are being evicted; that ends, and the taint goes, when all that blocks is well".to_owned()
             }
         }
@@ -358,7 +358,7 @@ impl Gate {
                     // Nothing is known that was not known before.
                     Verdict::Presumed | Verdict::Unknown => return None,
                 };
-                let mut known = self.sight.conditions.iter();
+                let mut known = self.snapshot.conditions.iter();
                 let is_so = known.any(|it| *it.kind == *kind && *it.status == *status);
                 let why = need.verdict.why().to_owned();
                 (!is_so).then(|| [kind, status.to_owned(), reason.to_owned(), why])

@@ -8,7 +8,7 @@ use evenkeel_api::version::Version;
 use evenkeel_api::worker::Worker;
 use serde_json::{Map, Value, json};
 
-use crate::windows::proxy::Settings;
+use crate::windows::proxy::ProxySettings;
 
 /// A file that is made, and not shipped. Some hold a login: there is no `Debug` for that reason.
 #[derive(Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub fn compose(
     template: &Template,
     kubelet: &Map<String, Value>,
     worker: &Worker,
-    proxy: &Settings,
+    proxy: &ProxySettings,
 ) -> Composed {
     let derived = vec![
         made(windows::KUBELET_CONFIG, settings(kubelet, worker)),
@@ -139,7 +139,7 @@ services:
         else {
             unreachable!("it is an object");
         };
-        let none = Settings::default();
+        let none = ProxySettings::default();
         let composed = compose(&manifest, &template, &kubelet, &worker(), &none);
         assert_eq!(
             composed.services.services[0].command,
@@ -187,8 +187,9 @@ services:
             version: "1.2.3-abc1234".parse().unwrap(),
             files: Vec::new(),
         };
-        let made = |proxy: &Settings| compose(&manifest, &template, &Map::new(), &worker(), proxy);
-        let without = made(&Settings::default());
+        let made =
+            |proxy: &ProxySettings| compose(&manifest, &template, &Map::new(), &worker(), proxy);
+        let without = made(&ProxySettings::default());
         let names = |services: &Services| -> Vec<String> {
             let all = services.environment.iter();
             all.map(|it| format!("{}={}", it.name, it.value)).collect()
@@ -196,7 +197,7 @@ services:
         assert_eq!(names(&without.services), ["OWN=x"]);
         let watched = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "OWN"];
         assert_eq!(without.services.watched, watched);
-        let proxy: Settings = [
+        let proxy: ProxySettings = [
             (Variable::HttpProxy, "http://u:p%40@proxy:3128"),
             (Variable::NoProxy, "a, b\n"),
         ]
@@ -211,7 +212,7 @@ services:
         assert_eq!(names(&with.services), declared);
         assert_eq!(with.services.watched, watched);
         assert_ne!(with.hash, without.hash);
-        assert_eq!(Settings::declared_in(&with.services), proxy);
+        assert_eq!(ProxySettings::declared_in(&with.services), proxy);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct Own<'a> {
 
 /// What is to be done about one ConfigMap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum MapAction {
     /// There is none of our name: make it.
     Create,
     /// The one of our name is wrong, and what is immutable cannot be mended: delete it and make ours.
@@ -73,9 +73,9 @@ pub enum Action {
 
 /// What is to be done about all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decision {
+pub struct MapDecision {
     /// In this order.
-    pub actions: Vec<Action>,
+    pub actions: Vec<MapAction>,
     /// Why nothing is done: the newer version that is installed.
     pub newer: Option<Version>,
 }
@@ -101,7 +101,7 @@ pub fn in_use<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> BTreeSet<(String
 /// A ConfigMap of a newer release counts as that of a newer operator only if it is whole: labelled,
 /// immutable, owned by the pool if there is one, and right by the rules. Then nothing is done at all.
 /// Anything less is somebody's mistake, and goes.
-pub fn decide(own: Own<'_>, seen: &[SeenMap], in_use: &BTreeSet<(String, String)>) -> Decision {
+pub fn decide(own: Own<'_>, seen: &[SeenMap], in_use: &BTreeSet<(String, String)>) -> MapDecision {
     let newer = seen
         .iter()
         .filter(|map| is_whole(map, own.owner))
@@ -109,27 +109,27 @@ pub fn decide(own: Own<'_>, seen: &[SeenMap], in_use: &BTreeSet<(String, String)
         .filter(|version| version.compare_release(own.version).is_gt())
         .max_by(Version::compare_release);
     if newer.is_some() {
-        return Decision {
+        return MapDecision {
             newer,
-            ..Decision::default()
+            ..MapDecision::default()
         };
     }
     let name = own.version.config_map_name();
     let mut actions = Vec::new();
     match seen.iter().find(|map| map.name == name) {
-        None => actions.push(Action::Create),
+        None => actions.push(MapAction::Create),
         Some(map) => actions.extend(about_own(own, map)),
     }
     for map in seen.iter().filter(|map| map.name != name && !map.is_going) {
         if let Some(why) = superfluous(map, in_use) {
-            actions.push(Action::Remove {
+            actions.push(MapAction::Remove {
                 name: map.name.clone(),
                 uid: map.uid.clone(),
                 why,
             });
         }
     }
-    Decision {
+    MapDecision {
         actions,
         newer: None,
     }
@@ -140,7 +140,7 @@ fn is_whole(map: &SeenMap, owner: Option<&str>) -> bool {
     !map.is_going && map.labelled && map.immutable && map.holds && is_owned
 }
 
-fn about_own(own: Own<'_>, map: &SeenMap) -> Option<Action> {
+fn about_own(own: Own<'_>, map: &SeenMap) -> Option<MapAction> {
     let uid = map.uid.clone();
     let wrong = if map.is_going {
         Some("it is being deleted".to_owned())
@@ -152,9 +152,9 @@ fn about_own(own: Own<'_>, map: &SeenMap) -> Option<Action> {
         None
     };
     match wrong {
-        Some(why) => Some(Action::Replace { uid, why }),
+        Some(why) => Some(MapAction::Replace { uid, why }),
         None if !map.labelled || (own.owner.is_some() && map.owner.as_deref() != own.owner) => {
-            Some(Action::Mark { uid })
+            Some(MapAction::Mark { uid })
         }
         None => None,
     }

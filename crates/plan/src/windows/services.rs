@@ -19,7 +19,7 @@ pub const ACCOUNT: &str = "LocalSystem";
 
 /// What must be known of a machine before the targets can be named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct ServiceFacts {
     /// The commands of services with every variable in its place, by the service's place. A service
     /// whose command is not known yet stays as it is.
     pub commands: BTreeMap<String, String>,
@@ -35,7 +35,7 @@ pub fn targets(services: &Services) -> Targets {
 }
 
 /// What must be there for `services` to hold, on a machine with these `facts` and this `record`.
-pub fn targets_on(services: &Services, facts: &Facts, record: &Record) -> Targets {
+pub fn targets_on(services: &Services, facts: &ServiceFacts, record: &Record) -> Targets {
     let mut targets = gather(services, |service| {
         let place = place::service(&service.name);
         match facts.commands.get(&place) {
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::machine::desired::{Contents, Desired};
     use crate::machine::record::Record;
-    use crate::machine::{self, Plan, Seen};
+    use crate::machine::{self, MachineSnapshot, Plan};
 
     const KUBELET: &str = r"C:\k\kubelet.exe";
 
@@ -204,7 +204,7 @@ mod tests {
     fn plan(old: &Services, new: &Services) -> Plan {
         let (old, new) = (targets(old), targets(new));
         let nothing = Contents::default();
-        let seen = Seen::imagined(&old, &nothing);
+        let seen = MachineSnapshot::imagined(&old, &nothing);
         let record = Record::imagined(&Desired::default(), &old);
         machine::plan(&Desired::default(), &new, &nothing, &seen, &record).unwrap()
     }
@@ -249,9 +249,9 @@ mod tests {
         ];
         for (new, changes, actions) in cases {
             let there = plan(&base, &new);
-            let (said, around) = told(&there);
+            let (said, context) = told(&there);
             assert_eq!(
-                (said, around),
+                (said, context),
                 (
                     changes.iter().map(ToString::to_string).collect(),
                     actions.iter().map(ToString::to_string).collect()
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(actions, Vec::<String>::new());
     }
 
-    fn at_home(services: &Services, commands: &[(&str, &str)]) -> Facts {
+    fn at_home(services: &Services, commands: &[(&str, &str)]) -> ServiceFacts {
         let resolved = commands
             .iter()
             .map(|(name, command)| (place::service(name), (*command).to_owned()));
@@ -312,7 +312,7 @@ mod tests {
             .watched
             .iter()
             .map(|name| (place::variable(name), Entry::Absent));
-        Facts {
+        ServiceFacts {
             commands: resolved.collect(),
             before: watched.collect(),
         }
@@ -327,7 +327,7 @@ mod tests {
             &Desired::default(),
             &targets(&new),
             &nothing,
-            &Seen::imagined(&empty, &nothing),
+            &MachineSnapshot::imagined(&empty, &nothing),
             &Record::default(),
         )
         .unwrap();
@@ -353,7 +353,7 @@ mod tests {
             (kubelet.start, kubelet.activity),
             (Start::Automatic, Activity::Running)
         );
-        let seen = Seen::imagined(&targets(&new), &nothing);
+        let seen = MachineSnapshot::imagined(&targets(&new), &nothing);
         let go = machine::plan(&Desired::default(), &empty, &nothing, &seen, &come.record);
         // The payload is taken away by whoever brought it.
         assert_eq!(
@@ -389,13 +389,13 @@ mod tests {
             value: "theirs".to_owned(),
             expands: true,
         };
-        let mut facts = Facts::default();
+        let mut facts = ServiceFacts::default();
         facts
             .before
             .insert(place::variable("NO_PROXY"), theirs.clone());
         let first = targets_on(&services, &facts, &Record::default());
         assert_eq!(first["variable:NO_PROXY"].entry, theirs);
-        let seen = Seen::imagined(&first, &Contents::default());
+        let seen = MachineSnapshot::imagined(&first, &Contents::default());
         let plan = |targets: &Targets, record: &Record| {
             let nothing = Contents::default();
             machine::plan(&Desired::default(), targets, &nothing, &seen, record).unwrap()
@@ -409,7 +409,7 @@ mod tests {
         let declared = targets_on(&services, &facts, &record);
         let record = plan(&declared, &record).record;
         services.environment.clear();
-        let again = targets_on(&services, &Facts::default(), &record);
+        let again = targets_on(&services, &ServiceFacts::default(), &record);
         assert_eq!(again["variable:NO_PROXY"].entry, theirs);
     }
 

@@ -8,7 +8,7 @@ use evenkeel_api::services::Services;
 use evenkeel_api::trust_bundle::{Certificate, TrustBundle};
 
 use crate::machine::entry::Hash;
-use crate::windows::proxy::Settings;
+use crate::windows::proxy::ProxySettings;
 
 /// What the cluster says of its bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Published {
 
 /// What shall be ours in the store of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum DesiredTrust {
     /// What is there now: nobody knows better.
     AsItIs,
     /// These, and no others.
@@ -46,7 +46,7 @@ pub enum Wanted {
 
 /// Whether services run behind a proxy.
 pub fn has_proxy(services: &Services) -> bool {
-    Settings::declared_in(services).has_proxy()
+    ProxySettings::declared_in(services).has_proxy()
 }
 
 /// What shall be ours, and the bundle it comes from.
@@ -54,16 +54,16 @@ pub fn has_proxy(services: &Services) -> bool {
 /// A bundle that is gone while there is a proxy was deleted by mistake, and comes back; without a proxy
 /// nobody needs it any more. One that is empty waits to be filled in, and one of which nothing can be read
 /// is no reason to trust nobody.
-pub fn wanted(published: &Published, has_proxy: bool, now: i64) -> (Wanted, TrustBundle) {
+pub fn wanted(published: &Published, has_proxy: bool, now: i64) -> (DesiredTrust, TrustBundle) {
     match published {
-        Published::Nothing if has_proxy => (Wanted::AsItIs, TrustBundle::default()),
-        Published::Nothing => (Wanted::Exactly(Vec::new()), TrustBundle::default()),
-        Published::Pending => (Wanted::AsItIs, TrustBundle::default()),
+        Published::Nothing if has_proxy => (DesiredTrust::AsItIs, TrustBundle::default()),
+        Published::Nothing => (DesiredTrust::Exactly(Vec::new()), TrustBundle::default()),
+        Published::Pending => (DesiredTrust::AsItIs, TrustBundle::default()),
         Published::Text(text) => {
             let bundle = TrustBundle::read("the trust bundle", text, now);
             let wanted = match bundle.certificates.as_slice() {
-                [] => Wanted::AsItIs,
-                all => Wanted::Exactly(all.to_vec()),
+                [] => DesiredTrust::AsItIs,
+                all => DesiredTrust::Exactly(all.to_vec()),
             };
             (wanted, bundle)
         }
@@ -76,12 +76,12 @@ pub struct Root {
     /// SHA-256 of the certificate.
     pub fingerprint: Hash,
     /// We brought it.
-    pub is_ours: bool,
+    pub is_our_root: bool,
 }
 
 /// How many certificates a store with `there` has, where `wanted` shall be in it.
 pub fn count(wanted: &[Hash], there: &[Root]) -> CertificateReport {
-    let ours = there.iter().filter(|root| root.is_ours).count();
+    let ours = there.iter().filter(|root| root.is_our_root).count();
     CertificateReport {
         ours,
         missing: difference(wanted, there).add.len(),
@@ -102,7 +102,7 @@ pub struct Difference {
 /// somebody else brought is as good, and stays his.
 pub fn difference(wanted: &[Hash], there: &[Root]) -> Difference {
     let all: BTreeSet<Hash> = wanted.iter().copied().collect();
-    let ours = there.iter().filter(|root| root.is_ours);
+    let ours = there.iter().filter(|root| root.is_our_root);
     let remove = ours.map(|root| root.fingerprint);
     let mut known: BTreeSet<Hash> = there.iter().map(|root| root.fingerprint).collect();
     Difference {
@@ -121,13 +121,13 @@ mod tests {
     #[test]
     fn gone_pending_and_unreadable_are_three_different_things() {
         let what = |published: &Published, proxy| wanted(published, proxy, 0).0;
-        let nothing = Wanted::Exactly(Vec::new());
+        let nothing = DesiredTrust::Exactly(Vec::new());
         assert_eq!(what(&Published::Nothing, false), nothing);
-        assert_eq!(what(&Published::Nothing, true), Wanted::AsItIs);
+        assert_eq!(what(&Published::Nothing, true), DesiredTrust::AsItIs);
         for proxy in [false, true] {
-            assert_eq!(what(&Published::Pending, proxy), Wanted::AsItIs);
+            assert_eq!(what(&Published::Pending, proxy), DesiredTrust::AsItIs);
             let rubbish = Published::Text("rubbish".to_owned());
-            assert_eq!(what(&rubbish, proxy), Wanted::AsItIs);
+            assert_eq!(what(&rubbish, proxy), DesiredTrust::AsItIs);
         }
     }
 
@@ -160,7 +160,7 @@ mod tests {
             let there: Vec<Root> = there
                 .into_iter()
                 .filter(|(it, _)| seen.insert(*it))
-                .map(|(it, is_ours)| Root { fingerprint: hash(it), is_ours })
+                .map(|(it, is_our_root)| Root { fingerprint: hash(it), is_our_root })
                 .collect();
             let wanted: Vec<Hash> = wanted.into_iter().map(hash).collect();
             let change = difference(&wanted, &there);
@@ -169,14 +169,14 @@ mod tests {
                 .filter(|root| !change.remove.contains(&root.fingerprint))
                 .cloned()
                 .collect();
-            after.extend(change.add.iter().map(|at| Root { fingerprint: wanted[*at], is_ours: true }));
+            after.extend(change.add.iter().map(|at| Root { fingerprint: wanted[*at], is_our_root: true }));
             for it in &wanted {
                 prop_assert_eq!(after.iter().filter(|root| root.fingerprint == *it).count(), 1);
             }
             for root in &after {
-                prop_assert!(!root.is_ours || wanted.contains(&root.fingerprint));
+                prop_assert!(!root.is_our_root || wanted.contains(&root.fingerprint));
             }
-            for root in there.iter().filter(|root| !root.is_ours) {
+            for root in there.iter().filter(|root| !root.is_our_root) {
                 prop_assert!(after.contains(root));
             }
             prop_assert_eq!(difference(&wanted, &after), Difference::default());

@@ -24,14 +24,14 @@ pub struct SeenBundle {
 
 impl SeenBundle {
     /// Whether we made it. Somebody may have taken off one sign of that.
-    pub fn is_ours(&self) -> bool {
+    pub fn is_our_map(&self) -> bool {
         self.marked || self.owned
     }
 }
 
 /// What is to be done about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum BundleAction {
     /// There is none: make it.
     Create,
     /// Write what it lacks of these, and touch nothing else.
@@ -51,17 +51,17 @@ pub enum Action {
 }
 
 /// Decides about `seen`. One that somebody else made asks to be filled in like ours, and is never removed.
-pub fn decide(has_proxy: bool, seen: Option<&SeenBundle>) -> Option<Action> {
+pub fn decide(has_proxy: bool, seen: Option<&SeenBundle>) -> Option<BundleAction> {
     match seen {
-        None => has_proxy.then_some(Action::Create),
+        None => has_proxy.then_some(BundleAction::Create),
         // The next one is made when it is gone.
         Some(seen) if seen.is_going => None,
-        Some(seen) if !has_proxy => seen.is_ours().then(|| Action::Remove {
+        Some(seen) if !has_proxy => seen.is_our_map().then(|| BundleAction::Remove {
             uid: seen.uid.clone(),
         }),
         Some(seen) => {
-            let mark = seen.is_ours() && !seen.marked;
-            (!seen.asks || mark).then(|| Action::Mend {
+            let mark = seen.is_our_map() && !seen.marked;
+            (!seen.asks || mark).then(|| BundleAction::Mend {
                 uid: seen.uid.clone(),
                 asks: !seen.asks,
                 mark,
@@ -88,11 +88,14 @@ mod tests {
     #[test]
     fn with_a_proxy_it_is_there_and_asks_and_without_one_only_ours_goes() {
         let now = decide;
-        assert_eq!(now(true, None), Some(Action::Create));
+        assert_eq!(now(true, None), Some(BundleAction::Create));
         assert_eq!(now(false, None), None);
         assert_eq!(now(true, Some(&ours())), None);
         let uid = "u".to_owned();
-        assert_eq!(now(false, Some(&ours())), Some(Action::Remove { uid }));
+        assert_eq!(
+            now(false, Some(&ours())),
+            Some(BundleAction::Remove { uid })
+        );
         let theirs = SeenBundle {
             marked: false,
             owned: false,
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn only_what_it_lacks_is_written() {
         let mend = |seen: &SeenBundle| match decide(true, Some(seen)) {
-            Some(Action::Mend { asks, mark, .. }) => (asks, mark),
+            Some(BundleAction::Mend { asks, mark, .. }) => (asks, mark),
             other => panic!("{other:?}"),
         };
         let silent = SeenBundle {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use evenkeel_api::names::{annotation, cordon};
 use jiff::Timestamp;
 
-use crate::fleet::node::Change;
+use crate::fleet::node::NodePatch;
 use crate::machine::Plan;
 use crate::machine::phase::{Drain, Phase, Reason, Wanted};
-use crate::machine::state::{self, State};
+use crate::machine::state::{self, NodeState};
 
 /// The services that a node is to run: their version, and the hash of their contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,8 +115,8 @@ pub fn report(
     told: Option<&Told>,
     missing_files: &[String],
     gives_up: bool,
-) -> Change {
-    let mut change = Change::default();
+) -> NodePatch {
+    let mut change = NodePatch::default();
     let said = |name| annotations.get(name).map(String::as_str);
     let asked = said(annotation::DESIRED_DRAIN);
     // What the operator asks for itself it takes back itself.
@@ -126,7 +126,7 @@ pub fn report(
     let files =
         (!missing_files.is_empty()).then(|| serde_json::Value::from(missing_files).to_string());
     wanted.push((annotation::MISSING_FILES, files));
-    if let Some(state) = State::of(phase) {
+    if let Some(state) = NodeState::of(phase) {
         wanted.push((annotation::STATE, Some(state.as_str().to_owned())));
         let why = state::why(phase, None);
         let reason = said(annotation::REASON).unwrap_or_default();

@@ -23,26 +23,26 @@ use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::windows_pool::UpdatingNode;
 
 use crate::excerpt::excerpt;
-use crate::fleet::budget::{self, Leave, Places, Why};
-use crate::fleet::node::{Change, Node};
+use crate::fleet::budget::{self, BudgetUsage, DisruptionPermit, WaitReason};
+use crate::fleet::node::{Node, NodePatch};
 use crate::machine::phase::Drain;
-use crate::windows::upgrade::in_place::{self, Step};
-use crate::windows::upgrade::recreate::{self, Books};
-use crate::windows::upgrade::{Around, gate};
+use crate::windows::upgrade::in_place::{self, InPlaceStep};
+use crate::windows::upgrade::recreate::{self, MachineLedger};
+use crate::windows::upgrade::{UpgradeContext, gate};
 
 use self::grant::wanted;
 use self::removal::Removal;
 use self::updating::updating;
 pub use grant::{as_written, put_back};
 pub use release::Grant;
-pub use report::{Counts, idle, status};
+pub use report::{WindowsCounts, idle, status};
 pub use spec::WindowsPool;
-pub use trouble::{TROUBLES, Trouble};
-pub use view::{NodeView, view};
+pub use trouble::{PoolFailure, TROUBLES};
+pub use view::{WindowsNodeView, view};
 
 /// Who is named by somebody as ours.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Claims {
+pub struct OwnedNodes {
     /// Addresses and host names of `windows-instances`.
     pub addresses: BTreeSet<String>,
     /// Nodes of Machines that run Windows.
@@ -51,7 +51,7 @@ pub struct Claims {
 
 /// Whether a node is ours to touch: it runs Windows, and an entry, a Machine or an annotation of ours
 /// says so. What a readiness rule writes on any node says nothing of the kind.
-pub fn is_ours(node: &Node, claims: &Claims) -> bool {
+pub fn is_managed_node(node: &Node, claims: &OwnedNodes) -> bool {
     let Some(windows) = &node.windows else {
         return false;
     };
@@ -74,18 +74,18 @@ pub fn is_ours(node: &Node, claims: &Claims) -> bool {
 
 /// Whether a node of ours counts for the budget of its pool: those that never served are down, and
 /// take nothing from anyone, unless they have or ask for a leave.
-pub fn counts(node: &Node, claims: &Claims) -> bool {
-    is_ours(node, claims) && (node.has_served() || has_or_asks_leave(node))
+pub fn counts(node: &Node, claims: &OwnedNodes) -> bool {
+    is_managed_node(node, claims) && (node.has_served() || has_or_asks_leave(node))
 }
 
 /// Whether a node may be down by our doing, or asks to be: then it counts, also if it never served.
 fn has_or_asks_leave(node: &Node) -> bool {
-    node.desired_drain.is_some() || budget::is_ours(node)
+    node.desired_drain.is_some() || budget::holds_permit(node)
 }
 
 /// Where a node is on its way to what it is to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stand {
+pub enum WindowsNodeState {
     /// It runs it.
     Updated,
     /// It never served; whoever configures it tells it what to run.
@@ -97,18 +97,18 @@ pub enum Stand {
     /// Its turn is now.
     Next,
     /// Its turn comes later.
-    Waits(Why),
+    Waits(WaitReason),
     /// Nobody else begins while nodes fail.
     Stopped,
     /// It runs another version, and may not go to this one.
-    Refused(Trouble),
+    Refused(PoolFailure),
     /// Nobody knows what it is to run.
     NoTarget,
     /// It is removed.
     Removal(Removal),
 }
 
-impl fmt::Display for Stand {
+impl fmt::Display for WindowsNodeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Updated => f.write_str("updated"),
@@ -127,37 +127,37 @@ impl fmt::Display for Stand {
 
 /// A node and its stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Turn<'a> {
+pub struct WindowsNodeRollout<'a> {
     /// The node.
     pub node: &'a Node,
     /// Where it is.
-    pub stand: Stand,
+    pub state: WindowsNodeState,
 }
 
 /// A node on its way from one version to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upgrade<'a> {
+pub struct NodeUpgrade<'a> {
     /// The node.
     pub node: &'a Node,
     /// What is done with it now.
-    pub step: Step,
+    pub step: InPlaceStep,
     /// Why it cannot go on.
     pub fails: Option<String>,
 }
 
 /// What is to be done for the pool, and how it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Round<'a> {
+pub struct WindowsRollout<'a> {
     /// All nodes of ours, in the order in which they go.
-    pub turns: Vec<Turn<'a>>,
+    pub rollouts: Vec<WindowsNodeRollout<'a>>,
     /// What the pool's status is to say was granted.
     pub updating: Vec<UpdatingNode>,
     /// What is to be written on nodes now: only what that status says already.
-    pub writes: Vec<(&'a Node, Change)>,
+    pub writes: Vec<(&'a Node, NodePatch)>,
     /// Nodes that fail, and why: nobody else begins.
     pub stopped: Option<String>,
     /// Nodes on their way to another version, and how far each is.
-    pub upgrades: Vec<Upgrade<'a>>,
+    pub upgrades: Vec<NodeUpgrade<'a>>,
     /// Nodes whose Machines are to be deleted now, so that new ones come: only what that status says already.
     pub replace: Vec<(&'a Node, String)>,
     /// How many may be down at once.
@@ -173,16 +173,17 @@ pub fn plan<'a>(
     target: Option<&Grant>,
     granted: &[UpdatingNode],
     nodes: &[&'a Node],
-    around: &Around,
-) -> Round<'a> {
+    context: &UpgradeContext,
+) -> WindowsRollout<'a> {
     let mut ordered = nodes.to_vec();
     let granted_to: BTreeMap<&str, &UpdatingNode> =
         granted.iter().map(|it| (it.node.as_str(), it)).collect();
     let entry = |node: &Node| granted_to.get(node.name.as_str()).copied();
-    let is_removed = |node: &Node| around.is_removed(node, entry(node));
+    let is_removed = |node: &Node| context.is_removed(node, entry(node));
     // Who is down by our doing, or was asked to be, has a place already.
-    let has_place =
-        |node: &Node| budget::is_ours(node) || in_place::is_held(node) || removal::is_asked(node);
+    let has_place = |node: &Node| {
+        budget::holds_permit(node) || in_place::is_held(node) || removal::is_asked(node)
+    };
     ordered.sort_by_key(|node| {
         (
             !has_place(node),
@@ -193,21 +194,21 @@ pub fn plan<'a>(
             node.name.as_str(),
         )
     });
-    let mut decided: Vec<Option<Stand>> = ordered
+    let mut decided: Vec<Option<WindowsNodeState>> = ordered
         .iter()
         .map(|node| {
             if is_removed(node) {
-                removal::stand(entry(node), node)
+                removal::state(entry(node), node)
             } else {
-                stand(pool, target, entry(node), node, around)
+                state(pool, target, entry(node), node, context)
             }
         })
         .collect();
     let failing: Vec<String> = ordered
         .iter()
         .zip(&decided)
-        .filter_map(|(node, stand)| match stand {
-            Some(Stand::Failing(why)) => Some(format!("{} ({why})", node.name)),
+        .filter_map(|(node, state)| match state {
+            Some(WindowsNodeState::Failing(why)) => Some(format!("{} ({why})", node.name)),
             _ => None,
         })
         .collect();
@@ -215,21 +216,25 @@ pub fn plan<'a>(
     let leaves = |it: &&UpdatingNode| it.machine_set.is_some();
     let leaving = granted.iter().filter(leaves).map(|it| it.node.as_str());
     let version = target.map(|it| it.version.as_str()).unwrap_or_default();
-    let mut books = Books::of(&around.machines, &by_name, &leaving.collect(), version);
-    let away = recreate::still_away(granted, &by_name, &books);
+    let mut ledger = MachineLedger::of(&context.machines, &by_name, &leaving.collect(), version);
+    let away = recreate::still_away(granted, &by_name, &ledger);
     let serving: Vec<&Node> = ordered
         .iter()
         .zip(&decided)
-        .filter(|(node, stand)| **stand != Some(Stand::New) || has_or_asks_leave(node))
+        .filter(|(node, state)| **state != Some(WindowsNodeState::New) || has_or_asks_leave(node))
         .map(|(node, _)| *node)
         .collect();
     let moving: BTreeSet<&str> = ordered
         .iter()
         .zip(&decided)
-        .filter(|(_, stand)| {
+        .filter(|(_, state)| {
             matches!(
-                stand,
-                Some(Stand::Moving | Stand::Failing(_) | Stand::Removal(_))
+                state,
+                Some(
+                    WindowsNodeState::Moving
+                        | WindowsNodeState::Failing(_)
+                        | WindowsNodeState::Removal(_)
+                )
             )
         })
         .map(|(node, _)| node.name.as_str())
@@ -239,72 +244,77 @@ pub fn plan<'a>(
         has_place(node) || (is_moving && entry(node).is_some())
     };
     let gone: Vec<&str> = away.iter().map(|it| it.node.as_str()).collect();
-    let mut places = Places::of(pool.allowance, &serving, holds).beside(&gone);
+    let mut usage = BudgetUsage::of(pool.allowance, &serving, holds).counting(&gone);
     for (node, decided) in ordered.iter().zip(&mut decided) {
         if decided.is_some() {
             continue;
         }
         let is_other_version = runs(node) != Some(version);
         let is_removed = is_removed(node);
-        let leave = match around.renewed(pool.strategy, &node.name) {
-            Some((_, set)) if is_other_version && !is_removed => books.ask(set, node, &mut places),
+        let leave = match context.renewed(pool.strategy, &node.name) {
+            Some((_, set)) if is_other_version && !is_removed => ledger.ask(set, node, &mut usage),
             // Its pods left for an upgrade to a version that another one followed.
-            _ if node.has_leave() && asks_for_upgrade(node) => places.go_on(),
-            _ if has_place(node) => places.use_again(node),
-            _ => places.ask(node),
+            _ if node.claims_permit() && asks_for_upgrade(node) => usage.go_on(),
+            _ if has_place(node) => usage.use_again(node),
+            _ => usage.ask(node),
         };
         *decided = Some(match leave {
             // It spreads nothing, so nodes that fail stop nobody from it.
-            leave if is_removed => Stand::Removal(Removal::answered(leave)),
-            _ if !failing.is_empty() => Stand::Stopped,
-            Leave::Granted => Stand::Next,
-            Leave::Waits(why) => Stand::Waits(why),
+            leave if is_removed => WindowsNodeState::Removal(Removal::answered(leave)),
+            _ if !failing.is_empty() => WindowsNodeState::Stopped,
+            DisruptionPermit::Granted => WindowsNodeState::Next,
+            DisruptionPermit::Waits(why) => WindowsNodeState::Waits(why),
         });
     }
-    let turns: Vec<_> = ordered
+    let rollouts: Vec<_> = ordered
         .iter()
         .zip(decided)
-        .map(|(node, stand)| Turn {
+        .map(|(node, state)| WindowsNodeRollout {
             node,
-            stand: stand.unwrap_or(Stand::Stopped),
+            state: state.unwrap_or(WindowsNodeState::Stopped),
         })
         .collect();
-    let writes = turns.iter().map(|turn| {
-        let change = written(target, entry(turn.node), turn, around.removals.is_some());
-        (turn.node, change)
+    let writes = rollouts.iter().map(|rollout| {
+        let change = written(
+            target,
+            entry(rollout.node),
+            rollout,
+            context.removals.is_some(),
+        );
+        (rollout.node, change)
     });
-    let upgrades = turns.iter().filter_map(|turn| {
-        let target = target.filter(|_| !matches!(turn.stand, Stand::Removal(_)))?;
-        let is_granted = entry(turn.node).is_some_and(|it| it.to == target.version);
-        let windows = turn.node.windows.as_ref()?;
+    let upgrades = rollouts.iter().filter_map(|rollout| {
+        let target = target.filter(|_| !matches!(rollout.state, WindowsNodeState::Removal(_)))?;
+        let is_granted = entry(rollout.node).is_some_and(|it| it.to == target.version);
+        let windows = rollout.node.windows.as_ref()?;
         let is_there = windows.version.as_ref() == Some(&target.version);
-        let is_one = is_granted && turn.stand != Stand::New && !is_there;
-        (is_one || in_place::is_held(turn.node)).then(|| Upgrade {
-            node: turn.node,
-            step: Step::of(turn.node, &target.version),
-            fails: match &turn.stand {
-                Stand::Failing(why) => Some(why.clone()),
+        let is_one = is_granted && rollout.state != WindowsNodeState::New && !is_there;
+        (is_one || in_place::is_held(rollout.node)).then(|| NodeUpgrade {
+            node: rollout.node,
+            step: InPlaceStep::of(rollout.node, &target.version),
+            fails: match &rollout.state {
+                WindowsNodeState::Failing(why) => Some(why.clone()),
                 _ => None,
             },
         })
     });
-    let replace = turns.iter().filter_map(|turn| {
-        let node = turn.node;
+    let replace = rollouts.iter().filter_map(|rollout| {
+        let node = rollout.node;
         let entry = entry(node).filter(|it| it.to == version && it.machine_set.is_some())?;
-        let (machine, set) = around.renewed(pool.strategy, &node.name)?;
-        let is_due = turn.stand == Stand::Moving && !around.is_going(&node.name);
+        let (machine, set) = context.renewed(pool.strategy, &node.name)?;
+        let is_due = rollout.state == WindowsNodeState::Moving && !context.is_going(&node.name);
         let is_same = entry.machine_set.as_deref() == Some(set);
-        let goes = is_due && is_same && failing.is_empty() && books.renews(set);
+        let goes = is_due && is_same && failing.is_empty() && ledger.renews(set);
         goes.then(|| (node, machine.to_owned()))
     });
-    Round {
+    WindowsRollout {
         replace: replace.collect(),
         upgrades: upgrades.collect(),
         writes: writes.filter(|(_, change)| !change.is_empty()).collect(),
-        updating: updating(pool, target, &granted_to, &turns, around, &away),
+        updating: updating(pool, target, &granted_to, &rollouts, context, &away),
         stopped: (!failing.is_empty()).then(|| failing.join("; ")),
-        limit: places.limit(),
-        turns,
+        limit: usage.limit(),
+        rollouts,
     }
 }
 
@@ -322,45 +332,45 @@ fn is_as_told(node: &Node) -> bool {
 }
 
 /// The stand of a node that does not depend on others; `None` if it waits for its turn.
-fn stand(
+fn state(
     pool: &WindowsPool,
     target: Option<&Grant>,
     entry: Option<&UpdatingNode>,
     node: &Node,
-    around: &Around,
-) -> Option<Stand> {
+    context: &UpgradeContext,
+) -> Option<WindowsNodeState> {
     let windows = node.windows.as_deref()?;
     let Some(target) = target else {
-        return Some(Stand::NoTarget);
+        return Some(WindowsNodeState::NoTarget);
     };
     let is_granted = entry.is_some_and(|it| it.to == target.version);
     let is_old = runs(node) != Some(&target.version);
-    if is_old && is_replaced(pool, target, entry, node, around) {
-        return Some(Stand::Moving);
+    if is_old && is_replaced(pool, target, entry, node, context) {
+        return Some(WindowsNodeState::Moving);
     }
     // What was never brought to what it was told, and is told so no more, is made anew.
     let is_stranded = entry.is_none() && recreate::is_stranded(node, &target.version);
-    if is_stranded && around.renewed(pool.strategy, &node.name).is_some() {
-        return refused(None, target, node, around).map(Stand::Refused);
+    if is_stranded && context.renewed(pool.strategy, &node.name).is_some() {
+        return refused(None, target, node, context).map(WindowsNodeState::Refused);
     }
     let trouble = if node.is_degraded() {
         node.reason.as_deref().map(excerpt)
-    } else if !node.ready && !node.has_leave() {
+    } else if !node.ready && !node.claims_permit() {
         Some("it is not ready".to_owned())
     } else if is_granted || in_place::is_held(node) {
-        let troubles = around.troubles.get(&node.name).cloned();
-        troubles.or_else(|| in_place::overdue(node, around.now))
+        let troubles = context.troubles.get(&node.name).cloned();
+        troubles.or_else(|| in_place::overdue(node, context.now))
     } else {
         None
     };
-    let well = |stand: Stand| match &trouble {
-        Some(why) => Stand::Failing(why.clone()),
-        None => stand,
+    let well = |state: WindowsNodeState| match &trouble {
+        Some(why) => WindowsNodeState::Failing(why.clone()),
+        None => state,
     };
     // Its agent writes both at once. If somebody took one away, it is written again; until then it counts as what
     // it was told, unless its agent says that it cannot be that.
     let version = match (&windows.version, &windows.current_services) {
-        (None, None) => return Some(Stand::New),
+        (None, None) => return Some(WindowsNodeState::New),
         (Some(version), _) => Some(version),
         (None, Some(_)) => {
             let told = windows.desired_version.as_ref();
@@ -372,20 +382,20 @@ fn stand(
             Some(current) if *current == target.hash && windows.version.is_some() => {
                 // Pods are let in first.
                 Some(well(if in_place::is_held(node) {
-                    Stand::Moving
+                    WindowsNodeState::Moving
                 } else {
-                    Stand::Updated
+                    WindowsNodeState::Updated
                 }))
             }
             Some(_) if entry.is_none() && windows.version.is_some() => None,
-            _ => Some(well(Stand::Moving)),
+            _ => Some(well(WindowsNodeState::Moving)),
         };
     }
     if is_granted {
-        return Some(well(Stand::Moving));
+        return Some(well(WindowsNodeState::Moving));
     }
     let version = version.map(String::as_str);
-    refused(version, target, node, around).map(Stand::Refused)
+    refused(version, target, node, context).map(WindowsNodeState::Refused)
 }
 
 /// The version that a node runs, as its agent says.
@@ -399,20 +409,25 @@ fn is_replaced(
     target: &Grant,
     entry: Option<&UpdatingNode>,
     node: &Node,
-    around: &Around,
+    context: &UpgradeContext,
 ) -> bool {
     let is_leaving = |it: &UpdatingNode| it.to == target.version && it.machine_set.is_some();
-    let is_renewed = around.renewed(pool.strategy, &node.name).is_some();
-    around.is_going(&node.name) || (is_renewed && entry.is_some_and(is_leaving))
+    let is_renewed = context.renewed(pool.strategy, &node.name).is_some();
+    context.is_going(&node.name) || (is_renewed && entry.is_some_and(is_leaving))
 }
 
 /// Why a node stays at the version that it runs.
-fn refused(version: Option<&str>, target: &Grant, node: &Node, around: &Around) -> Option<Trouble> {
-    if around.closed.is_some() {
-        return around.closed.clone();
+fn refused(
+    version: Option<&str>,
+    target: &Grant,
+    node: &Node,
+    context: &UpgradeContext,
+) -> Option<PoolFailure> {
+    if context.closed.is_some() {
+        return context.closed.clone();
     }
-    let trouble = |category, note| Some(Trouble { category, note });
-    if !around.backing.contains_key(&node.name) {
+    let trouble = |category, note| Some(PoolFailure { category, note });
+    if !context.backing.contains_key(&node.name) {
         let version = version.unwrap_or("no version");
         let note = format!(
             "it runs {version}, and neither windows-instances nor a Machine says how to reach it: list it"
@@ -428,23 +443,23 @@ fn refused(version: Option<&str>, target: &Grant, node: &Node, around: &Around) 
 fn written(
     target: Option<&Grant>,
     entry: Option<&UpdatingNode>,
-    turn: &Turn<'_>,
+    rollout: &WindowsNodeRollout<'_>,
     is_known: bool,
-) -> Change {
-    let node = turn.node;
-    let mut change = match wanted(target, entry, turn) {
+) -> NodePatch {
+    let node = rollout.node;
+    let mut change = match wanted(target, entry, rollout) {
         Some(wanted) => wanted.told(node),
-        None => Change::default(),
+        None => NodePatch::default(),
     };
     // What it said of something else is no reason any more.
     if !change.is_empty() && node.is_degraded() {
         change = change.with(annotation::REASON, "");
     }
-    let is_removed = matches!(turn.stand, Stand::Removal(_));
+    let is_removed = matches!(rollout.state, WindowsNodeState::Removal(_));
     let removal = match is_known {
         true if is_removed => removal::ask(entry, node),
         true => removal::cancel(node),
-        false => Change::default(),
+        false => NodePatch::default(),
     };
     change.annotations.extend(removal.annotations);
     let Some(target) = target.filter(|_| !is_removed) else {
@@ -452,19 +467,19 @@ fn written(
     };
     let windows = node.windows.as_deref();
     let runs = windows.and_then(|it| it.version.as_deref());
-    let asked = if turn.stand == Stand::Updated {
+    let asked = if rollout.state == WindowsNodeState::Updated {
         in_place::release(node)
     } else if runs == Some(&target.version) {
         let is_done = windows.and_then(|it| it.current_services.as_deref()) == Some(&target.hash);
         if is_done && node.ready && in_place::is_held(node) {
             in_place::release(node)
         } else {
-            Change::default()
+            NodePatch::default()
         }
     } else if entry.is_some_and(|it| it.to == target.version && it.machine_set.is_none()) {
         in_place::ask(node, &target.version)
     } else {
-        Change::default()
+        NodePatch::default()
     };
     change.annotations.extend(asked.annotations);
     change

@@ -4,9 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::label;
-use evenkeel_plan::fleet::budget::{Allowance, Leave, MaxUnavailable, answer, is_ours};
-use evenkeel_plan::fleet::drain::{self, Next, Settings};
-use evenkeel_plan::fleet::node::{Change, Node};
+use evenkeel_plan::fleet::budget::{
+    DisruptionBudget, DisruptionPermit, MaxUnavailable, answer, is_ours,
+};
+use evenkeel_plan::fleet::drain::{self, DrainSettings, Next};
+use evenkeel_plan::fleet::node::{Node, NodePatch};
 use evenkeel_plan::fleet::pool::Pool;
 use evenkeel_plan::fleet::rollout::{self, is_moving};
 use jiff::Timestamp;
@@ -40,7 +42,7 @@ pub(crate) enum Deed {
     /// A node joins.
     Join,
     /// A node goes for good.
-    Leave { at: usize },
+    DisruptionPermit { at: usize },
 }
 
 pub(crate) fn any_deed() -> impl Strategy<Value = Deed> {
@@ -58,7 +60,7 @@ pub(crate) fn any_deed() -> impl Strategy<Value = Deed> {
         1 => Just(Deed::Pause),
         1 => (1..5u32).prop_map(|to| Deed::Limit { to }),
         1 => Just(Deed::Join),
-        1 => at.prop_map(|at| Deed::Leave { at }),
+        1 => at.prop_map(|at| Deed::DisruptionPermit { at }),
     ]
 }
 
@@ -85,9 +87,9 @@ impl Fleet {
                 name: "worker".to_owned(),
                 target: Some("rendered-1".to_owned()),
                 rendered: (0..4).map(|number| format!("rendered-{number}")).collect(),
-                allowance: Allowance {
+                allowance: DisruptionBudget {
                     max_unavailable: limit,
-                    ..Allowance::default()
+                    ..DisruptionBudget::default()
                 },
                 ..Pool::default()
             },
@@ -140,11 +142,11 @@ impl Fleet {
             Deed::Pause => self.pool.allowance.paused ^= true,
             Deed::Limit { to } => self.pool.allowance.max_unavailable = MaxUnavailable::Count(to),
             Deed::Retarget { to } => self.pool.target = Some(format!("rendered-{to}")),
-            Deed::Leave { at } if self.nodes.len() > 1 => {
+            Deed::DisruptionPermit { at } if self.nodes.len() > 1 => {
                 let at = at % self.nodes.len();
                 self.nodes.remove(at);
             }
-            Deed::Leave { .. } => {}
+            Deed::DisruptionPermit { .. } => {}
             Deed::Agent { at, fails } => {
                 let at = at % self.nodes.len();
                 agent(&mut self.nodes[at], &mut self.booting, fails);
@@ -213,17 +215,17 @@ impl Fleet {
         self.nodes.iter().filter(|node| what(node)).count()
     }
 
-    fn write(&mut self, name: &str, change: &Change) {
+    fn write(&mut self, name: &str, change: &NodePatch) {
         for node in self.nodes.iter_mut().filter(|it| it.name == name) {
             *node = change.made_to(node);
-            node.has_permit = node.has_leave();
+            node.has_permit = node.claims_permit();
         }
     }
 
     /// The record of permits is as the nodes say: how it comes to that is another test's.
     fn record(&mut self) {
         for node in &mut self.nodes {
-            node.has_permit = node.has_leave();
+            node.has_permit = node.claims_permit();
         }
     }
 
@@ -238,7 +240,7 @@ impl Fleet {
         let nodes: Vec<_> = nodes.iter().collect();
         let rollout = rollout::plan(&self.pool, &nodes);
         assert_eq!(
-            rollout.turns.len(),
+            rollout.rollouts.len(),
             self.nodes.len(),
             "somebody was forgotten"
         );
@@ -264,13 +266,20 @@ impl Fleet {
         let answers = answer(self.pool.allowance, &pool);
         for node in nodes.iter().take(written) {
             let change = match drain::next(node) {
-                Next::Leave => match &answers[&node.name] {
-                    Leave::Granted => drain::grant(node, now).0,
-                    Leave::Waits(_) => continue,
+                Next::AskForPermit => match &answers[&node.name] {
+                    DisruptionPermit::Granted => drain::grant(node, now).0,
+                    DisruptionPermit::Waits(_) => continue,
                 },
                 Next::Write(change, _) => change,
                 Next::Evict => {
-                    drain::evict(node, &[], &BTreeMap::default(), Settings::default(), now).write
+                    drain::evict(
+                        node,
+                        &[],
+                        &BTreeMap::default(),
+                        DrainSettings::default(),
+                        now,
+                    )
+                    .write
                 }
                 Next::Nothing | Next::Unknown(_) => continue,
             };

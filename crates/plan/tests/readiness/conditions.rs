@@ -42,11 +42,11 @@ fn on_a_new_node_a_condition_that_appears_once_is_well_at_once_and_stays_so() {
         world.pass(600 * MINUTE);
         assert!(!world.is_tainted("n1"), "without a heartbeat, for ever");
         // A node that comes with it, and one that is registered anew with it.
-        world.machine("n1").sight.uid = "another".to_owned();
+        world.machine("n1").snapshot.uid = "another".to_owned();
         world.show("n1");
         assert!(!world.is_tainted("n1"), "its appearance is news");
         // It goes away: that is not waiting.
-        world.machine("n1").sight.conditions.clear();
+        world.machine("n1").snapshot.conditions.clear();
         world.show("n1");
         assert_eq!(world.says("n1"), "bad");
     }
@@ -104,7 +104,7 @@ fn after_a_reboot_any_change_of_it_counts_and_an_old_one_does_not() {
         assert!(world.is_tainted("n1"), "{what}");
         match what {
             "presence" => {
-                let conditions = &mut world.machine("n1").sight.conditions;
+                let conditions = &mut world.machine("n1").snapshot.conditions;
                 conditions.retain(|it| &*it.kind != "NetReady");
                 world.show("n1");
                 world.condition("n1", "NetReady", "True", "12:08");
@@ -114,7 +114,7 @@ fn after_a_reboot_any_change_of_it_counts_and_an_old_one_does_not() {
                 world.condition("n1", "NetReady", "True", "12:08");
             }
             _ => {
-                let conditions = &mut world.machine("n1").sight.conditions;
+                let conditions = &mut world.machine("n1").snapshot.conditions;
                 let found = conditions.iter_mut().find(|it| &*it.kind == "NetReady");
                 let found = found.unwrap();
                 if what == "heartbeat" {
@@ -188,13 +188,13 @@ fn another_operator_knows_which_condition_is_from_before_the_reboot() {
     world.write_condition("n1", "NetReady", "True", "12:09");
     world.begin();
     assert!(!world.is_tainted("n1"));
-    assert_eq!(world.machines["n1"].sight.record, None);
+    assert_eq!(world.machines["n1"].snapshot.record, None);
     // One of our own reboots, and another operator comes after it.
-    world.machine("n1").sight.has_leave = true;
+    world.machine("n1").snapshot.has_permit = true;
     world.show("n1");
-    let boot = &mut world.machine("n1").sight.boot_id;
+    let boot = &mut world.machine("n1").snapshot.boot_id;
     "boot-3".clone_into(boot);
-    world.machine("n1").sight.has_leave = false;
+    world.machine("n1").snapshot.has_permit = false;
     world.begin();
     world.pass(MINUTE);
     assert!(world.is_tainted("n1"), "from before our own reboot");

@@ -1,6 +1,6 @@
 //! Watches of what only one rule or one node names: whatever becomes of them, others do not notice.
 
-use evenkeel_plan::readiness::{Feed, LeaseSight};
+use evenkeel_plan::readiness::{Feed, LeaseSnapshot};
 use serde_json::json;
 
 use crate::promises::one;
@@ -61,7 +61,7 @@ fn what_one_rule_names_never_changes_when_the_silence_of_another_counts() {
         assert_eq!(world.tainted(), 1, "{trouble}");
         // One of its own is known again only when it is listed.
         if trouble == "lost" {
-            let seen = LeaseSight::default();
+            let seen = LeaseSnapshot::default();
             let now = world.moment();
             world.readiness.see_lease(&feed, "n2.x", seen, now);
             world.pass(120_000);

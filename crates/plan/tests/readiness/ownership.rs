@@ -1,7 +1,7 @@
 //! Whose a taint is, and what goes with its rule.
 
 use evenkeel_api::names::taint;
-use evenkeel_plan::readiness::LeaseSight;
+use evenkeel_plan::readiness::LeaseSnapshot;
 use serde_json::json;
 
 use crate::promises::one;
@@ -17,9 +17,9 @@ fn what_is_ours_goes_with_its_rule_and_what_is_not_is_never_touched() {
     let mut world = World::new(&[]);
     world.add("n1", "a", &[]);
     world.add("by-hand", "a", &[]);
-    world.machine("n1").sight.taints = vec![theirs.clone()];
-    world.machine("by-hand").sight.taints = vec![ours];
-    world.machine("by-hand").sight.labels = [("pool", "other")].into_iter().collect();
+    world.machine("n1").snapshot.taints = vec![theirs.clone()];
+    world.machine("by-hand").snapshot.taints = vec![ours];
+    world.machine("by-hand").snapshot.labels = [("pool", "other")].into_iter().collect();
     world.begin();
     world.pass(30_000);
     world.set_rule(dry);
@@ -42,17 +42,17 @@ fn what_is_ours_goes_with_its_rule_and_what_is_not_is_never_touched() {
                 world.set_rule(dry);
             }
             _ => {
-                world.machine("n1").sight.labels = [("pool", "other")].into_iter().collect();
+                world.machine("n1").snapshot.labels = [("pool", "other")].into_iter().collect();
                 world.show("n1");
             }
         }
         assert_eq!(
-            json!(world.machines["n1"].sight.taints),
+            json!(world.machines["n1"].snapshot.taints),
             json!([theirs]),
             "{how}"
         );
-        assert_eq!(world.machines["n1"].sight.owners, None, "{how}");
-        world.machine("n1").sight.labels = [("pool", "gpu")].into_iter().collect();
+        assert_eq!(world.machines["n1"].snapshot.owners, None, "{how}");
+        world.machine("n1").snapshot.labels = [("pool", "gpu")].into_iter().collect();
         world.show("n1");
         world.set_rule(one());
         world.pass(12_000);
@@ -66,11 +66,11 @@ fn what_is_ours_goes_with_its_rule_and_what_is_not_is_never_touched() {
     world.set_rule(other);
     world.pass(12_000);
     assert_eq!(
-        world.machines["n1"].sight.owners.as_deref(),
+        world.machines["n1"].snapshot.owners.as_deref(),
         Some("cni,gpu")
     );
     world.delete_rule("gpu");
-    assert_eq!(world.machines["n1"].sight.owners.as_deref(), Some("cni"));
+    assert_eq!(world.machines["n1"].snapshot.owners.as_deref(), Some("cni"));
     assert!(world.is_tainted("n1"));
     world.delete_rule("cni");
     assert!(!world.is_tainted("n1"));
@@ -93,10 +93,10 @@ fn the_lease_of_another_nodes_agent_is_no_evidence_whatever_name_leads_to_it() {
         world.begin();
         for second in 0..100 {
             // It says that it is the other's, too.
-            let forged = LeaseSight {
+            let forged = LeaseSnapshot {
                 renewed: format!("forged {second}"),
                 holder: victim.to_owned(),
-                ..LeaseSight::default()
+                ..LeaseSnapshot::default()
             };
             world.lease("node-extensions", &format!("{liar}.evenkeel-agent"), forged);
             world.pass(1_000);

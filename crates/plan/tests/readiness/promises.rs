@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use evenkeel_api::names::taint;
 use evenkeel_api::readiness::ReadinessRule;
-use evenkeel_plan::readiness::{Action, ConditionSight, Feed, LeaseSight, PodSight};
+use evenkeel_plan::readiness::{
+    ConditionSnapshot, Feed, LeaseSnapshot, PodSnapshot, ReadinessAction,
+};
 use serde_json::{Value, json};
 
 use crate::world::{World, rule};
@@ -32,10 +34,10 @@ fn a_new_node_is_released_by_the_last_of_all_that_it_must_have_and_by_nothing_el
         world.begin();
         // Leases of an earlier node of that name are no evidence.
         for extension in ["a", "b", "c"] {
-            let old = LeaseSight {
+            let old = LeaseSnapshot {
                 renewed: "old".to_owned(),
                 holder: "n1".to_owned(),
-                ..LeaseSight::default()
+                ..LeaseSnapshot::default()
             };
             world.lease("node-extensions", &format!("n1.{extension}"), old);
         }
@@ -44,7 +46,7 @@ fn a_new_node_is_released_by_the_last_of_all_that_it_must_have_and_by_nothing_el
         let exposed = world
             .log
             .iter()
-            .any(|(_, it)| matches!(it, Action::Write { exposed: true, .. }));
+            .any(|(_, it)| matches!(it, ReadinessAction::Write { exposed: true, .. }));
         assert_eq!(
             exposed, !tainted_from_creation,
             "counted where there was no admission"
@@ -60,7 +62,7 @@ fn a_new_node_is_released_by_the_last_of_all_that_it_must_have_and_by_nothing_el
             world.act();
         }
         assert!(!world.is_tainted("n1"));
-        assert_eq!(world.machines["n1"].sight.owners, None);
+        assert_eq!(world.machines["n1"].snapshot.owners, None);
         world.pass(60_000);
         let writes = if tainted_from_creation { 1 } else { 2 };
         assert_eq!(world.writes["n1"], writes);
@@ -95,7 +97,7 @@ fn silence_taints_when_it_has_lasted_long_enough_and_renewal_releases_whatever_t
             world.now - last
         );
         let why = world.log.iter().find_map(|(_, it)| match it {
-            Action::Write { taints, .. } => taints.clone(),
+            ReadinessAction::Write { taints, .. } => taints.clone(),
             _ => None,
         });
         assert_eq!(
@@ -129,7 +131,7 @@ fn a_restarted_kubelet_takes_the_node_back_and_pods_that_never_changed_count_aft
         selector: "app=dp".to_owned(),
     };
     world.add("n1", "a", &[]);
-    let pod = |ready: bool, mark: &str| PodSight {
+    let pod = |ready: bool, mark: &str| PodSnapshot {
         name: "p1".to_owned(),
         node: "n1".to_owned(),
         ready,
@@ -150,7 +152,7 @@ fn a_restarted_kubelet_takes_the_node_back_and_pods_that_never_changed_count_aft
     world.pass(12_000);
     assert!(!world.is_tainted("n1"));
     // After a restart of the machine a pod that was started anew counts at once.
-    world.machine("n1").sight.boot_id = "boot-2".to_owned();
+    world.machine("n1").snapshot.boot_id = "boot-2".to_owned();
     world.show("n1");
     assert!(world.is_tainted("n1"));
     world.pass(100);
@@ -175,7 +177,7 @@ fn a_rolling_update_is_ridden_over_by_the_debounce() {
         selector: "app=dp".to_owned(),
     };
     world.add("n1", "a", &[]);
-    let pod = |ready: bool, mark: &str| PodSight {
+    let pod = |ready: bool, mark: &str| PodSnapshot {
         name: "p1".to_owned(),
         node: "n1".to_owned(),
         ready,
@@ -202,7 +204,7 @@ fn an_old_true_is_not_true() {
     )]);
     world.add("n1", "a", &[]);
     let say = |world: &mut World, status: &str, heartbeat: &str| {
-        world.machine("n1").sight.conditions = vec![ConditionSight {
+        world.machine("n1").snapshot.conditions = vec![ConditionSnapshot {
             kind: "GpuReady".into(),
             status: status.into(),
             transition: "t".into(),
@@ -226,7 +228,7 @@ fn an_old_true_is_not_true() {
     say(&mut world, "False", "11:01");
     assert!(world.is_tainted("n1"));
     say(&mut world, "True", "11:02");
-    world.machine("n1").sight.boot_id = "boot-2".to_owned();
+    world.machine("n1").snapshot.boot_id = "boot-2".to_owned();
     world.show("n1");
     assert!(world.is_tainted("n1"), "nothing was said since the restart");
     world.pass(100);
@@ -270,7 +272,10 @@ fn probes_count_as_the_agent_says_and_its_own_state_only_where_a_rule_asks_for_i
     world.set_rule(rule("config", &json!({ "nodeSelector": { "matchLabels": { "pool": "gpu" } }, "evictAfter": "1s", "extensions": agent })));
     world.report("n1", &report(true, "Degraded"));
     assert!(world.is_tainted("n1"));
-    assert_eq!(world.machines["n1"].sight.owners.as_deref(), Some("config"));
+    assert_eq!(
+        world.machines["n1"].snapshot.owners.as_deref(),
+        Some("config")
+    );
     world.pass(10_000);
     assert!(world.evicting.is_empty(), "and never evicts");
 }
@@ -294,7 +299,7 @@ fn pods_are_evicted_after_a_while_and_not_when_it_recovers_a_moment_before() {
         let since = world
             .log
             .iter()
-            .find(|(_, it)| matches!(it, Action::Write { .. }))
+            .find(|(_, it)| matches!(it, ReadinessAction::Write { .. }))
             .unwrap()
             .0;
         let left = since + 60_000 - world.now;
@@ -324,7 +329,7 @@ fn the_autoscaler_gets_its_own_taint_where_a_rule_asks_for_it() {
     world.begin();
     world.pass(11_000);
     let keys = |world: &World| -> Vec<String> {
-        let taints = &world.machines["n1"].sight.taints;
+        let taints = &world.machines["n1"].snapshot.taints;
         taints
             .iter()
             .map(|it| it["key"].as_str().unwrap().to_owned())
@@ -345,7 +350,7 @@ fn a_node_lists_extensions_of_its_own_and_a_list_that_cannot_be_read_taints_nobo
     let mut world = World::new(&[]);
     world.add("n1", "a", &[]);
     world.begin();
-    world.machine("n1").sight.extensions = Some(r#"[{"name": "csi", "lease": {}}]"#.to_owned());
+    world.machine("n1").snapshot.extensions = Some(r#"[{"name": "csi", "lease": {}}]"#.to_owned());
     world.show("n1");
     for feed in world.readiness.feeds() {
         let now = evenkeel_plan::readiness::Moment(Duration::from_millis(world.now));
@@ -354,10 +359,10 @@ fn a_node_lists_extensions_of_its_own_and_a_list_that_cannot_be_read_taints_nobo
     world.pass(11_000);
     assert!(world.is_tainted("n1"));
     assert_eq!(
-        world.machines["n1"].sight.owners.as_deref(),
+        world.machines["n1"].snapshot.owners.as_deref(),
         Some("evenkeel.dev/system-extensions")
     );
-    world.machine("n1").sight.extensions = Some(r#"[{"name": "csi"}]"#.to_owned());
+    world.machine("n1").snapshot.extensions = Some(r#"[{"name": "csi"}]"#.to_owned());
     world.show("n1");
     assert!(!world.is_tainted("n1"));
     let why = world.readiness.problem("n1").unwrap();
@@ -373,10 +378,10 @@ fn a_lease_of_another_node_is_no_evidence() {
     world.add("n1", "a", &[]);
     world.begin();
     for second in 0..12 {
-        let lease = LeaseSight {
+        let lease = LeaseSnapshot {
             renewed: second.to_string(),
             holder: "n10".to_owned(),
-            ..LeaseSight::default()
+            ..LeaseSnapshot::default()
         };
         world.lease("node-extensions", "n1.dp", lease);
         world.pass(1_000);
@@ -386,10 +391,10 @@ fn a_lease_of_another_node_is_no_evidence() {
         world.readiness.foreign("n1"),
         [("n1.dp".to_owned(), "n10".to_owned())]
     );
-    let lease = LeaseSight {
+    let lease = LeaseSnapshot {
         renewed: "13".to_owned(),
         holder: "n1/dp".to_owned(),
-        ..LeaseSight::default()
+        ..LeaseSnapshot::default()
     };
     world.lease("node-extensions", "n1.dp", lease);
     world.act();
@@ -403,7 +408,7 @@ fn a_node_is_tainted_before_it_goes_down_by_our_own_doing_and_waits_for_newer_ev
     world.add("n1", "a", &["dp"]);
     world.begin();
     world.pass(10_000);
-    world.machine("n1").sight.has_leave = true;
+    world.machine("n1").snapshot.has_permit = true;
     world.show("n1");
     assert!(world.is_tainted("n1"), "as soon as it has leave");
     world
@@ -411,9 +416,9 @@ fn a_node_is_tainted_before_it_goes_down_by_our_own_doing_and_waits_for_newer_ev
         .extensions
         .insert("dp".to_owned(), false);
     world.pass(20_000);
-    world.machine("n1").sight.boot_id = "boot-2".to_owned();
+    world.machine("n1").snapshot.boot_id = "boot-2".to_owned();
     world.show("n1");
-    world.machine("n1").sight.has_leave = false;
+    world.machine("n1").snapshot.has_permit = false;
     world.show("n1");
     world.pass(5_000);
     assert!(world.is_tainted("n1"));
@@ -421,9 +426,9 @@ fn a_node_is_tainted_before_it_goes_down_by_our_own_doing_and_waits_for_newer_ev
     world.pass(4_000);
     assert!(!world.is_tainted("n1"));
     // Leave without a restart: nothing new is needed.
-    world.machine("n1").sight.has_leave = true;
+    world.machine("n1").snapshot.has_permit = true;
     world.show("n1");
-    world.machine("n1").sight.has_leave = false;
+    world.machine("n1").snapshot.has_permit = false;
     world.show("n1");
     assert!(!world.is_tainted("n1"));
     assert_eq!(world.writes["n1"], 4);
@@ -446,7 +451,7 @@ fn conditions_are_published_on_change_only() {
         .log
         .iter()
         .filter_map(|(_, it)| match it {
-            Action::Publish { conditions, .. } => Some(conditions[0][..3].join(" ")),
+            ReadinessAction::Publish { conditions, .. } => Some(conditions[0][..3].join(" ")),
             _ => None,
         })
         .collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::label;
 use evenkeel_api::readiness::ReadinessRule;
-use evenkeel_plan::readiness::{Action, Limits, Moment, ZoneState};
+use evenkeel_plan::readiness::{Limits, Moment, ReadinessAction, ZoneState};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -37,9 +37,9 @@ fn fleet(count: usize, zones: &[&str]) -> World {
 }
 
 fn names(world: &World, zone: &str) -> Vec<String> {
-    let of_zone = |it: &&crate::world::Machine| it.sight.labels.get(label::ZONE) == Some(zone);
+    let of_zone = |it: &&crate::world::Machine| it.snapshot.labels.get(label::ZONE) == Some(zone);
     let machines = world.machines.values().filter(of_zone);
-    machines.map(|it| it.sight.name.clone()).collect()
+    machines.map(|it| it.snapshot.name.clone()).collect()
 }
 
 /// Covers R11.
@@ -78,7 +78,7 @@ fn a_watch_that_hangs_while_renewals_go_on_taints_nobody() {
         world
             .log
             .iter()
-            .any(|(_, it)| matches!(it, Action::Relist(_))),
+            .any(|(_, it)| matches!(it, ReadinessAction::Relist(_))),
         "it is listed again"
     );
     world.pass(30_000);
@@ -175,7 +175,8 @@ fn a_disturbed_zone_loses_its_pods_slowly_and_the_other_one_as_ever() {
     let begun = |world: &World, zone: &str| {
         let of_zone = names(world, zone);
         let log = world.log.iter();
-        let log = log.filter(|(_, it)| matches!(it, Action::Evict(node) if of_zone.contains(node)));
+        let log = log
+            .filter(|(_, it)| matches!(it, ReadinessAction::Evict(node) if of_zone.contains(node)));
         log.map(|(at, _)| *at).collect::<Vec<_>>()
     };
     assert_eq!(begun(&world, "b").len(), 5, "one every ten seconds");
@@ -219,7 +220,7 @@ fn bad_evidence_taints_at_once_however_many_it_hits() {
     world.begin();
     let report = |world: &World, name: &str, healthy: bool| {
         json!({
-            "bootId": world.machines[name].sight.boot_id, "kubeletStart": "k",
+            "bootId": world.machines[name].snapshot.boot_id, "kubeletStart": "k",
             "probes": { "cni": { "healthy": healthy } },
         })
     };
@@ -286,7 +287,7 @@ fn start() -> World {
 /// Taints of others, by their own hand.
 fn toggle(world: &mut World, node: &str, which: u8) {
     let theirs = json!({ "key": format!("theirs-{}", which % 3), "effect": "NoSchedule", "timeAdded": which.to_string() });
-    let taints = &mut world.machine(node).sight.taints;
+    let taints = &mut world.machine(node).snapshot.taints;
     match taints.iter().position(|it| it["key"] == theirs["key"]) {
         Some(at) => drop(taints.remove(at)),
         None => taints.insert(0, theirs),
@@ -298,7 +299,7 @@ fn toggle(world: &mut World, node: &str, which: u8) {
 }
 
 fn theirs(world: &World, node: &str) -> Vec<Value> {
-    let taints = &world.machines[node].sight.taints;
+    let taints = &world.machines[node].snapshot.taints;
     let is_theirs = |it: &&Value| {
         it["key"]
             .as_str()
@@ -336,7 +337,7 @@ fn happen(world: &mut World, deed: &Deed, may_fail: bool) {
         }
         Deed::Boot(node) if may_fail => {
             let boot = format!("boot-{}", world.now);
-            world.machine(&name(*node)).sight.boot_id = boot;
+            world.machine(&name(*node)).snapshot.boot_id = boot;
             world.show(&name(*node));
         }
         Deed::Cut(node) if may_fail => world.machine(&name(*node)).connected = false,
@@ -385,7 +386,7 @@ proptest! {
         let pause = u64::try_from(limits.eviction_pause.as_millis()).unwrap_or(u64::MAX);
         let mut last: BTreeMap<u8, u64> = BTreeMap::new();
         for (at, action) in &world.log {
-            if let Action::Evict(node) = action {
+            if let ReadinessAction::Evict(node) = action {
                 let zone = node[1..].parse::<u8>().unwrap_or_default() % 2;
                 let before = last.insert(zone, *at);
                 let restarted = deeds.iter().any(|it| matches!(it, Deed::TakeOver));
@@ -406,11 +407,11 @@ proptest! {
         world.pass(60_000);
         prop_assert!(world.is_tainted("n0"));
         prop_assert_eq!(world.tainted(), 1);
-        prop_assert_eq!(world.machines["n0"].sight.owners.as_deref(), Some("gpu"));
+        prop_assert_eq!(world.machines["n0"].snapshot.owners.as_deref(), Some("gpu"));
         world.delete_rule("gpu");
         for number in 0..NODES {
             let node = format!("n{number}");
-            prop_assert_eq!(&world.machines[&node].sight.taints, &theirs(&world, &node));
+            prop_assert_eq!(&world.machines[&node].snapshot.taints, &theirs(&world, &node));
         }
     }
 

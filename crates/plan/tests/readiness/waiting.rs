@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_api::readiness::ReadinessRule;
-use evenkeel_plan::readiness::{Feed, PodSight};
+use evenkeel_plan::readiness::{Feed, PodSnapshot};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -86,7 +86,7 @@ impl Fleet {
             world.add(&node, &node, &["dp"]);
             world.write_condition(&node, "NetReady", "True", "0");
             world.condition(&node, "KernelSound", "True", "0");
-            let pod = PodSight {
+            let pod = PodSnapshot {
                 name: format!("p{number}"),
                 node,
                 ready: true,
@@ -111,7 +111,7 @@ impl Fleet {
     /// The agent tells of another start of its kubelet.
     fn report(&mut self, node: &str) {
         self.stamp += 1;
-        let boot = self.world.machines[node].sight.boot_id.clone();
+        let boot = self.world.machines[node].snapshot.boot_id.clone();
         let report = json!({ "bootId": boot, "kubeletStart": self.stamp.to_string() });
         self.world.report(node, &report);
     }

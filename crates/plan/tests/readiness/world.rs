@@ -9,7 +9,8 @@ use evenkeel_api::names::{annotation, label, taint};
 use evenkeel_api::readiness::{ReadinessRule, rule_from_json};
 use evenkeel_plan::fleet::labels::Labels;
 use evenkeel_plan::readiness::{
-    Action, ConditionSight, Feed, LeaseSight, Limits, Moment, NodeSight, PodSight, Readiness,
+    ConditionSnapshot, Feed, LeaseSnapshot, Limits, Moment, NodeSnapshot, PodSnapshot, Readiness,
+    ReadinessAction,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ const LATE: u64 = 2_000;
 pub(crate) const STEP: u64 = 100;
 
 pub(crate) struct Machine {
-    pub(crate) sight: NodeSight,
+    pub(crate) snapshot: NodeSnapshot,
     /// The extensions that it has, and whether they are alive.
     pub(crate) extensions: BTreeMap<String, bool>,
     pub(crate) kubelet: bool,
@@ -38,14 +39,14 @@ pub(crate) struct World {
     limits: Limits,
     rules: BTreeMap<String, ReadinessRule>,
     pub(crate) machines: BTreeMap<String, Machine>,
-    leases: BTreeMap<(String, String), LeaseSight>,
-    pods: BTreeMap<String, (Feed, PodSight)>,
+    leases: BTreeMap<(String, String), LeaseSnapshot>,
+    pods: BTreeMap<String, (Feed, PodSnapshot)>,
     /// Since when the API server does not answer.
     pub(crate) frozen: Option<u64>,
     /// Whether the watch of Leases shows nothing.
     pub(crate) deaf: bool,
     /// What was done, with when.
-    pub(crate) log: Vec<(u64, Action)>,
+    pub(crate) log: Vec<(u64, ReadinessAction)>,
     /// Taints and releases that reached the API server.
     pub(crate) writes: BTreeMap<String, u32>,
     pub(crate) refused: u32,
@@ -97,7 +98,7 @@ impl World {
         self.readiness = Readiness::new(self.limits);
         self.evicting.clear();
         for machine in self.machines.values() {
-            self.readiness.see_node(machine.sight.clone(), now);
+            self.readiness.see_node(machine.snapshot.clone(), now);
         }
         self.readiness.begin(self.rules.values().cloned(), now);
         self.list_all();
@@ -157,7 +158,7 @@ impl World {
         let phase = name
             .bytes()
             .fold(7, |sum: u64, byte| sum * 31 % 9973 + u64::from(byte));
-        let sight = NodeSight {
+        let snapshot = NodeSnapshot {
             name: name.to_owned(),
             uid: format!("uid-{name}"),
             labels: [(label::ZONE, zone), ("pool", "gpu")]
@@ -165,10 +166,10 @@ impl World {
                 .collect::<Labels>(),
             boot_id: format!("boot-{name}"),
             has_annotations: true,
-            ..NodeSight::default()
+            ..NodeSnapshot::default()
         };
         let machine = Machine {
-            sight,
+            snapshot,
             extensions: extensions
                 .iter()
                 .map(|it| ((*it).to_owned(), true))
@@ -187,9 +188,9 @@ impl World {
         self.add(name, "a", &[]);
         let machine = self.machines.get_mut(name).unwrap();
         if tainted {
-            machine.sight.taints =
+            machine.snapshot.taints =
                 vec![json!({ "key": taint::META_READINESS, "effect": "NoSchedule" })];
-            machine.sight.owners = Some("gpu".to_owned());
+            machine.snapshot.owners = Some("gpu".to_owned());
         }
         self.show(name);
     }
@@ -201,12 +202,12 @@ impl World {
     /// The watch of Nodes shows a node.
     pub(crate) fn show(&mut self, name: &str) {
         let now = self.moment();
-        let sight = self.machines[name].sight.clone();
-        self.readiness.see_node(sight, now);
+        let snapshot = self.machines[name].snapshot.clone();
+        self.readiness.see_node(snapshot, now);
         self.act();
     }
 
-    pub(crate) fn lease(&mut self, namespace: &str, name: &str, lease: LeaseSight) {
+    pub(crate) fn lease(&mut self, namespace: &str, name: &str, lease: LeaseSnapshot) {
         if self.frozen.is_some() {
             return;
         }
@@ -223,7 +224,7 @@ impl World {
 
     /// What an agent says.
     pub(crate) fn report(&mut self, node: &str, report: &Value) {
-        let lease = LeaseSight {
+        let lease = LeaseSnapshot {
             renewed: format!("{}", self.now),
             holder: node.to_owned(),
             lasts: Some(Duration::from_secs(30)),
@@ -233,7 +234,7 @@ impl World {
         self.act();
     }
 
-    pub(crate) fn pod(&mut self, feed: &Feed, pod: PodSight) {
+    pub(crate) fn pod(&mut self, feed: &Feed, pod: PodSnapshot) {
         let now = self.moment();
         self.readiness.see_pod(feed, pod.clone(), now);
         self.pods.insert(pod.name.clone(), (feed.clone(), pod));
@@ -249,9 +250,9 @@ impl World {
 
     /// The same before the watch shows it.
     pub(crate) fn write_condition(&mut self, node: &str, kind: &str, status: &str, stamp: &str) {
-        let conditions = &mut self.machine(node).sight.conditions;
+        let conditions = &mut self.machine(node).snapshot.conditions;
         conditions.retain(|it| *it.kind != *kind);
-        conditions.push(ConditionSight {
+        conditions.push(ConditionSnapshot {
             kind: kind.into(),
             status: status.into(),
             transition: stamp.into(),
@@ -261,7 +262,7 @@ impl World {
 
     /// The kubelet after a reboot reports its new boot.
     pub(crate) fn reboot(&mut self, node: &str, boot: &str) {
-        boot.clone_into(&mut self.machine(node).sight.boot_id);
+        boot.clone_into(&mut self.machine(node).snapshot.boot_id);
         self.show(node);
     }
 
@@ -290,12 +291,12 @@ impl World {
             due.push(("kube-node-lease", name.to_owned()));
         }
         for (namespace, lease) in due {
-            let sight = LeaseSight {
+            let snapshot = LeaseSnapshot {
                 renewed: format!("{wall}"),
                 holder: name.to_owned(),
-                ..LeaseSight::default()
+                ..LeaseSnapshot::default()
             };
-            self.lease(namespace, &lease, sight);
+            self.lease(namespace, &lease, snapshot);
         }
     }
 
@@ -352,25 +353,25 @@ impl World {
         );
     }
 
-    fn carry_out(&mut self, action: Action) {
+    fn carry_out(&mut self, action: ReadinessAction) {
         let now = self.moment();
         match action {
-            Action::Write { node, patch, .. } => {
+            ReadinessAction::Write { node, patch, .. } => {
                 if self.frozen.is_some() {
                     self.readiness.written(&node, false, now);
                     return;
                 }
                 let machine = self.machines.get_mut(&node).unwrap();
-                if apply(&mut machine.sight, &patch) {
+                if apply(&mut machine.snapshot, &patch) {
                     *self.writes.entry(node.clone()).or_default() += 1;
                 } else {
                     self.refused += 1;
                 }
-                let sight = machine.sight.clone();
-                self.readiness.see_node(sight, now);
+                let snapshot = machine.snapshot.clone();
+                self.readiness.see_node(snapshot, now);
                 self.readiness.written(&node, true, now);
             }
-            Action::Confirm { node, places } => {
+            ReadinessAction::Confirm { node, places } => {
                 if self.frozen.is_some() {
                     self.readiness.lose_sight();
                     self.readiness.not_confirmed(&node);
@@ -388,46 +389,46 @@ impl World {
                     .collect();
                 self.readiness.confirmed(&node, &found, now);
             }
-            Action::Relist(feed) => {
+            ReadinessAction::Relist(feed) => {
                 self.deaf = false;
                 self.list(&feed);
             }
-            Action::Publish { node, conditions } => {
-                let sight = &mut self.machines.get_mut(&node).unwrap().sight;
+            ReadinessAction::Publish { node, conditions } => {
+                let snapshot = &mut self.machines.get_mut(&node).unwrap().snapshot;
                 for [kind, status, ..] in conditions {
-                    sight.conditions.retain(|it| *it.kind != *kind);
-                    sight.conditions.push(ConditionSight {
+                    snapshot.conditions.retain(|it| *it.kind != *kind);
+                    snapshot.conditions.push(ConditionSnapshot {
                         kind: kind.into(),
                         status: status.into(),
                         transition: "t".into(),
                         heartbeat: "h".into(),
                     });
                 }
-                let sight = sight.clone();
-                self.readiness.see_node(sight, now);
+                let snapshot = snapshot.clone();
+                self.readiness.see_node(snapshot, now);
                 self.readiness.written(&node, true, now);
             }
-            Action::Evict(node) => assert!(self.evicting.insert(node)),
-            Action::Spare(node) => {
+            ReadinessAction::Evict(node) => assert!(self.evicting.insert(node)),
+            ReadinessAction::Spare(node) => {
                 self.evicting.remove(&node);
             }
         }
     }
 
     pub(crate) fn is_tainted(&self, name: &str) -> bool {
-        self.machines[name].sight.is_tainted()
+        self.machines[name].snapshot.is_tainted()
     }
 
     pub(crate) fn tainted(&self) -> usize {
         self.machines
             .values()
-            .filter(|it| it.sight.is_tainted())
+            .filter(|it| it.snapshot.is_tainted())
             .count()
     }
 }
 
 /// What the API server does with a patch: nothing if a test fails.
-fn apply(node: &mut NodeSight, patch: &[Value]) -> bool {
+fn apply(node: &mut NodeSnapshot, patch: &[Value]) -> bool {
     let before = node.clone();
     for step in patch {
         let (path, value) = (step["path"].as_str().unwrap(), &step["value"]);

@@ -91,7 +91,7 @@ proptest! {
                 Happening::List(is_listed) => world.list(at, is_listed),
                 Happening::TakeOut => world.take_out(at),
                 // Another operator leads, and has not read the list yet; nor does it know of what was changed meanwhile.
-                Happening::Restart => world.around.removals = None,
+                Happening::Restart => world.context.removals = None,
                 Happening::Uncordon => world.nodes[at].unschedulable = false,
             }
             prop_assert!(world.down().len() <= limit.max(down), "{:?}", world.down());

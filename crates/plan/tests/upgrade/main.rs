@@ -5,19 +5,19 @@ mod world;
 
 use evenkeel_api::windows_pool::{Strategy, condition};
 use evenkeel_plan::fleet::budget::MaxUnavailable;
-use evenkeel_plan::windows::upgrade::in_place::{Step, Supplied};
-use evenkeel_plan::windows::upgrade::{Backing, Way, gate, way};
-use evenkeel_plan::windows::windows_pool::{Stand, status};
+use evenkeel_plan::windows::upgrade::in_place::{InPlaceStep, Supplied};
+use evenkeel_plan::windows::upgrade::{Backing, UpgradePath, gate, way};
+use evenkeel_plan::windows::windows_pool::{WindowsNodeState, status};
 
 use self::world::{World, version};
 
 const ONE: MaxUnavailable = MaxUnavailable::Count(1);
 
-fn stands(world: &World) -> Vec<Stand> {
+fn stands(world: &World) -> Vec<WindowsNodeState> {
     let round = world.round();
-    let mut turns = round.turns;
-    turns.sort_by_key(|it| it.node.name.as_str());
-    turns.into_iter().map(|it| it.stand).collect()
+    let mut rollouts = round.rollouts;
+    rollouts.sort_by_key(|it| it.node.name.as_str());
+    rollouts.into_iter().map(|it| it.state).collect()
 }
 
 fn facts(world: &World, at: usize) -> (Option<String>, Option<String>) {
@@ -62,7 +62,7 @@ fn a_node_goes_step_by_step_and_is_told_only_when_its_files_are_there() {
     );
     world.operate(false);
     world.drain();
-    assert!(!world.nodes[0].unschedulable && !world.nodes[0].has_leave());
+    assert!(!world.nodes[0].unschedulable && !world.nodes[0].claims_permit());
     world.operate(false);
     let granted: Vec<_> = world.granted.iter().map(|it| it.node.as_str()).collect();
     assert_eq!(granted, ["win-0001"]);
@@ -78,8 +78,8 @@ fn a_node_that_is_not_well_goes_first_and_keeps_all_others_from_beginning() {
     assert_eq!(world.granted[0].node, "win-0002");
     // Whatever the limit: it fails.
     world.pool.allowance.max_unavailable = MaxUnavailable::Count(3);
-    assert!(matches!(stands(&world)[2], Stand::Failing(_)));
-    assert_eq!(stands(&world)[0], Stand::Stopped);
+    assert!(matches!(stands(&world)[2], WindowsNodeState::Failing(_)));
+    assert_eq!(stands(&world)[0], WindowsNodeState::Stopped);
     for _ in 0..12 {
         world.calm_round();
     }
@@ -160,9 +160,9 @@ fn a_node_that_has_its_files_for_too_long_fails() {
     assert!(world.supply(0));
     world.operate(false);
     world.operate(false);
-    assert_eq!(stands(&world), [Stand::Moving]);
-    world.around.now += std::time::Duration::from_mins(21);
-    let [Stand::Failing(why)] = &stands(&world)[..] else {
+    assert_eq!(stands(&world), [WindowsNodeState::Moving]);
+    world.context.now += std::time::Duration::from_mins(21);
+    let [WindowsNodeState::Failing(why)] = &stands(&world)[..] else {
         panic!("{:?}", stands(&world));
     };
     assert!(why.contains("1.2.0-abc1234"), "{why}");
@@ -180,7 +180,7 @@ fn nobody_is_upgraded_who_may_not_be_and_the_pool_says_why() {
     };
     let refusal = |world: &World| refusal_in(world, condition::UPGRADEABLE);
     let mut old = World::new(2, ONE);
-    old.around.closed = gate::of_cluster("v1.20.3", gate::MINIMUM);
+    old.context.closed = gate::of_cluster("v1.20.3", gate::MINIMUM);
     let (is_so, reason, message) = refusal(&old);
     assert_eq!(
         (is_so.as_str(), reason.as_str()),
@@ -191,11 +191,11 @@ fn nobody_is_upgraded_who_may_not_be_and_the_pool_says_why() {
     skips.target.version = "3.0.0-abc1234".to_owned();
     assert_eq!(refusal(&skips).1, gate::SKIPS_MAJOR);
     let mut lost = World::new(1, ONE);
-    lost.around.backing.clear();
+    lost.context.backing.clear();
     assert_eq!(refusal_in(&lost, condition::UPDATING).1, gate::NOT_LISTED);
     assert_eq!(refusal(&lost).0, "True", "the version is not at fault");
     // Mended, it goes on.
-    old.around.closed = gate::of_cluster("v1.35.0", gate::MINIMUM);
+    old.context.closed = gate::of_cluster("v1.35.0", gate::MINIMUM);
     for _ in 0..20 {
         old.calm_round();
     }
@@ -229,7 +229,7 @@ fn a_node_of_a_version_that_nobody_knows_is_upgraded_and_never_told_rubbish() {
     if let Some(windows) = &mut world.nodes[0].windows {
         windows.version = None;
     }
-    assert_eq!(stands(&world), [Stand::Moving]);
+    assert_eq!(stands(&world), [WindowsNodeState::Moving]);
     world.operate(false);
     assert_eq!(world.nodes[0].desired_drain, None);
 }
@@ -243,10 +243,10 @@ fn only_a_machine_of_a_set_is_ever_made_anew() {
     };
     let in_set = machine(Some("s"));
     for backing in [Backing::Listed, machine(None)] {
-        assert_eq!(way(Strategy::Recreate, &backing), Way::InPlace);
+        assert_eq!(way(Strategy::Recreate, &backing), UpgradePath::InPlace);
     }
-    assert_eq!(way(Strategy::InPlace, &in_set), Way::InPlace);
-    let anew = Way::Recreate {
+    assert_eq!(way(Strategy::InPlace, &in_set), UpgradePath::InPlace);
+    let anew = UpgradePath::Recreate {
         machine: "m",
         set: "s",
     };
@@ -264,5 +264,8 @@ fn what_was_supplied_is_written_and_read_back() {
         assert!(text.parse::<Supplied>().is_err(), "{text}");
     }
     let bare = World::new(1, ONE);
-    assert_eq!(Step::of(&bare.nodes[0], "1.2.0-abc1234"), Step::Ask);
+    assert_eq!(
+        InPlaceStep::of(&bare.nodes[0], "1.2.0-abc1234"),
+        InPlaceStep::Ask
+    );
 }

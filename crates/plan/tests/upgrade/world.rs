@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::annotation;
 use evenkeel_api::windows_pool::UpdatingNode;
-use evenkeel_plan::fleet::budget::{self, Allowance, Leave, MaxUnavailable};
+use evenkeel_plan::fleet::budget::{self, DisruptionBudget, DisruptionPermit, MaxUnavailable};
 use evenkeel_plan::fleet::drain::{self, Next};
-use evenkeel_plan::fleet::node::{Change, Node, WindowsFacts};
+use evenkeel_plan::fleet::node::{Node, NodePatch, WindowsFacts};
 use evenkeel_plan::machine::phase::Drain;
-use evenkeel_plan::windows::instances::Upgrade;
+use evenkeel_plan::windows::instances::UpgradeStage;
 use evenkeel_plan::windows::upgrade::in_place::{Supplied, hands_on};
-use evenkeel_plan::windows::upgrade::{Around, Backing};
+use evenkeel_plan::windows::upgrade::{Backing, UpgradeContext};
 use evenkeel_plan::windows::windows_pool::removal::{Removal, is_cleared};
-use evenkeel_plan::windows::windows_pool::{Grant, Round, Stand, WindowsPool, plan};
+use evenkeel_plan::windows::windows_pool::{
+    Grant, WindowsNodeState, WindowsPool, WindowsRollout, plan,
+};
 use jiff::Timestamp;
 
 /// What an agent asks for that wants to boot.
@@ -35,7 +37,7 @@ pub(crate) struct World {
     pub(crate) target: Grant,
     /// The pool's status: what was granted.
     pub(crate) granted: Vec<UpdatingNode>,
-    pub(crate) around: Around,
+    pub(crate) context: UpgradeContext,
     /// The agent that each machine has: the version that it can bring its node to.
     agents: BTreeMap<String, String>,
     /// The version whose services do not start.
@@ -46,14 +48,14 @@ pub(crate) struct World {
     going: BTreeSet<String>,
 }
 
-fn apply(node: &mut Node, change: &Change) {
+fn apply(node: &mut Node, change: &NodePatch) {
     *node = change.made_to(node);
     // The answer is not among what a plan looks at after a change.
     if let Some(value) = change.annotations.get(annotation::DRAIN_GRANTED) {
         node.drain_granted.clone_from(value);
     }
     // The record is as the node says: how it comes to that is another test's.
-    node.has_permit = node.has_leave();
+    node.has_permit = node.claims_permit();
 }
 
 impl World {
@@ -77,20 +79,20 @@ impl World {
             .collect();
         let backing = nodes.iter().map(|it| (it.name.clone(), Backing::Listed));
         Self {
-            around: Around {
+            context: UpgradeContext {
                 backing: backing.collect(),
                 removals: Some(BTreeSet::new()),
                 now: Timestamp::UNIX_EPOCH,
-                ..Around::default()
+                ..UpgradeContext::default()
             },
             agents: nodes
                 .iter()
                 .map(|it| (it.name.clone(), first.version.clone()))
                 .collect(),
             pool: WindowsPool {
-                allowance: Allowance {
+                allowance: DisruptionBudget {
                     max_unavailable: limit,
-                    ..Allowance::default()
+                    ..DisruptionBudget::default()
                 },
                 ..WindowsPool::default()
             },
@@ -112,14 +114,14 @@ impl World {
     }
 
     /// What the operator decides now.
-    pub(crate) fn round(&self) -> Round<'_> {
+    pub(crate) fn round(&self) -> WindowsRollout<'_> {
         let all: Vec<&Node> = self.nodes.iter().collect();
         plan(
             &self.pool,
             Some(&self.target),
             &self.granted,
             &all,
-            &self.around,
+            &self.context,
         )
     }
 
@@ -127,8 +129,14 @@ impl World {
     /// in between has not written the status.
     pub(crate) fn operate(&mut self, is_killed: bool) -> Vec<String> {
         let round = self.round();
-        let begins = [Stand::Next, Stand::Removal(Removal::Next)];
-        let begun = round.turns.iter().filter(|it| begins.contains(&it.stand));
+        let begins = [
+            WindowsNodeState::Next,
+            WindowsNodeState::Removal(Removal::Next),
+        ];
+        let begun = round
+            .rollouts
+            .iter()
+            .filter(|it| begins.contains(&it.state));
         let begun = begun.map(|it| it.node.name.clone()).collect();
         let writes: Vec<_> = round
             .writes
@@ -150,19 +158,21 @@ impl World {
     /// The drain controller gives leave and drains, as far as it gets in one go.
     pub(crate) fn drain(&mut self) {
         for node in &mut self.nodes {
-            node.has_permit = node.has_leave();
+            node.has_permit = node.claims_permit();
         }
         let all: Vec<&Node> = self.nodes.iter().collect();
         let answers = budget::answer(self.pool.allowance, &all);
         for node in &mut self.nodes {
             match drain::next(node) {
-                Next::Leave if answers.get(&node.name) == Some(&Leave::Granted) => {
+                Next::AskForPermit
+                    if answers.get(&node.name) == Some(&DisruptionPermit::Granted) =>
+                {
                     let (change, _) = drain::grant(node, Timestamp::UNIX_EPOCH);
                     apply(node, &change);
                 }
                 Next::Write(change, _) => apply(node, &change),
                 Next::Evict => node.last_applied_drain.clone_from(&node.desired_drain),
-                Next::Leave | Next::Nothing | Next::Unknown(_) => {}
+                Next::AskForPermit | Next::Nothing | Next::Unknown(_) => {}
             }
         }
     }
@@ -173,18 +183,21 @@ impl World {
         let node = &mut self.nodes[at];
         let entry = self.granted.iter().find(|it| it.node == node.name);
         if entry.is_none_or(|it| it.to != target.version)
-            || hands_on(node, &target.version) != Some(Upgrade::Supply)
+            || hands_on(node, &target.version) != Some(UpgradeStage::Supply)
         {
             return false;
         }
-        assert!(node.has_leave(), "hands on a machine that serves: {node:?}");
+        assert!(
+            node.claims_permit(),
+            "hands on a machine that serves: {node:?}"
+        );
         // Its kubelet is down from here on, and its old agent is gone.
         node.ready = false;
         self.agents
             .insert(node.name.clone(), target.version.clone());
         let supplied = Supplied {
             grant: target,
-            at: self.around.now,
+            at: self.context.now,
         };
         if let Some(windows) = &mut node.windows {
             windows.supplied = Some(supplied.to_string());
@@ -205,7 +218,7 @@ impl World {
 
     /// The operator knows who is listed.
     pub(crate) fn know(&mut self) {
-        self.around.removals = Some(self.delisted.clone());
+        self.context.removals = Some(self.delisted.clone());
     }
 
     /// Hands on the machine of a node that is listed no more, if its pods have left: first its agent goes, then its Node.
@@ -216,7 +229,7 @@ impl World {
             self.nodes.remove(at);
         } else if self.delisted.contains(&node.name) && is_cleared(entry, node) {
             assert!(
-                node.has_leave() && node.unschedulable,
+                node.claims_permit() && node.unschedulable,
                 "it serves: {node:?}"
             );
             node.ready = false;
@@ -271,7 +284,7 @@ impl World {
     pub(crate) fn boot(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let asked = node.desired_drain.as_deref() == Some(BOOT);
-        if asked && node.last_applied_drain.as_deref() == Some(BOOT) && node.has_leave() {
+        if asked && node.last_applied_drain.as_deref() == Some(BOOT) && node.claims_permit() {
             node.desired_drain = Some("uncordon-boot".to_owned());
         }
     }
@@ -320,7 +333,7 @@ impl World {
 
     /// Those that are down by our doing.
     pub(crate) fn down(&self) -> Vec<&str> {
-        let down = self.nodes.iter().filter(|it| budget::is_ours(it));
+        let down = self.nodes.iter().filter(|it| budget::holds_permit(it));
         down.map(|it| it.name.as_str()).collect()
     }
 
@@ -334,7 +347,7 @@ impl World {
                         && it.supplied.is_none()
                 }) && node.ready
                     && !node.unschedulable
-                    && !node.has_leave()
+                    && !node.claims_permit()
             })
     }
 }

@@ -58,15 +58,15 @@ proptest! {
         };
         let granted: Vec<_> = names.iter().map(entry).collect();
         let name = |it: &prop::sample::Index| it.get(&nodes).name.clone();
-        let around = Around {
+        let context = UpgradeContext {
             removals: delisted.map(|it| it.iter().filter(|_| !nodes.is_empty()).map(name).collect()),
-            ..Around::default()
+            ..UpgradeContext::default()
         };
         let pool = WindowsPool {
-            allowance: Allowance { max_unavailable: MaxUnavailable::Count(max), paused, ..Allowance::default() },
+            allowance: DisruptionBudget { max_unavailable: MaxUnavailable::Count(max), paused, ..DisruptionBudget::default() },
             ..WindowsPool::default()
         };
-        let round = plan(&pool, Some(&target), &granted, &all, &around);
+        let round = plan(&pool, Some(&target), &granted, &all, &context);
         let is_listed = |name: &str, list: &[UpdatingNode]| list.iter().any(|it| it.node == name);
         let down = |node: &&Node, list: &[UpdatingNode]| {
             let is_asked = node.desired_drain.as_deref() == Some("drain-removal");
@@ -89,7 +89,7 @@ proptest! {
                 // Only who has a permit for that, and is listed no more.
                 let entry = granted.iter().find(|it| it.node == node.name);
                 prop_assert!(entry.is_some_and(|it| it.removal));
-                prop_assert!(around.removals.as_ref().is_some_and(|it| it.contains(&node.name)));
+                prop_assert!(context.removals.as_ref().is_some_and(|it| it.contains(&node.name)));
             }
             let after = change.made_to(node).windows.unwrap();
             let facts = node.windows.as_deref().unwrap();
@@ -105,7 +105,7 @@ proptest! {
         // What it writes is what it wants: a second look writes nothing.
         let written: BTreeMap<_, _> = round.writes.iter().map(|(node, change)| (node.name.clone(), change.made_to(node))).collect();
         let after: Vec<_> = all.iter().map(|it| written.get(&it.name).unwrap_or(it)).collect();
-        let again = plan(&pool, Some(&target), &granted, &after, &around);
+        let again = plan(&pool, Some(&target), &granted, &after, &context);
         prop_assert!(again.writes.is_empty(), "{:?}", again.writes);
     }
 
@@ -120,7 +120,7 @@ proptest! {
         let target = grant(V2, "new");
         let limit = usize::try_from(max).unwrap();
         let pool = WindowsPool {
-            allowance: Allowance { max_unavailable: MaxUnavailable::Count(max), ..Allowance::default() },
+            allowance: DisruptionBudget { max_unavailable: MaxUnavailable::Count(max), ..DisruptionBudget::default() },
             ..WindowsPool::default()
         };
         let mut granted: Vec<UpdatingNode> = Vec::new();
@@ -130,7 +130,7 @@ proptest! {
         for (random, calm) in steps {
             let snapshot: Vec<Node> = nodes.clone();
             let all: Vec<_> = snapshot.iter().collect();
-            let round = plan(&pool, Some(&target), &granted, &all, &Around::default());
+            let round = plan(&pool, Some(&target), &granted, &all, &UpgradeContext::default());
             for (told, change) in &round.writes {
                 let at = nodes.iter().position(|it| it.name == told.name).unwrap();
                 nodes[at] = change.made_to(told);

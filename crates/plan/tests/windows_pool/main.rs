@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::windows_pool::{UpdatingNode, condition};
-use evenkeel_plan::fleet::budget::{Allowance, MaxUnavailable};
+use evenkeel_plan::fleet::budget::{DisruptionBudget, MaxUnavailable};
 use evenkeel_plan::fleet::node::{Node, WindowsFacts};
-use evenkeel_plan::windows::upgrade::Around;
+use evenkeel_plan::windows::upgrade::UpgradeContext;
 use evenkeel_plan::windows::windows_pool::{
-    Claims, Grant, Stand, Trouble, WindowsPool, as_written, counts, is_ours, phase, plan, put_back,
-    status,
+    Grant, OwnedNodes, PoolFailure, WindowsNodeState, WindowsPool, as_written, counts,
+    is_managed_node, phase, plan, put_back, status,
 };
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -78,7 +78,7 @@ fn writes(
         target,
         granted,
         &nodes,
-        &Around::default(),
+        &UpgradeContext::default(),
     );
     let told = round.writes.iter().map(|(node, change)| {
         let after = change.made_to(node).windows.unwrap_or_default();
@@ -103,7 +103,7 @@ fn a_node_that_is_drained_for_another_reason_is_not_granted_beside_one_that_move
             Some(&new),
             granted,
             nodes,
-            &Around::default(),
+            &UpgradeContext::default(),
         );
         let names = round.updating.iter().map(|it| it.node.clone());
         names.collect::<Vec<_>>()
@@ -130,36 +130,36 @@ fn a_windows_node_is_ours_by_an_entry_a_machine_or_an_annotation_and_not_otherwi
         })),
         ..Node::default()
     };
-    let nobody = Claims::default();
-    assert!(!is_ours(&bare, &nobody));
+    let nobody = OwnedNodes::default();
+    assert!(!is_managed_node(&bare, &nobody));
     for cordoned in ["drain", "somebody"] {
         let cordoned = Node {
             cordoned_by: text(cordoned),
             ..bare.clone()
         };
-        assert!(!is_ours(&cordoned, &nobody));
+        assert!(!is_managed_node(&cordoned, &nobody));
     }
-    let addressed = Claims {
+    let addressed = OwnedNodes {
         addresses: BTreeSet::from(["10.0.0.7".to_owned()]),
-        ..Claims::default()
+        ..OwnedNodes::default()
     };
-    let named = Claims {
+    let named = OwnedNodes {
         addresses: BTreeSet::from(["win-7.example.com".to_owned()]),
-        ..Claims::default()
+        ..OwnedNodes::default()
     };
-    let machine = Claims {
+    let machine = OwnedNodes {
         nodes: BTreeSet::from(["w".to_owned()]),
-        ..Claims::default()
+        ..OwnedNodes::default()
     };
     for claims in [addressed, named, machine] {
-        assert!(is_ours(&bare, &claims), "{claims:?}");
+        assert!(is_managed_node(&bare, &claims), "{claims:?}");
         assert!(!counts(&bare, &claims), "it never served");
         let linux = Node {
             windows: None,
             os: text("linux"),
             ..bare.clone()
         };
-        assert!(!is_ours(&linux, &claims), "never a Linux node");
+        assert!(!is_managed_node(&linux, &claims), "never a Linux node");
     }
     let marks: [fn(&mut Node); 6] = [
         |it| facts(it).version = text(V1),
@@ -172,7 +172,7 @@ fn a_windows_node_is_ours_by_an_entry_a_machine_or_an_annotation_and_not_otherwi
     for mark in marks {
         let mut marked = bare.clone();
         mark(&mut marked);
-        assert!(is_ours(&marked, &nobody), "{marked:?}");
+        assert!(is_managed_node(&marked, &nobody), "{marked:?}");
     }
 }
 
@@ -270,7 +270,7 @@ fn where_no_pool_says_so_who_is_told_the_target_counts_as_granted() {
         Some(&target),
         &granted,
         &nodes,
-        &Around::default(),
+        &UpgradeContext::default(),
     );
     assert_eq!(round.writes, [], "it goes on, and nobody else begins");
     assert_eq!(round.updating, granted);
@@ -282,7 +282,13 @@ fn a_node_is_told_only_what_the_status_says_already() {
     let nodes = [node("a", V2, "old"), node("b", V2, "old")];
     let nodes: Vec<_> = nodes.iter().collect();
     let pool = WindowsPool::default();
-    let first = plan(&pool, Some(&target), &[], &nodes, &Around::default());
+    let first = plan(
+        &pool,
+        Some(&target),
+        &[],
+        &nodes,
+        &UpgradeContext::default(),
+    );
     assert_eq!(first.writes, []);
     assert_eq!(first.updating, [entry("a", V2, phase::GRANTED)]);
     let second = plan(
@@ -290,7 +296,7 @@ fn a_node_is_told_only_what_the_status_says_already() {
         Some(&target),
         &first.updating,
         &nodes,
-        &Around::default(),
+        &UpgradeContext::default(),
     );
     let told: Vec<_> = second.writes.iter().map(|(node, _)| &node.name).collect();
     assert_eq!(told, ["a"]);
@@ -322,16 +328,22 @@ fn a_node_that_never_served_takes_a_place_once_it_has_or_asks_leave_to_be_down()
         // Whose cordon it is, its agent could write.
         (bare(None, Some(cordon::DRAIN)), false),
     ] {
-        let claims = Claims {
+        let claims = OwnedNodes {
             nodes: BTreeSet::from(["a".to_owned()]),
-            ..Claims::default()
+            ..OwnedNodes::default()
         };
         assert_eq!(counts(&new, &claims), takes_a_place, "{new:?}");
         let pool = WindowsPool::default();
         let nodes = [&new, &waiting];
-        let round = plan(&pool, Some(&target), &[], &nodes, &Around::default());
+        let round = plan(
+            &pool,
+            Some(&target),
+            &[],
+            &nodes,
+            &UpgradeContext::default(),
+        );
         let begins = round.updating.iter().any(|it| it.node == "b");
-        assert_eq!(begins, !takes_a_place, "{:?}", round.turns);
+        assert_eq!(begins, !takes_a_place, "{:?}", round.rollouts);
     }
 }
 
@@ -342,15 +354,26 @@ fn a_node_that_fails_stops_the_others_and_the_status_names_it() {
     broken.ready = false;
     let waiting = node("b", V2, "old");
     let pool = WindowsPool {
-        allowance: Allowance {
+        allowance: DisruptionBudget {
             max_unavailable: MaxUnavailable::Count(5),
-            ..Allowance::default()
+            ..DisruptionBudget::default()
         },
         ..WindowsPool::default()
     };
     let nodes = [&broken, &waiting];
-    let round = plan(&pool, Some(&target), &[], &nodes, &Around::default());
-    assert!(round.turns.iter().any(|it| it.stand == Stand::Stopped));
+    let round = plan(
+        &pool,
+        Some(&target),
+        &[],
+        &nodes,
+        &UpgradeContext::default(),
+    );
+    assert!(
+        round
+            .rollouts
+            .iter()
+            .any(|it| it.state == WindowsNodeState::Stopped)
+    );
     let said = status(&pool, Some(&target), &round, None);
     let degraded = said.condition(condition::DEGRADED).unwrap();
     assert_eq!(
@@ -362,19 +385,25 @@ fn a_node_that_fails_stops_the_others_and_the_status_names_it() {
     // While it has leave to be down, it does not fail.
     broken.drain_granted = text("2026-01-01T00:00:00Z");
     let nodes = [&broken, &waiting];
-    let round = plan(&pool, Some(&target), &[], &nodes, &Around::default());
+    let round = plan(
+        &pool,
+        Some(&target),
+        &[],
+        &nodes,
+        &UpgradeContext::default(),
+    );
     assert_eq!(round.stopped, None);
 }
 
 #[test]
 fn what_stands_in_the_way_of_all_is_said() {
-    let trouble = Trouble {
+    let trouble = PoolFailure {
         category: "NoWorkerIgnition",
         note: "there is none".to_owned(),
     };
     let one = node("a", V1, "h");
     let pool = WindowsPool::default();
-    let round = plan(&pool, None, &[], &[&one], &Around::default());
+    let round = plan(&pool, None, &[], &[&one], &UpgradeContext::default());
     let said = status(&pool, None, &round, Some(&trouble));
     for (kind, wanted) in [
         (condition::UPGRADEABLE, "False"),
@@ -403,7 +432,13 @@ fn a_spec_that_makes_no_sense_is_told_by_field_and_lets_nobody_begin() {
     );
     let target = grant(V2, "new");
     let one = node("a", V2, "old");
-    let round = plan(&pool, Some(&target), &[], &[&one], &Around::default());
+    let round = plan(
+        &pool,
+        Some(&target),
+        &[],
+        &[&one],
+        &UpgradeContext::default(),
+    );
     assert_eq!(round.updating, []);
     let read = WindowsPool::read(
         &json!({ "strategy": "Recreate", "maxUnavailable": "25%", "paused": true, "parallelInstances": 3 }),

@@ -1,14 +1,14 @@
 //! Nodes whose instances are listed no more: who may be removed now, and what the others wait for.
 
 use evenkeel_plan::machine::phase::Drain;
-use evenkeel_plan::windows::windows_pool::removal::{Removal, Step, is_cleared, news};
+use evenkeel_plan::windows::windows_pool::removal::{Removal, RemovalStep, is_cleared, news};
 
 use super::*;
 
-fn around(removed: &[&str]) -> Around {
-    Around {
+fn context(removed: &[&str]) -> UpgradeContext {
+    UpgradeContext {
         removals: Some(removed.iter().map(|it| (*it).to_owned()).collect()),
-        ..Around::default()
+        ..UpgradeContext::default()
     }
 }
 
@@ -38,10 +38,10 @@ fn look(
     pool: &WindowsPool,
     granted: &[UpdatingNode],
     nodes: &[&Node],
-    around: &Around,
+    context: &UpgradeContext,
 ) -> (Vec<UpdatingNode>, BTreeMap<String, Option<String>>) {
     let target = grant(V1, "h");
-    let round = plan(pool, Some(&target), granted, nodes, around);
+    let round = plan(pool, Some(&target), granted, nodes, context);
     let asked = round.writes.iter().map(|(node, change)| {
         let drain = change.annotations.get(annotation::DESIRED_DRAIN).cloned();
         (node.name.clone(), drain.flatten())
@@ -51,11 +51,16 @@ fn look(
 }
 
 /// What the removal of a node waits for.
-fn waits_for(pool: &WindowsPool, nodes: &[&Node], around: &Around, name: &str) -> Option<String> {
-    let round = plan(pool, Some(&grant(V1, "h")), &[], nodes, around);
-    let turn = round.turns.iter().find(|it| it.node.name == name)?;
-    match &turn.stand {
-        Stand::Removal(removal) => removal.waits_for(turn.node),
+fn waits_for(
+    pool: &WindowsPool,
+    nodes: &[&Node],
+    context: &UpgradeContext,
+    name: &str,
+) -> Option<String> {
+    let round = plan(pool, Some(&grant(V1, "h")), &[], nodes, context);
+    let rollout = round.rollouts.iter().find(|it| it.node.name == name)?;
+    match &rollout.state {
+        WindowsNodeState::Removal(removal) => removal.waits_for(rollout.node),
         _ => None,
     }
 }
@@ -64,7 +69,7 @@ fn waits_for(pool: &WindowsPool, nodes: &[&Node], around: &Around, name: &str) -
 #[test]
 fn of_nodes_that_are_removed_no_more_have_a_permit_than_the_budget_has_and_it_is_written_first() {
     let [a, b, c] = ["a", "b", "c"].map(|name| node(name, V1, "h"));
-    let all = around(&["a", "b", "c"]);
+    let all = context(&["a", "b", "c"]);
     let pool = WindowsPool::default();
     let (first, asked) = look(&pool, &[], &[&a, &b, &c], &all);
     assert_eq!(first, [removal("a", phase::GRANTED)]);
@@ -119,7 +124,7 @@ fn removals_upgrades_and_reboots_share_one_budget() {
         drain_granted: text("2026-01-01T00:00:00Z"),
         ..b.clone()
     };
-    let (status, _) = look(&pool, &[], &[&a, &boots], &around(&["a"]));
+    let (status, _) = look(&pool, &[], &[&a, &boots], &context(&["a"]));
     assert_eq!(status, []);
     // One is upgraded.
     let moves = node("b", "0.9.0-aaaaaaa", "h");
@@ -128,11 +133,11 @@ fn removals_upgrades_and_reboots_share_one_budget() {
         &pool,
         std::slice::from_ref(&upgrade),
         &[&a, &moves],
-        &around(&["a"]),
+        &context(&["a"]),
     );
     assert_eq!(status, std::slice::from_ref(&upgrade));
     // That one is removed itself, and uses the permit that it has, also in a paused pool.
-    let (status, _) = look(&paused(), &[upgrade], &[&a, &moves], &around(&["b"]));
+    let (status, _) = look(&paused(), &[upgrade], &[&a, &moves], &context(&["b"]));
     assert_eq!(status, [removal("b", phase::GRANTED)]);
     // One that is removed keeps an upgrade waiting.
     let behind = node("b", V1, "old");
@@ -140,15 +145,15 @@ fn removals_upgrades_and_reboots_share_one_budget() {
         &pool,
         &[removal("a", phase::GRANTED)],
         &[&a, &behind],
-        &around(&["a"]),
+        &context(&["a"]),
     );
     assert_eq!(status, [removal("a", phase::GRANTED)]);
     // A node that fails stops upgrades, and no removal: least of all its own.
     let broken = Node { ready: false, ..b };
     let wide = WindowsPool::read(&json!({ "maxUnavailable": 2 }));
-    let (status, _) = look(&wide, &[], &[&a, &broken], &around(&["a"]));
+    let (status, _) = look(&wide, &[], &[&a, &broken], &context(&["a"]));
     assert_eq!(status, [removal("a", phase::GRANTED)]);
-    let (status, _) = look(&pool, &[], &[&a, &broken], &around(&["b"]));
+    let (status, _) = look(&pool, &[], &[&a, &broken], &context(&["b"]));
     assert_eq!(status, [removal("b", phase::GRANTED)]);
 }
 
@@ -158,15 +163,15 @@ fn an_instance_that_is_listed_again_is_not_removed_and_its_pods_come_back() {
     let pool = WindowsPool::default();
     let a = drained(node("a", V1, "h"));
     let granted = [removal("a", phase::REMOVING)];
-    let (status, asked) = look(&pool, &granted, &[&a], &around(&[]));
+    let (status, asked) = look(&pool, &granted, &[&a], &context(&[]));
     assert_eq!(status, []);
     assert_eq!(asked, [("a".to_owned(), text("uncordon-removal"))].into());
     // Its place it holds until they may.
     let b = node("b", V1, "old");
-    let (status, _) = look(&pool, &[], &[&a, &b], &around(&[]));
+    let (status, _) = look(&pool, &[], &[&a, &b], &context(&[]));
     assert_eq!(status, []);
     // Whoever has not read the list does neither.
-    let unknown = Around::default();
+    let unknown = UpgradeContext::default();
     let (status, asked) = look(&pool, &granted, &[&a], &unknown);
     assert_eq!((status.as_slice(), asked.len()), (&granted[..], 0));
     let (status, asked) = look(&pool, &[removal("b", phase::GRANTED)], &[&b], &unknown);
@@ -178,21 +183,21 @@ fn an_instance_that_is_listed_again_is_not_removed_and_its_pods_come_back() {
 #[test]
 fn a_paused_pool_removes_nobody_who_serves_and_each_says_what_it_waits_for() {
     let a = node("a", V1, "h");
-    let (status, _) = look(&paused(), &[], &[&a], &around(&["a"]));
+    let (status, _) = look(&paused(), &[], &[&a], &context(&["a"]));
     assert_eq!(status, []);
-    let said = waits_for(&paused(), &[&a], &around(&["a"]), "a").unwrap();
+    let said = waits_for(&paused(), &[&a], &context(&["a"]), "a").unwrap();
     assert!(
         said.starts_with("waiting: the WindowsPool is paused"),
         "{said}"
     );
     let unclear = WindowsPool::read(&json!({ "maxUnavailable": "lots" }));
-    let said = waits_for(&unclear, &[&a], &around(&["a"]), "a").unwrap();
+    let said = waits_for(&unclear, &[&a], &context(&["a"]), "a").unwrap();
     assert!(said.contains("maxUnavailable"), "{said}");
 
     // What its drain waits for is named as the drain does.
     let mut late = drained(a);
     late.last_applied_drain = None;
-    let draining = Removal::Granted(Step::of(&late));
+    let draining = Removal::Granted(RemovalStep::of(&late));
     assert_eq!(
         draining.waits_for(&late).as_deref(),
         Some("waiting: its pods have to leave first")
@@ -214,7 +219,7 @@ fn a_node_that_never_served_needs_no_permit_and_gets_none() {
         windows: Some(Box::default()),
         ..Node::default()
     };
-    let (status, asked) = look(&WindowsPool::default(), &[], &[&bare], &around(&["a"]));
+    let (status, asked) = look(&WindowsPool::default(), &[], &[&bare], &context(&["a"]));
     assert!(status.is_empty() && asked.is_empty());
 }
 
@@ -232,7 +237,7 @@ fn the_status_says_who_is_removed_and_people_hear_that_it_begins_and_that_it_doe
     let (a, b) = (node("a", V1, "h"), node("b", V1, "h"));
     let target = grant(V1, "h");
     let granted = [removal("a", phase::GRANTED)];
-    let all = around(&["a", "b"]);
+    let all = context(&["a", "b"]);
     let round = plan(&pool, Some(&target), &granted, &[&a, &b], &all);
     let said = status(&pool, Some(&target), &round, None);
     let updating = said.condition(condition::UPDATING).unwrap();
@@ -240,7 +245,7 @@ fn the_status_says_who_is_removed_and_people_hear_that_it_begins_and_that_it_doe
     let (_, change) = round.writes.first().unwrap();
     assert_eq!(news(change).unwrap().0, "RemovalBegins");
     let held = drained(a);
-    let round = plan(&pool, Some(&target), &granted, &[&held, &b], &around(&[]));
+    let round = plan(&pool, Some(&target), &granted, &[&held, &b], &context(&[]));
     let (_, change) = round.writes.first().unwrap();
     assert_eq!(news(change).unwrap().0, "RemovalCancelled");
     // One that waits is named with what it waits for.
@@ -248,7 +253,7 @@ fn the_status_says_who_is_removed_and_people_hear_that_it_begins_and_that_it_doe
         ready: false,
         ..held
     };
-    let round = plan(&pool, Some(&target), &[], &[&down, &b], &around(&["b"]));
+    let round = plan(&pool, Some(&target), &[], &[&down, &b], &context(&["b"]));
     let said = status(&pool, Some(&target), &round, None);
     let updating = said.condition(condition::UPDATING).unwrap();
     assert_eq!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use evenkeel_api::names::annotation;
-use evenkeel_plan::fleet::node::Change;
+use evenkeel_plan::fleet::node::NodePatch;
 use evenkeel_plan::machine::phase::{Phase, Reason};
 use evenkeel_plan::windows::windows_node::{Told, report};
 use jiff::Timestamp;
@@ -143,7 +143,7 @@ impl Worker {
     /// Says on the Node what is waited for. What cannot be said now is said with the next phase.
     pub(super) async fn say_reason(&self, text: String) {
         tracing::warn!("{text}");
-        let change = Change::default().with(annotation::REASON, text);
+        let change = NodePatch::default().with(annotation::REASON, text);
         if let Err(error) = self.cluster.change(&change).await {
             tracing::warn!(%error, "cannot say on the Node what is waited for");
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::openshift;
-use evenkeel_plan::fleet::coexistence::{Half, Leases, Life, Presence, Sight};
+use evenkeel_plan::fleet::coexistence::{Half, Leases, Life, OperatorSnapshot, Presence};
 use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll, select_all};
 use jiff::Timestamp;
@@ -140,12 +140,12 @@ impl Observer {
             let lasts = spec
                 .lease_duration_seconds
                 .and_then(|it| u64::try_from(it).ok());
-            let sight = Sight {
+            let snapshot = OperatorSnapshot {
                 holder: spec.holder_identity.as_deref(),
                 renewed: spec.renew_time.as_ref().map(|it| it.0),
                 lasts: lasts.map(Duration::from_secs),
             };
-            life = life.max(self.leases.look(name, sight, now, at));
+            life = life.max(self.leases.look(name, snapshot, now, at));
         }
         let is_there = namespace || self.observed.values().any(Option::is_some);
         Some(match (lock, life) {

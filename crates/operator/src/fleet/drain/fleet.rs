@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::windows_pool::UpdatingNode;
-use evenkeel_plan::fleet::budget::{self, Allowance, Leave};
+use evenkeel_plan::fleet::budget::{self, DisruptionBudget, DisruptionPermit};
 use evenkeel_plan::fleet::drain::{self, Next};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::permit;
@@ -41,7 +41,7 @@ struct View {
     /// Those who ask for something.
     asking: Vec<Seen>,
     /// Who of them gets leave, and where that is recorded.
-    answers: BTreeMap<String, (Record, Leave)>,
+    answers: BTreeMap<String, (Record, DisruptionPermit)>,
     /// Nodes whose permit may be over.
     idle: Vec<Seen>,
     /// Nodes with a permit that are not there any more, with where that is recorded.
@@ -92,25 +92,26 @@ impl Fleet {
 
     /// Whether the nodes of a record are ours to decide on.
     fn is_active(&self, record: &Record) -> bool {
-        let beside = &self.shared.beside;
+        let coexistence = &self.shared.coexistence;
         match record {
-            Record::Pool(_) => !beside.is_idle(),
-            Record::Windows => !beside.is_idle_for_windows(),
-            Record::Rest => !beside.is_idle() || !beside.is_idle_for_windows(),
+            Record::Pool(_) => !coexistence.is_idle(),
+            Record::Windows => !coexistence.is_idle_for_windows(),
+            Record::Rest => !coexistence.is_idle() || !coexistence.is_idle_for_windows(),
         }
     }
 
     /// Those who ask for something, and who of them has leave.
     fn view(&self) -> View {
         // Beside another operator that drains nodes of a system, they are its own.
-        let beside = &self.shared.beside;
-        let (is_idle, is_idle_for_windows) = (beside.is_idle(), beside.is_idle_for_windows());
+        let coexistence = &self.shared.coexistence;
+        let (is_idle, is_idle_for_windows) =
+            (coexistence.is_idle(), coexistence.is_idle_for_windows());
         let (windows, permits) = (&self.shared.windows, &self.shared.permits);
         let claims = windows.claims();
-        let is_ours = |node: &Node| {
+        let is_managed_node = |node: &Node| {
             if node.is_windows() {
                 let is_known = self.shared.knows_windows_pool();
-                is_known && !is_idle_for_windows && windows_pool::is_ours(node, &claims)
+                is_known && !is_idle_for_windows && windows_pool::is_managed_node(node, &claims)
             } else {
                 !is_idle
             }
@@ -122,7 +123,7 @@ impl Fleet {
             let mut view = View::default();
             for seen in all.values() {
                 let node = permitted.node(seen);
-                if !is_ours(node) {
+                if !is_managed_node(node) {
                     continue;
                 }
                 let seen = || {
@@ -152,7 +153,7 @@ impl Fleet {
             let assignment = Assignment::of(&pools, nodes);
             let mut answers = BTreeMap::new();
             let mut answer = |record: Record, allowance, members: &[&Node], away: &[&str]| {
-                for (name, leave) in budget::answer_beside(allowance, members, away) {
+                for (name, leave) in budget::answer_counting(allowance, members, away) {
                     answers.insert(name, (record.clone(), leave));
                 }
             };
@@ -163,7 +164,7 @@ impl Fleet {
             let rest = away_from(&Record::Rest);
             answer(
                 Record::Rest,
-                Allowance::default(),
+                DisruptionBudget::default(),
                 &assignment.others,
                 &rest,
             );
@@ -204,13 +205,13 @@ impl Fleet {
             let says = match (drain::next(&seen.node), view.answers.get(name)) {
                 (Next::Nothing, _) => None,
                 (Next::Unknown(says), _) => Some(says),
-                (Next::Leave, Some((_, Leave::Waits(why)))) => {
+                (Next::AskForPermit, Some((_, DisruptionPermit::Waits(why)))) => {
                     waiting += 1;
                     Some(drain::waits(&seen.node, why))
                 }
                 // Its permit is recorded first.
-                (Next::Leave, _) if !seen.node.has_permit => None,
-                (Next::Leave | Next::Write(..) | Next::Evict, _) => {
+                (Next::AskForPermit, _) if !seen.node.has_permit => None,
+                (Next::AskForPermit | Next::Write(..) | Next::Evict, _) => {
                     begin.push(seen.clone());
                     None
                 }
@@ -271,7 +272,8 @@ impl Fleet {
             };
             let is_new = |name: &&String| {
                 let is_busy = self.busy.contains(*name);
-                !is_busy && view.answers.get(*name) == Some(&(record.clone(), Leave::Granted))
+                !is_busy
+                    && view.answers.get(*name) == Some(&(record.clone(), DisruptionPermit::Granted))
             };
             let granted = view.answers.keys().filter(is_new).map(String::as_str);
             let is_over = |name: &str| self.over.contains(name);

@@ -17,7 +17,7 @@ pub(crate) struct Configuring {
 
 #[derive(Default)]
 struct Shared {
-    turns: RefCell<BTreeMap<String, Turn>>,
+    rollouts: RefCell<BTreeMap<String, Turn>>,
     bootstrapper: RefCell<Option<Identity>>,
     /// When the logins end that agents were given, by node.
     logins: RefCell<BTreeMap<String, Timestamp>>,
@@ -48,13 +48,13 @@ impl Configuring {
 
     /// Whether the machine that is to be `node` is being configured.
     pub(crate) fn joins(&self, node: &str) -> bool {
-        let turns = self.shared.turns.borrow();
-        turns.get(node).is_some_and(|it| it.joins)
+        let rollouts = self.shared.rollouts.borrow();
+        rollouts.get(node).is_some_and(|it| it.joins)
     }
 
     /// The login that the agent on the machine of `node` was given.
     pub(crate) fn credential(&self, node: &str) -> Option<String> {
-        self.shared.turns.borrow().get(node)?.credential.clone()
+        self.shared.rollouts.borrow().get(node)?.credential.clone()
     }
 
     /// Says who the kubelets of new machines are.
@@ -86,22 +86,22 @@ impl Configuring {
         joins: bool,
         credential: Option<String>,
     ) -> Option<OwnTurn> {
-        let turn = Turn {
+        let rollout = Turn {
             instance: instance.to_owned(),
             joins,
             credential,
         };
-        let mut turns = self.shared.turns.borrow_mut();
-        if turns.get(node).is_some_and(|it| it.instance != instance) {
+        let mut rollouts = self.shared.rollouts.borrow_mut();
+        if rollouts.get(node).is_some_and(|it| it.instance != instance) {
             return None;
         }
-        turns.insert(node.to_owned(), turn.clone());
-        drop(turns);
+        rollouts.insert(node.to_owned(), rollout.clone());
+        drop(rollouts);
         self.shared.changes.send_replace(());
         Some(OwnTurn {
             of: self.clone(),
             node: node.to_owned(),
-            turn,
+            rollout,
         })
     }
 }
@@ -110,14 +110,14 @@ impl Configuring {
 pub(crate) struct OwnTurn {
     of: Configuring,
     node: String,
-    turn: Turn,
+    rollout: Turn,
 }
 
 impl Drop for OwnTurn {
     fn drop(&mut self) {
-        let mut turns = self.of.shared.turns.borrow_mut();
-        if turns.get(&self.node) == Some(&self.turn) {
-            turns.remove(&self.node);
+        let mut rollouts = self.of.shared.rollouts.borrow_mut();
+        if rollouts.get(&self.node) == Some(&self.rollout) {
+            rollouts.remove(&self.node);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use evenkeel_api::names::certificate;
 use evenkeel_api::names::identity::AGENT_USER_PREFIX;
-use evenkeel_plan::windows::certificates::{Request, Subject};
+use evenkeel_plan::windows::certificates::{SigningRequest, Subject};
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use x509_parser::certification_request::X509CertificationRequest;
@@ -19,10 +19,10 @@ use x509_parser::prelude::FromDer;
 const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 
 /// The request, as decisions need it.
-pub(crate) fn read(object: &CertificateSigningRequest) -> Request {
+pub(crate) fn read(object: &CertificateSigningRequest) -> SigningRequest {
     let spec = &object.spec;
     let credentials = spec.extra.as_ref().and_then(|it| it.get(CREDENTIAL));
-    Request {
+    SigningRequest {
         signer: spec.signer_name.clone(),
         user: spec.username.clone().unwrap_or_default(),
         groups: spec.groups.iter().flatten().cloned().collect(),

@@ -18,9 +18,10 @@ use evenkeel_api::names::object;
 use evenkeel_daemon::Severity;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_plan::windows::instances::{
-    Problem, Record, Sight, State, Todo, Wanted, WindowsNode, Work, decide, node_of, owned,
+    DesiredInstance, InstanceFailure, InstanceRecord, InstanceSnapshot, InstanceState, Todo,
+    WindowsNode, Work, decide, node_of, owned,
 };
-use evenkeel_plan::windows::windows_pool::Claims;
+use evenkeel_plan::windows::windows_pool::OwnedNodes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
@@ -138,11 +139,11 @@ async fn follow(fleet: &Fleet, secret: &str, keys: &watch::Sender<()>) {
     }
 }
 
-type Ended = (String, Work, Result<(), Problem>);
+type Ended = (String, Work, Result<(), InstanceFailure>);
 
 /// What is told of an instance the work on which has panicked. It is tried again, as after any problem.
-fn panicked() -> Problem {
-    Problem {
+fn panicked() -> InstanceFailure {
+    InstanceFailure {
         category: "Crashed",
         message: "this is a mistake of ours: the operator's log says more".to_owned(),
     }
@@ -203,7 +204,7 @@ struct Controller<'s> {
     jobs: mpsc::UnboundedSender<(Job, Ending)>,
     busy: &'s RefCell<BTreeMap<String, Work>>,
     /// Mistakes in the list that were told.
-    told: RefCell<BTreeMap<String, Problem>>,
+    told: RefCell<BTreeMap<String, InstanceFailure>>,
 }
 
 impl Controller<'_> {
@@ -218,7 +219,7 @@ impl Controller<'_> {
         let mut names = self.fleet.known.names.changes();
         let mut offer = self.shared.windows.changes();
         let mut pool = self.shared.windows.store().changes();
-        let mut beside = self.shared.beside.changes();
+        let mut coexistence = self.shared.coexistence.changes();
         let mut waiting = self.fleet.removals.waiting();
         let mut pause = None;
         loop {
@@ -235,7 +236,7 @@ impl Controller<'_> {
                 Ok(()) = names.changed() => {}
                 () = offer.changed() => {}
                 Ok(()) = pool.changed() => {}
-                Ok(()) = beside.changed() => {}
+                Ok(()) = coexistence.changed() => {}
                 Ok(()) = waiting.changed() => {}
                 Ok(()) = keys.changed() => self.try_again_now(&["InvalidSshKey", "LoginRefused"]),
                 Ok(()) = host_keys.changed() => self.try_again_now(&["HostKeyChanged"]),
@@ -248,7 +249,7 @@ impl Controller<'_> {
             }
             nodes.mark_unchanged();
             let heard = list.borrow_and_update().clone();
-            let is_idle = self.shared.beside.is_idle_for_windows();
+            let is_idle = self.shared.coexistence.is_idle_for_windows();
             let Some(heard) = heard.filter(|_| self.shared.knows_windows() && !is_idle) else {
                 pause = None;
                 continue;
@@ -275,7 +276,7 @@ impl Controller<'_> {
         let obstacle = self.fleet.obstacle();
         let busy = self.busy.borrow().clone();
         let now = Timestamp::now();
-        let decision = decide(&Sight {
+        let decision = decide(&InstanceSnapshot {
             wanted: is_known.then_some(&wanted),
             unclear: &unclear,
             records: &records,
@@ -311,7 +312,7 @@ impl Controller<'_> {
     }
 
     /// Remembers the Nodes of Machines of which nothing was remembered.
-    fn note_nodes(&self, wanted: &BTreeMap<String, Wanted>, nodes: &[WindowsNode]) {
+    fn note_nodes(&self, wanted: &BTreeMap<String, DesiredInstance>, nodes: &[WindowsNode]) {
         let records = &self.fleet.records;
         for (name, machine) in wanted.iter().filter(|(_, it)| it.node.is_some()) {
             let record = records.get(name).unwrap_or_default();
@@ -326,7 +327,7 @@ impl Controller<'_> {
         }
     }
 
-    fn apply(&self, name: &str, todo: Todo, wanted: Option<&Wanted>, now: Timestamp) {
+    fn apply(&self, name: &str, todo: Todo, wanted: Option<&DesiredInstance>, now: Timestamp) {
         let records = &self.fleet.records;
         match todo {
             Todo::Note(state, problem) => {
@@ -351,13 +352,13 @@ impl Controller<'_> {
                 records.change(name, |record| {
                     self.describe(name, record, wanted);
                     let state = match work {
-                        Work::Deconfigure => State::Leaving,
+                        Work::Deconfigure => InstanceState::Leaving,
                         // One that failed counts as failing until it has come further than ever: whoever is woken for it
                         // is not sent back to sleep by every new try.
-                        _ if record.failures > 0 => State::Failing,
-                        Work::LogIn => State::Starting,
-                        Work::Upgrade => State::Upgrading,
-                        _ => State::Configuring,
+                        _ if record.failures > 0 => InstanceState::Failing,
+                        Work::LogIn => InstanceState::Starting,
+                        Work::Upgrade => InstanceState::Upgrading,
+                        _ => InstanceState::Configuring,
                     };
                     let failures = record.failures;
                     let category = record.category.clone();
@@ -405,14 +406,14 @@ impl Controller<'_> {
     }
 
     /// What is known of a machine without asking it.
-    fn describe(&self, name: &str, record: &mut Record, wanted: Option<&Wanted>) {
+    fn describe(&self, name: &str, record: &mut InstanceRecord, wanted: Option<&DesiredInstance>) {
         if let Some(wanted) = wanted {
             record.user.clone_from(&wanted.user);
             record.is_machine = self.fleet.machines.get(name).is_some();
         }
     }
 
-    fn begin(&self, name: &str, work: Work, wanted: Option<&Wanted>, ending: Ending) {
+    fn begin(&self, name: &str, work: Work, wanted: Option<&DesiredInstance>, ending: Ending) {
         let record = self.fleet.records.get(name).unwrap_or_default();
         let listed = wanted.and_then(|it| it.addresses.clone().ok());
         let known = record.address.into_iter();
@@ -486,7 +487,7 @@ impl Controller<'_> {
     /// Says who is named as ours.
     fn claim(
         &self,
-        wanted: &BTreeMap<String, Wanted>,
+        wanted: &BTreeMap<String, DesiredInstance>,
         unclear: &BTreeSet<String>,
         nodes: &[WindowsNode],
     ) {
@@ -494,7 +495,7 @@ impl Controller<'_> {
         let addresses = addresses.flatten().map(ToString::to_string);
         let named = wanted.keys().cloned().chain(unclear.iter().cloned());
         let records = &self.fleet.records;
-        self.shared.windows.claim(Claims {
+        self.shared.windows.claim(OwnedNodes {
             addresses: addresses.chain(named).collect(),
             nodes: records.look(|all| owned(all, wanted, nodes)),
         });

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use evenkeel_api::names::object;
 use evenkeel_api::windows_instances::{Address, Instance, from_data};
-use evenkeel_plan::windows::instances::{Problem, Wanted};
+use evenkeel_plan::windows::instances::{DesiredInstance, InstanceFailure};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::ResourceExt;
 
@@ -20,7 +20,7 @@ pub(crate) struct List {
     /// By the name of the instance.
     entries: BTreeMap<String, (Address, Instance)>,
     /// Entries that cannot be read, by the name of the instance they would be, with what is wrong.
-    pub(crate) mistakes: BTreeMap<String, Problem>,
+    pub(crate) mistakes: BTreeMap<String, InstanceFailure>,
     /// The ConfigMap itself.
     uid: Option<String>,
     namespace: Option<String>,
@@ -66,14 +66,14 @@ impl List {
     }
 
     /// The machines, with their addresses as far as known.
-    pub(crate) fn wanted(&self, names: &Names) -> BTreeMap<String, Wanted> {
+    pub(crate) fn wanted(&self, names: &Names) -> BTreeMap<String, DesiredInstance> {
         let entries = self.entries.iter();
         let wanted = entries.filter_map(|(name, (address, instance))| {
             let addresses = match address {
                 Address::Ip(address) => Ok(vec![*address]),
                 Address::Dns(name) => names.lead_to(name)?,
             };
-            let wanted = Wanted {
+            let wanted = DesiredInstance {
                 user: instance.user.clone(),
                 addresses,
                 node_addresses: instance.node_address.into_iter().collect(),
@@ -133,8 +133,8 @@ impl List {
     }
 }
 
-fn problem(message: String) -> Problem {
-    Problem {
+fn problem(message: String) -> InstanceFailure {
+    InstanceFailure {
         category: INVALID,
         message,
     }

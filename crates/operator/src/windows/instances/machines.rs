@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use evenkeel_api::names::{group, label};
 use evenkeel_daemon::Stop;
-use evenkeel_plan::windows::instances::{Problem, Wanted, called};
+use evenkeel_plan::windows::instances::{DesiredInstance, InstanceFailure, called};
 use evenkeel_plan::windows::upgrade::recreate::Machine;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, Preconditions};
@@ -144,10 +144,10 @@ impl Machines {
     }
 
     /// Those that are to be nodes, with the user to log in as; none if they are not known yet.
-    pub(crate) fn wanted(&self, user: &str) -> Option<BTreeMap<String, Wanted>> {
+    pub(crate) fn wanted(&self, user: &str) -> Option<BTreeMap<String, DesiredInstance>> {
         let wanted = |(name, machine): (&String, &SeenMachine)| {
             let addresses = if machine.addresses.is_empty() {
-                Err(Problem {
+                Err(InstanceFailure {
                     category: "NoAddress",
                     message: format!(
                         "its Machine has no address of type InternalIP yet, which its machine controller writes: if that takes long, see kubectl describe machines.{} {} -n {}",
@@ -159,11 +159,11 @@ impl Machines {
             } else {
                 Ok(machine.addresses.clone())
             };
-            let numbers = machine.known_as.iter().filter_map(|it| it.parse().ok());
-            let wanted = Wanted {
+            let metrics = machine.known_as.iter().filter_map(|it| it.parse().ok());
+            let wanted = DesiredInstance {
                 user: user.to_owned(),
                 addresses,
-                node_addresses: numbers.collect(),
+                node_addresses: metrics.collect(),
                 node: machine.node.clone(),
             };
             (name.clone(), wanted)

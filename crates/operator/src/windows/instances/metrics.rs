@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::windows::instances::{Record, State};
+use evenkeel_plan::windows::instances::{InstanceRecord, InstanceState};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,14 +30,14 @@ struct Reason {
     reason: &'static str,
 }
 
-const STATES: [State; 7] = [
-    State::Waiting,
-    State::Configuring,
-    State::Starting,
-    State::Ready,
-    State::Failing,
-    State::Upgrading,
-    State::Leaving,
+const STATES: [InstanceState; 7] = [
+    InstanceState::Waiting,
+    InstanceState::Configuring,
+    InstanceState::Starting,
+    InstanceState::Ready,
+    InstanceState::Failing,
+    InstanceState::Upgrading,
+    InstanceState::Leaving,
 ];
 
 impl InstanceMetrics {
@@ -69,7 +69,7 @@ impl InstanceMetrics {
         own
     }
 
-    pub(crate) fn count(&self, records: &BTreeMap<String, Record>) {
+    pub(crate) fn count(&self, records: &BTreeMap<String, InstanceRecord>) {
         for state in STATES {
             let count = records.values().filter(|it| it.state == state).count();
             let label = InState {

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_plan::excerpt::{LONGEST, excerpt};
 use evenkeel_plan::windows::certificates::Identity;
-use evenkeel_plan::windows::instances::{Problem, addresses};
+use evenkeel_plan::windows::instances::{InstanceFailure, addresses};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
@@ -116,14 +116,14 @@ impl Fleet {
     }
 
     /// Why no instance can be configured now.
-    pub(crate) fn obstacle(&self) -> Option<Problem> {
+    pub(crate) fn obstacle(&self) -> Option<InstanceFailure> {
         let trouble = self.windows.target().err()?;
         Some(match trouble {
-            Some(trouble) => Problem {
+            Some(trouble) => InstanceFailure {
                 category: trouble.category,
                 message: trouble.note,
             },
-            None => Problem {
+            None => InstanceFailure {
                 category: NOT_YET,
                 message: "what new nodes get is not known yet".to_owned(),
             },
@@ -131,14 +131,14 @@ impl Fleet {
     }
 
     /// What a new node gets, or why nobody gets anything.
-    fn supply(&self) -> Result<Supply, Problem> {
+    fn supply(&self) -> Result<Supply, InstanceFailure> {
         if let Some(obstacle) = self.obstacle() {
             return Err(obstacle);
         }
         match self.windows.offer() {
             Offer::Ready(ready) => Supply::of(&ready),
             // The obstacle has said so.
-            _ => Err(Problem {
+            _ => Err(InstanceFailure {
                 category: NOT_YET,
                 message: "what new nodes get is not known any more".to_owned(),
             }),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use evenkeel_plan::windows::instances::{Problem, pause};
+use evenkeel_plan::windows::instances::{InstanceFailure, pause};
 use tokio::sync::watch;
 
 /// How long a name may take to be looked up.
@@ -14,7 +14,7 @@ const LOOK_UP: Duration = Duration::from_secs(5);
 /// After so long it may lead elsewhere.
 const AGAIN: Duration = Duration::from_mins(5);
 
-type Addresses = Result<Vec<IpAddr>, Problem>;
+type Addresses = Result<Vec<IpAddr>, InstanceFailure>;
 
 /// What is known of names.
 pub(crate) struct Names {
@@ -100,7 +100,7 @@ async fn look_up(name: &str) -> Addresses {
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {}s", LOOK_UP.as_secs()),
     };
-    Err(Problem {
+    Err(InstanceFailure {
         category: "AddressUnknown",
         message: format!(
             "its name does not resolve ({why}): correct it, or list the IP address instead"

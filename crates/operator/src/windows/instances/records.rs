@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use evenkeel_api::names::{label, object};
-use evenkeel_plan::windows::instances::Record;
+use evenkeel_plan::windows::instances::InstanceRecord;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PostParams};
@@ -31,7 +31,7 @@ pub(crate) struct Records {
 
 #[derive(Default)]
 struct Shared {
-    records: RefCell<BTreeMap<String, Record>>,
+    records: RefCell<BTreeMap<String, InstanceRecord>>,
     /// What the ConfigMaps say.
     written: Mutex<BTreeMap<String, String>>,
     /// Whether there is still the one ConfigMap of all, as operators before this one wrote it.
@@ -100,21 +100,21 @@ impl Records {
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> BTreeMap<String, Record> {
+    pub(crate) fn all(&self) -> BTreeMap<String, InstanceRecord> {
         self.shared.records.borrow().clone()
     }
 
     /// Looks at all of them.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(&BTreeMap<String, Record>) -> R) -> R {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&BTreeMap<String, InstanceRecord>) -> R) -> R {
         look(&self.shared.records.borrow())
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<Record> {
+    pub(crate) fn get(&self, name: &str) -> Option<InstanceRecord> {
         self.shared.records.borrow().get(name).cloned()
     }
 
     /// Changes what is remembered of one, if anything is different then.
-    pub(crate) fn change(&self, name: &str, change: impl FnOnce(&mut Record)) {
+    pub(crate) fn change(&self, name: &str, change: impl FnOnce(&mut InstanceRecord)) {
         let mut records = self.shared.records.borrow_mut();
         let mut record = records.get(name).cloned().unwrap_or_default();
         change(&mut record);

@@ -1,7 +1,7 @@
 //! What a new node gets: its files, and where it finds the API server.
 
 use evenkeel_api::names::windows;
-use evenkeel_plan::windows::instances::Problem;
+use evenkeel_plan::windows::instances::InstanceFailure;
 
 use crate::windows::payload::Source;
 use crate::windows::pool::Ready;
@@ -25,14 +25,14 @@ pub(crate) struct Supply {
 
 impl Supply {
     /// The agent among its files.
-    pub(crate) fn agent(&self) -> Result<&Local, Problem> {
+    pub(crate) fn agent(&self) -> Result<&Local, InstanceFailure> {
         let agent = self.files.iter().find(|it| it.place == windows::AGENT);
         agent.ok_or_else(|| {
             let missing = Error::Payload {
                 path: windows::AGENT.to_owned(),
                 why: "there is none: add it".to_owned(),
             };
-            Problem {
+            InstanceFailure {
                 category: missing.category(),
                 message: missing.to_string(),
             }
@@ -40,7 +40,7 @@ impl Supply {
     }
 
     /// What a payload and the configuration of workers come to.
-    pub(crate) fn of(ready: &Ready) -> Result<Self, Problem> {
+    pub(crate) fn of(ready: &Ready) -> Result<Self, InstanceFailure> {
         let Ready {
             payload,
             composed,
@@ -55,7 +55,7 @@ impl Supply {
                 }
                 Source::Local(path) => {
                     let size = std::fs::metadata(path).map(|it| it.len());
-                    let size = size.map_err(|error| Problem {
+                    let size = size.map_err(|error| InstanceFailure {
                         category: "PayloadIncomplete",
                         message: format!(
                             "payload file {} cannot be read ({error}): put it back, and seal the payload again",

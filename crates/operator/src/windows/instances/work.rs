@@ -14,7 +14,7 @@ use std::time::Duration;
 use evenkeel_api::names::{annotation, windows};
 use evenkeel_daemon::Severity;
 use evenkeel_plan::excerpt::excerpt;
-use evenkeel_plan::windows::instances::{Problem, State, Work};
+use evenkeel_plan::windows::instances::{InstanceFailure, InstanceState, Work};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
@@ -64,7 +64,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) async fn run(&self) -> Result<(), Problem> {
+    pub(crate) async fn run(&self) -> Result<(), InstanceFailure> {
         let work = async {
             match self.work {
                 Work::Configure => self.configure().await,
@@ -79,9 +79,9 @@ impl Job {
     }
 
     /// It took too long, though every step went on: others have their turn.
-    fn slow(&self) -> Problem {
+    fn slow(&self) -> InstanceFailure {
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
-        Problem {
+        InstanceFailure {
             category: "InstanceSlow",
             message: format!(
                 "it was not done within {}s; last it was {}. What was copied stays there, and the next try goes on \
@@ -93,7 +93,7 @@ impl Job {
     }
 
     /// Copy the payload, `bootstrap`, tell the Node what to run, install the agent's service.
-    async fn configure(&self) -> Result<(), Problem> {
+    async fn configure(&self) -> Result<(), InstanceFailure> {
         let supply = self.fleet.supply()?;
         self.know_kubelets(&supply).await?;
         let reached = self.reach().await?;
@@ -141,7 +141,7 @@ impl Job {
         reached.session.close().await;
         self.fleet.records.change(&self.name, |it| {
             it.enter(
-                State::Starting,
+                InstanceState::Starting,
                 "its agent starts its services",
                 Timestamp::now(),
             );
@@ -154,14 +154,14 @@ impl Job {
     }
 
     /// Brings files again that the node's own store does not have.
-    async fn restore(&self) -> Result<(), Problem> {
+    async fn restore(&self) -> Result<(), InstanceFailure> {
         let supply = self.fleet.supply()?;
         let reached = self.reach().await?;
         let brought = self.copy(&reached, &supply.files).await?;
         reached.session.close().await;
         self.fleet.records.change(&self.name, |it| {
             it.enter(
-                State::Starting,
+                InstanceState::Starting,
                 "its files were brought again",
                 Timestamp::now(),
             );
@@ -176,23 +176,23 @@ impl Job {
     }
 
     /// Brings its agent a new login: the old one has ended, while the machine was off or could not renew it.
-    async fn bring_login(&self) -> Result<(), Problem> {
+    async fn bring_login(&self) -> Result<(), InstanceFailure> {
         let supply = self.fleet.supply()?;
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
         let node = record.node.unwrap_or_default();
         let reached = self.reach().await?;
         self.own_node(&node).await?;
         self.step("getting its agent a new login");
-        let (line, turn) = self
+        let (line, rollout) = self
             .with_login(&reached, &supply, Some(&node), "login")
             .await?;
         let said: LoggedIn = self.agent(&reached, &line, LOG_IN).await?;
-        drop(turn);
+        drop(rollout);
         _ = reached.files.remove(windows::LOGIN).await;
         reached.session.close().await;
         self.fleet.records.change(&self.name, |it| {
             let message = "its agent has a new login";
-            it.enter(State::Starting, message, Timestamp::now());
+            it.enter(InstanceState::Starting, message, Timestamp::now());
             it.login_ends = Some(said.ends);
         });
         let note = format!(
@@ -205,7 +205,7 @@ impl Job {
     }
 
     /// Stop the agent, `cleanup`, take the files away, forget the host key.
-    async fn deconfigure(&self) -> Result<(), Problem> {
+    async fn deconfigure(&self) -> Result<(), InstanceFailure> {
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
         let reached = self.reach().await?;
         let supply = self.fleet.supply().ok();
@@ -235,7 +235,7 @@ impl Job {
         self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
             .await?;
         self.step("taking services, variables and certificates out");
-        let (line, turn) = if let Some(supply) = &supply {
+        let (line, rollout) = if let Some(supply) = &supply {
             self.with_login(&reached, supply, node, "cleanup").await?
         } else {
             let own = format!("{}kubeconfig", windows::OWN_STATE);
@@ -245,7 +245,7 @@ impl Job {
         };
         self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
             .await?;
-        drop(turn);
+        drop(rollout);
         self.step("removing its files");
         self.remove_files(&reached, supply.as_ref()).await?;
         reached.session.close().await;
@@ -260,7 +260,7 @@ impl Job {
     }
 
     /// Unless it was listed again meanwhile, it is taken out to the end from here, also by whoever comes after us.
-    async fn passes_the_point_of_no_return(&self) -> Result<bool, Problem> {
+    async fn passes_the_point_of_no_return(&self) -> Result<bool, InstanceFailure> {
         if !self.fleet.removals.has(&self.name) {
             tracing::info!(instance = self.name, "is listed again, and stays");
             return Ok(false);
@@ -276,7 +276,7 @@ impl Job {
         &self,
         reached: &Reached,
         supply: Option<&Supply>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), InstanceFailure> {
         let files = &reached.files;
         for folder in [windows::PAYLOAD, windows::LOGS] {
             files
@@ -296,7 +296,7 @@ impl Job {
     }
 
     /// Nobody can reach it any more: its Node goes, and what stays behind is told.
-    pub(crate) async fn abandon(&self) -> Result<(), Problem> {
+    pub(crate) async fn abandon(&self) -> Result<(), InstanceFailure> {
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
         if let Some(node) = &record.node {
             self.delete_node(node).await?;
@@ -317,7 +317,7 @@ impl Job {
     }
 
     /// Forgets the instance, and who answered there.
-    pub(crate) async fn let_go(&self) -> Result<(), Problem> {
+    pub(crate) async fn let_go(&self) -> Result<(), InstanceFailure> {
         let forgotten = self.fleet.host_keys.pin(&self.name, None).await;
         forgotten.map_err(|error| api("cannot forget its host key", &error))?;
         self.fleet.records.forget(&self.name);
@@ -337,7 +337,7 @@ struct LoggedIn {
 
 impl Job {
     /// Tells the Node what to run, and what it was made of.
-    async fn annotate(&self, node: &str, supply: &Supply) -> Result<(), Problem> {
+    async fn annotate(&self, node: &str, supply: &Supply) -> Result<(), InstanceFailure> {
         let annotations = json!({
             annotation::WINDOWS_DESIRED_VERSION: supply.version,
             annotation::DESIRED_SERVICES: supply.hash,
@@ -349,15 +349,15 @@ impl Job {
 }
 
 /// Machines write parts of it.
-fn problem(error: &Error) -> Problem {
-    Problem {
+fn problem(error: &Error) -> InstanceFailure {
+    InstanceFailure {
         category: error.category(),
         message: excerpt(&error.to_string()),
     }
 }
 
-fn another_name(node: &str, said: &str) -> Problem {
-    Problem {
+fn another_name(node: &str, said: &str) -> InstanceFailure {
+    InstanceFailure {
         category: "NodeNameTaken",
         message: format!(
             "the machine said that it is Node {node}, and says now that it is {:?}: its kubelet must take the computer name",
@@ -366,8 +366,8 @@ fn another_name(node: &str, said: &str) -> Problem {
     }
 }
 
-fn api(what: &str, error: &kube::Error) -> Problem {
-    Problem {
+fn api(what: &str, error: &kube::Error) -> InstanceFailure {
+    InstanceFailure {
         category: "ApiFailed",
         message: format!("{what}: {error}"),
     }

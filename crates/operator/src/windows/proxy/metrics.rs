@@ -1,7 +1,7 @@
 //! The numbers of the egress proxy and of its trust bundle. No value of a variable is ever among them.
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::windows::proxy::{Decision, Source, Variable};
+use evenkeel_plan::windows::proxy::{ProxyDecision, Source, Variable};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -61,7 +61,7 @@ impl ProxyMetrics {
     }
 
     /// That was decided.
-    pub(crate) fn decided(&self, decision: &Decision) {
+    pub(crate) fn decided(&self, decision: &ProxyDecision) {
         for source in Source::ALL {
             let is_it = decision.source == Some(source);
             let source = source.word();

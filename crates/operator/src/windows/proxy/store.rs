@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use evenkeel_api::names::{group, proxy};
 use evenkeel_daemon::{Check, Stop};
-use evenkeel_plan::windows::proxy::{Decision, Settings, Variable};
+use evenkeel_plan::windows::proxy::{ProxyDecision, ProxySettings, Variable};
 use kube::core::{ApiResource, GroupVersionKind, Object};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
@@ -23,7 +23,7 @@ pub(crate) struct SeenProxy {
     name: String,
     uid: String,
     version: String,
-    status: Settings,
+    status: ProxySettings,
 }
 
 impl From<ProxyObject> for SeenProxy {
@@ -62,7 +62,7 @@ pub(crate) struct Proxy {
     api: Api<ProxyObject>,
     kind: Rc<Kind>,
     store: Store<SeenProxy>,
-    decision: watch::Sender<Option<Rc<Decision>>>,
+    decision: watch::Sender<Option<Rc<ProxyDecision>>>,
 }
 
 impl Proxy {
@@ -94,7 +94,7 @@ impl Proxy {
     }
 
     /// What the cluster says, once somebody has looked.
-    pub(crate) fn said_by_cluster(&self) -> Option<Settings> {
+    pub(crate) fn said_by_cluster(&self) -> Option<ProxySettings> {
         let said = |it: &SeenProxy| it.status.clone();
         self.store.is_listed().then(|| {
             let found = self.store.look(|all| all.get(proxy::OBJECT).map(said));
@@ -103,7 +103,7 @@ impl Proxy {
     }
 
     /// Takes note of what was decided.
-    pub(crate) fn decide(&self, decision: Decision) {
+    pub(crate) fn decide(&self, decision: ProxyDecision) {
         self.decision.send_if_modified(|known| {
             let differs = known.as_deref() != Some(&decision);
             if differs {
@@ -114,18 +114,18 @@ impl Proxy {
     }
 
     /// What was decided, if anything was.
-    pub(crate) fn decision(&self) -> Option<Rc<Decision>> {
+    pub(crate) fn decision(&self) -> Option<Rc<ProxyDecision>> {
         self.decision.borrow().clone()
     }
 
     /// What nodes get, if anybody knows.
-    pub(crate) fn settings(&self) -> Option<Settings> {
+    pub(crate) fn settings(&self) -> Option<ProxySettings> {
         let decision = self.decision.borrow();
         decision.as_ref().map(|it| it.settings.clone())
     }
 
     /// Tells when something else was decided.
-    pub(crate) fn decisions(&self) -> watch::Receiver<Option<Rc<Decision>>> {
+    pub(crate) fn decisions(&self) -> watch::Receiver<Option<Rc<ProxyDecision>>> {
         self.decision.subscribe()
     }
 }
@@ -146,7 +146,7 @@ mod tests {
             .unwrap();
             SeenProxy::from(object).status
         };
-        assert_eq!(read(Value::Null), Settings::default());
+        assert_eq!(read(Value::Null), ProxySettings::default());
         let both =
             read(json!({ "httpsProxy": "http://real:2", "noProxy": "a,b", "httpProxy": "" }));
         assert_eq!(both.get(Variable::HttpProxy), None);

@@ -7,7 +7,7 @@ use evenkeel_api::payload::checksum;
 use evenkeel_api::services::Services;
 use evenkeel_api::windows_pool::KIND;
 use evenkeel_daemon::{Check, Stop};
-use evenkeel_plan::windows::proxy::{Settings, last_given};
+use evenkeel_plan::windows::proxy::{ProxySettings, last_given};
 use evenkeel_plan::windows::service_maps::SeenMap;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -24,7 +24,7 @@ use crate::store::{Identity, Kept, Store};
 pub(crate) struct KeptMap {
     pub(crate) map: SeenMap,
     /// The proxy that it declares, if it is one that an operator would write.
-    pub(crate) proxy: Option<Settings>,
+    pub(crate) proxy: Option<ProxySettings>,
     version: String,
 }
 
@@ -61,7 +61,7 @@ impl From<ConfigMap> for KeptMap {
             },
             proxy: read
                 .filter(|_| is_text && labelled && immutable)
-                .map(|(services, _)| Settings::declared_in(&services)),
+                .map(|(services, _)| ProxySettings::declared_in(&services)),
             version: metadata.resource_version.unwrap_or_default(),
         }
     }
@@ -102,7 +102,7 @@ impl ServiceMaps {
     }
 
     /// The proxy that nodes were given last, as far as ConfigMaps tell.
-    pub(crate) fn last_proxy(&self) -> Settings {
+    pub(crate) fn last_proxy(&self) -> ProxySettings {
         self.store.look(|all| {
             let maps = all.values();
             let maps = maps.filter_map(|it| Some((it.map.name.as_str(), it.proxy.as_ref()?)));

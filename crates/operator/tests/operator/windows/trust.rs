@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::{annotation, object};
 use evenkeel_api::trust_bundle::Certificate;
 use evenkeel_plan::machine::entry::Hash;
-use evenkeel_plan::windows::trust::{Published, Root, Wanted, difference, wanted};
+use evenkeel_plan::windows::trust::{DesiredTrust, Published, Root, difference, wanted};
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::node_double::{NodeFleet, Os};
@@ -53,13 +53,13 @@ impl Store {
             .retain(|root| !change.remove.contains(&root.fingerprint));
         self.roots.extend(change.add.iter().map(|at| Root {
             fingerprint: wanted[*at],
-            is_ours: true,
+            is_our_root: true,
         }));
         self.written = Some(Instant::now());
     }
 
     fn ours(&self) -> BTreeSet<Hash> {
-        let ours = self.roots.iter().filter(|root| root.is_ours);
+        let ours = self.roots.iter().filter(|root| root.is_our_root);
         ours.map(|root| root.fingerprint).collect()
     }
 }
@@ -78,7 +78,7 @@ async fn follow(client: Client, namespace: String, store: SharedStore) {
         let Ok(found) = change else { continue };
         let published = Published::of(found.map(|it| it.data.unwrap_or_default()));
         let now = jiff::Timestamp::now().as_second();
-        if let (Wanted::Exactly(certificates), _) = wanted(&published, true, now) {
+        if let (DesiredTrust::Exactly(certificates), _) = wanted(&published, true, now) {
             lock(&store).sync(&certificates);
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use evenkeel_api::names::{annotation, program};
 
 use super::{Announcement, Candidate, Pod, listed, news};
-use crate::fleet::node::{Change, Node};
+use crate::fleet::node::{Node, NodePatch};
 
 /// Which pod of ours it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,9 +49,9 @@ fn undecided<'a>(node: &Node, pods: &'a [Pod]) -> Vec<&'a Pod> {
     if node.own_pods.is_some() {
         return Vec::new();
     }
-    let is_ours =
+    let is_own_pod =
         |pod: &&Pod| pod.ours == Some(Ours::Operator) && !pod.ending && pod.stays().is_none();
-    pods.iter().filter(is_ours).collect()
+    pods.iter().filter(is_own_pod).collect()
 }
 
 /// Whether it is still to be decided which of the operator's own pods go: [`decide`] needs the other nodes.
@@ -61,12 +61,12 @@ pub fn is_undecided(node: &Node, pods: &[Pod]) -> bool {
 
 /// Which of the operator's own pods on `node` go, now that `others` are the nodes of the cluster. To be written before
 /// any of them is evicted; the taint tells the scheduler to prefer other nodes for the successors.
-pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (Change, Announcement) {
+pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (NodePatch, Announcement) {
     let others: Vec<_> = others.iter().filter(|it| it.name != node.name).collect();
     let can_go = |pod: &&Pod| others.iter().any(|it| it.refuses(pod).is_none());
     let (go, stay): (Vec<_>, Vec<_>) = undecided(node, pods).into_iter().partition(can_go);
     let uids: Vec<_> = go.iter().map(|pod| pod.uid.as_str()).collect();
-    let mut change = Change::default().with(annotation::DRAIN_OWN_PODS, uids.join(","));
+    let mut change = NodePatch::default().with(annotation::DRAIN_OWN_PODS, uids.join(","));
     if !go.is_empty() {
         change.draining_taint = Some(true);
     }
@@ -103,7 +103,7 @@ pub(super) fn stays(node: &Node, pod: &Pod) -> bool {
 }
 
 /// The same change, with what was decided in an earlier drain taken off.
-pub(super) fn forgotten(node: &Node, mut change: Change) -> Change {
+pub(super) fn forgotten(node: &Node, mut change: NodePatch) -> NodePatch {
     if node.own_pods.is_some() {
         change = change.without(annotation::DRAIN_OWN_PODS);
         change.draining_taint = Some(false);
@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::fleet::drain::{
-        Owner, Settings, Stay, Toleration, evict, grant, is_only_node, next,
+        DrainSettings, Owner, Stay, Toleration, evict, grant, is_only_node, next,
     };
 
     fn owned(kind: &str, name: &str, uid: &str) -> Owner {
@@ -290,7 +290,7 @@ mod tests {
                 &node,
                 &pods,
                 &BTreeMap::new(),
-                Settings::default(),
+                DrainSettings::default(),
                 Timestamp::now(),
             );
             assert!(round.is_over && round.evict.is_empty());
@@ -321,7 +321,7 @@ mod tests {
         let mut node = change.made_to(&node);
         let goes = |node: &Node, pods: &[Pod]| {
             let now = Timestamp::now();
-            let round = evict(node, pods, &BTreeMap::new(), Settings::default(), now);
+            let round = evict(node, pods, &BTreeMap::new(), DrainSettings::default(), now);
             (round.evict.len(), round.is_over)
         };
         assert_eq!(goes(&node, &pods), (1, false));

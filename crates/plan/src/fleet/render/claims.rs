@@ -12,7 +12,7 @@ use super::Conflict;
 
 /// Who speaks of what is at a path: the section, the path, and the sources, the highest last.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(super) struct PathClaims {
     by: BTreeMap<(&'static str, String), Vec<String>>,
 }
 
@@ -25,7 +25,7 @@ const PATHS: [(&str, bool); 3] = [
     ("storage.directories", true),
 ];
 
-impl Claims {
+impl PathClaims {
     /// Notes all paths of which `fragment` speaks.
     pub(super) fn note(&mut self, source: &str, fragment: &Fragment) {
         for at_path in fragment.paths() {

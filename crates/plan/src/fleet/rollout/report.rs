@@ -2,15 +2,15 @@
 
 use evenkeel_api::machine_config_pool::{Condition, PoolStatus, condition};
 
-use super::{NAMES, Rollout, Stand, Turn, is_moving};
+use super::{NAMES, NodeRollout, Rollout, RolloutState, is_moving};
 use crate::excerpt::excerpt;
-use crate::fleet::budget::is_ours;
+use crate::fleet::budget::holds_permit;
 use crate::fleet::pool::Pool;
 use crate::fleet::render::RenderProblem;
 
 /// How many nodes are how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct PoolCounts {
     /// All.
     pub total: usize,
     /// Those that run the pool's configuration.
@@ -25,27 +25,31 @@ pub struct Counts {
     pub moving: usize,
 }
 
-impl Counts {
+impl PoolCounts {
     /// Counts.
     pub fn of(rollout: &Rollout<'_>) -> Self {
-        let count = |what: &dyn Fn(&Turn<'_>) -> bool| {
-            rollout.turns.iter().filter(|turn| what(turn)).count()
+        let count = |what: &dyn Fn(&NodeRollout<'_>) -> bool| {
+            rollout
+                .rollouts
+                .iter()
+                .filter(|rollout| what(rollout))
+                .count()
         };
-        let is_updated = |turn: &Turn<'_>| turn.stand == Stand::Updated;
+        let is_updated = |rollout: &NodeRollout<'_>| rollout.state == RolloutState::Updated;
         Self {
-            total: rollout.turns.len(),
+            total: rollout.rollouts.len(),
             updated: count(&is_updated),
             ready: count(&|it| is_updated(it) && it.node.ready && !it.node.unschedulable),
-            unavailable: count(&|it| !it.node.ready || is_ours(it.node)),
+            unavailable: count(&|it| !it.node.ready || holds_permit(it.node)),
             degraded: count(&|it| it.node.is_degraded()),
             moving: count(&is_on_its_way),
         }
     }
 }
 
-fn is_on_its_way(turn: &Turn<'_>) -> bool {
-    matches!(turn.stand, Stand::Moving | Stand::Next)
-        || (is_moving(turn.node) && !turn.node.is_degraded())
+fn is_on_its_way(rollout: &NodeRollout<'_>) -> bool {
+    matches!(rollout.state, RolloutState::Moving | RolloutState::Next)
+        || (is_moving(rollout.node) && !rollout.node.is_degraded())
 }
 
 /// The status of `pool`: `torn` are nodes that other pools have the same right to, and `render` says
@@ -56,7 +60,7 @@ pub fn status(
     torn: &[(&str, Vec<&str>)],
     render: Option<&RenderProblem>,
 ) -> PoolStatus {
-    let counts = Counts::of(rollout);
+    let counts = PoolCounts::of(rollout);
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
     let is_updated = pool.target.is_some() && counts.updated == counts.total;
     let node_degraded = node_degraded(rollout, torn);
@@ -99,7 +103,7 @@ pub fn status(
     }
 }
 
-fn updated(pool: &Pool, counts: Counts, none_torn: bool, is_updated: bool) -> Condition {
+fn updated(pool: &Pool, counts: PoolCounts, none_torn: bool, is_updated: bool) -> Condition {
     let kind = condition::UPDATED;
     let target = pool.target.as_deref();
     if counts.total == 0 && none_torn {
@@ -124,13 +128,16 @@ fn updated(pool: &Pool, counts: Counts, none_torn: bool, is_updated: bool) -> Co
     }
 }
 
-fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: Counts, is_updated: bool) -> Condition {
+fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: PoolCounts, is_updated: bool) -> Condition {
     let kind = condition::UPDATING;
     let moves = if counts.moving == 0 {
         String::new()
     } else {
-        let moving = rollout.turns.iter().filter(|turn| is_on_its_way(turn));
-        let names = moving.map(|turn| turn.node.name.clone());
+        let moving = rollout
+            .rollouts
+            .iter()
+            .filter(|rollout| is_on_its_way(rollout));
+        let names = moving.map(|rollout| rollout.node.name.clone());
         format!("; on their way: {}", listed(names, counts.moving))
     };
     let still =
@@ -157,10 +164,13 @@ fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: Counts, is_updated: bool
         let note = format!("at most {} at once{moves}", rollout.limit);
         told(kind, true, "RollingOut", note)
     } else {
-        let mut waits = rollout.turns.iter().filter(|it| it.stand != Stand::Updated);
+        let mut waits = rollout
+            .rollouts
+            .iter()
+            .filter(|it| it.state != RolloutState::Updated);
         let first = waits
             .next()
-            .map(|it| format!("{} {}", it.node.name, it.stand));
+            .map(|it| format!("{} {}", it.node.name, it.state));
         told(kind, false, "Waiting", first.unwrap_or_default())
     }
 }
@@ -177,7 +187,7 @@ fn node_degraded(rollout: &Rollout<'_>, torn: &[(&str, Vec<&str>)]) -> Condition
         );
         return told(kind, true, "OverlappingPools", note);
     }
-    let degraded = || rollout.turns.iter().filter(|it| it.node.is_degraded());
+    let degraded = || rollout.rollouts.iter().filter(|it| it.node.is_degraded());
     let count = degraded().count();
     if count == 0 {
         return told(kind, false, "NoneDegraded", "");
@@ -188,7 +198,7 @@ fn node_degraded(rollout: &Rollout<'_>, torn: &[(&str, Vec<&str>)]) -> Condition
     });
     let note = format!(
         "{count} of {} nodes: {}",
-        rollout.turns.len(),
+        rollout.rollouts.len(),
         listed(named, count)
     );
     told(kind, true, "NodesDegraded", note)

@@ -47,7 +47,7 @@ impl fmt::Display for Disruption {
 /// Something that happens around the writes. The order is the order in which it happens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Action {
+pub enum UnitAction {
     /// Before the writes: pods leave the node.
     Drain,
     /// After them: a unit reads its configuration again.
@@ -58,7 +58,7 @@ pub enum Action {
     Reboot,
 }
 
-impl Action {
+impl UnitAction {
     /// How much this disturbs.
     pub const fn disruption(&self) -> Disruption {
         match self {
@@ -70,7 +70,7 @@ impl Action {
     }
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for UnitAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drain => f.write_str("drain"),
@@ -83,14 +83,14 @@ impl fmt::Display for Action {
 
 /// Several changes together: each action once, in order; a reboot makes reloads and restarts
 /// needless, a restart of a unit makes its reload needless.
-pub(crate) fn together(actions: impl IntoIterator<Item = Action>) -> Vec<Action> {
+pub(crate) fn together(actions: impl IntoIterator<Item = UnitAction>) -> Vec<UnitAction> {
     let all: std::collections::BTreeSet<_> = actions.into_iter().collect();
-    let needless = |action: &Action| match action {
-        Action::Reload(unit) => {
-            all.contains(&Action::Reboot) || all.contains(&Action::Restart(unit.clone()))
+    let needless = |action: &UnitAction| match action {
+        UnitAction::Reload(unit) => {
+            all.contains(&UnitAction::Reboot) || all.contains(&UnitAction::Restart(unit.clone()))
         }
-        Action::Restart(_) => all.contains(&Action::Reboot),
-        Action::Drain | Action::Reboot => false,
+        UnitAction::Restart(_) => all.contains(&UnitAction::Reboot),
+        UnitAction::Drain | UnitAction::Reboot => false,
     };
     all.iter()
         .filter(|action| !needless(action))
@@ -101,21 +101,26 @@ pub(crate) fn together(actions: impl IntoIterator<Item = Action>) -> Vec<Action>
 #[cfg(test)]
 mod tests {
     use super::Disruption::{Drain, None, Reboot, Reload, Restart};
-    use super::{Action, together};
+    use super::{UnitAction, together};
 
     #[test]
     fn actions_happen_once_in_order_and_a_reboot_spares_the_rest() {
-        let reload = |unit: &str| Action::Reload(unit.to_owned());
-        let restart = |unit: &str| Action::Restart(unit.to_owned());
+        let reload = |unit: &str| UnitAction::Reload(unit.to_owned());
+        let restart = |unit: &str| UnitAction::Restart(unit.to_owned());
         for (given, expected) in [
             (vec![], vec![]),
             (
-                vec![reload("b"), Action::Drain, reload("b")],
-                vec![Action::Drain, reload("b")],
+                vec![reload("b"), UnitAction::Drain, reload("b")],
+                vec![UnitAction::Drain, reload("b")],
             ),
             (
-                vec![reload("a"), Action::Reboot, restart("b"), Action::Drain],
-                vec![Action::Drain, Action::Reboot],
+                vec![
+                    reload("a"),
+                    UnitAction::Reboot,
+                    restart("b"),
+                    UnitAction::Drain,
+                ],
+                vec![UnitAction::Drain, UnitAction::Reboot],
             ),
             (
                 vec![reload("a"), restart("a"), reload("b")],

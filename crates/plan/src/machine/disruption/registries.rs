@@ -10,7 +10,7 @@ use toml::{Table, Value};
 
 /// What a change of the file means for pods that run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SourceChange {
     /// Nothing, or one of the three safe changes.
     Safe,
     /// Anything else.
@@ -23,15 +23,18 @@ const SEARCH: &str = "unqualified-search-registries";
 const DIGEST_ONLY: &str = "mirror-by-digest-only";
 
 /// Compares two contents of the file; a file that is not there is empty.
-pub(crate) fn judge(old: &[u8], new: &[u8]) -> Verdict {
-    match (Settings::read(old, "old"), Settings::read(new, "new")) {
-        (Ok(old), Ok(new)) if old.grows_safely_to(&new) => Verdict::Safe,
-        (Ok(_), Ok(_)) => Verdict::Unsafe,
-        (Err(why), _) | (_, Err(why)) => Verdict::Unreadable(why),
+pub(crate) fn judge(old: &[u8], new: &[u8]) -> SourceChange {
+    match (
+        RegistrySettings::read(old, "old"),
+        RegistrySettings::read(new, "new"),
+    ) {
+        (Ok(old), Ok(new)) if old.grows_safely_to(&new) => SourceChange::Safe,
+        (Ok(_), Ok(_)) => SourceChange::Unsafe,
+        (Err(why), _) | (_, Err(why)) => SourceChange::Unreadable(why),
     }
 }
 
-struct Settings {
+struct RegistrySettings {
     /// By prefix, or location where there is none.
     registries: BTreeMap<String, Registry>,
     search: Vec<Value>,
@@ -46,7 +49,7 @@ struct Registry {
     rest: Table,
 }
 
-impl Settings {
+impl RegistrySettings {
     fn read(bytes: &[u8], which: &str) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes)
             .map_err(|_| format!("the {which} contents are not UTF-8"))?;
@@ -341,9 +344,9 @@ location = "m2.io"
         ];
         for (new, safe, because) in &cases {
             let expected = if *safe {
-                Verdict::Safe
+                SourceChange::Safe
             } else {
-                Verdict::Unsafe
+                SourceChange::Unsafe
             };
             assert_eq!(
                 judge(BASE.as_bytes(), new.as_bytes()),
@@ -361,7 +364,7 @@ location = "m2.io"
             registry("a") + &registry("b"),
             registry("b") + &registry("a"),
         );
-        assert_eq!(judge(ab.as_bytes(), ba.as_bytes()), Verdict::Safe);
+        assert_eq!(judge(ab.as_bytes(), ba.as_bytes()), SourceChange::Safe);
         let mirrors = |names: [&str; 2]| {
             let list = names
                 .map(|name| format!("[[registry.mirror]]\nlocation = \"{name}\"\n"))
@@ -373,7 +376,7 @@ location = "m2.io"
                 mirrors(["a", "b"]).as_bytes(),
                 mirrors(["b", "a"]).as_bytes()
             ),
-            Verdict::Unsafe
+            SourceChange::Unsafe
         );
     }
 
@@ -392,7 +395,7 @@ location = "m2.io"
         ];
         for (old, new, expected) in cases {
             match judge(old, new) {
-                Verdict::Unreadable(why) => assert!(why.contains(expected), "{why}"),
+                SourceChange::Unreadable(why) => assert!(why.contains(expected), "{why}"),
                 other => panic!("{other:?} for {expected}"),
             }
         }

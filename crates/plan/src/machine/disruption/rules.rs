@@ -2,7 +2,7 @@
 //! decides. To spare a file the reboot, add a row.
 
 use crate::machine::disruption::registries;
-use crate::machine::disruption::{Action, Disruption};
+use crate::machine::disruption::{Disruption, UnitAction};
 use crate::machine::entry::Entry;
 use crate::machine::resource::Resource;
 use crate::machine::step::Step;
@@ -95,12 +95,12 @@ const RULES: &[Rule] = &[
 ];
 
 /// What everything needs that no row spares.
-pub(crate) const REBOOT: &[Action] = &[Action::Drain, Action::Reboot];
+pub(crate) const REBOOT: &[UnitAction] = &[UnitAction::Drain, UnitAction::Reboot];
 
 /// What `step` needs around it, in order, and a warning where there is reason.
 ///
 /// `old` and `new` are the contents where the rule looks at them; nothing there is empty contents.
-pub(crate) fn needs(step: &Step, old: &[u8], new: &[u8]) -> (Vec<Action>, Option<String>) {
+pub(crate) fn needs(step: &Step, old: &[u8], new: &[u8]) -> (Vec<UnitAction>, Option<String>) {
     let Step { resource, part, .. } = step;
     let rule = RULES.iter().find(|rule| match (&rule.what, resource) {
         (What::Anything, _)
@@ -113,14 +113,14 @@ pub(crate) fn needs(step: &Step, old: &[u8], new: &[u8]) -> (Vec<Action>, Option
     match rule.map(|rule| &rule.needs) {
         Some(Needs::Nothing) => (vec![], None),
         Some(Needs::RestartIt) => (restarts(step), None),
-        Some(Needs::Reload(unit)) => (vec![Action::Reload((*unit).to_owned())], None),
+        Some(Needs::Reload(unit)) => (vec![UnitAction::Reload((*unit).to_owned())], None),
         Some(Needs::ReloadRegistries(unit)) => {
-            let reload = Action::Reload((*unit).to_owned());
+            let reload = UnitAction::Reload((*unit).to_owned());
             match registries::judge(old, new) {
-                registries::Verdict::Safe => (vec![reload], None),
-                registries::Verdict::Unsafe => (vec![Action::Drain, reload], None),
-                registries::Verdict::Unreadable(why) => (
-                    vec![Action::Drain, reload],
+                registries::SourceChange::Safe => (vec![reload], None),
+                registries::SourceChange::Unsafe => (vec![UnitAction::Drain, reload], None),
+                registries::SourceChange::Unreadable(why) => (
+                    vec![UnitAction::Drain, reload],
                     Some(format!(
                         "{resource}: {why}; it counts as an unsafe change (drain, then reload)"
                     )),
@@ -132,7 +132,7 @@ pub(crate) fn needs(step: &Step, old: &[u8], new: &[u8]) -> (Vec<Action>, Option
 }
 
 /// What goes away is not restarted, nor what only comes: it starts in its own step.
-fn restarts(step: &Step) -> Vec<Action> {
+fn restarts(step: &Step) -> Vec<UnitAction> {
     let spared = match (&step.before, &step.after) {
         (_, Entry::Absent) => true,
         (Entry::Service(old), Entry::Service(new)) => !old.needs_restart_for(new),
@@ -145,14 +145,14 @@ fn restarts(step: &Step) -> Vec<Action> {
         (_, Part::Payload(services)) => services,
         _ => &[],
     };
-    services.iter().cloned().map(Action::Restart).collect()
+    services.iter().cloned().map(UnitAction::Restart).collect()
 }
 
 /// The greatest disruption among `actions`.
-pub(crate) fn greatest(actions: &[Action]) -> Disruption {
+pub(crate) fn greatest(actions: &[UnitAction]) -> Disruption {
     actions
         .iter()
-        .map(Action::disruption)
+        .map(UnitAction::disruption)
         .max()
         .unwrap_or_default()
 }
@@ -414,7 +414,7 @@ mod tests {
             b"",
             b"a = [",
         );
-        assert_eq!(actions.first(), Some(&Action::Drain));
+        assert_eq!(actions.first(), Some(&UnitAction::Drain));
         assert!(warning.is_some_and(|text| text.contains("the new contents are not TOML")));
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::names::annotation;
 
-use crate::machine::phase::{Drain, Phase, Reason, Sight};
-use crate::machine::state::{self, State};
+use crate::machine::phase::{AgentSnapshot, Drain, Phase, Reason};
+use crate::machine::state::{self, NodeState};
 
 /// The longest name that the API takes.
 const LONGEST_NAME: usize = 253;
@@ -17,7 +17,7 @@ pub struct Report {
     /// The configuration that the machine runs; `None` leaves the annotation alone.
     pub current: Option<String>,
     /// The state.
-    pub state: State,
+    pub state: NodeState,
     /// Why, for people.
     pub reason: String,
     /// What is asked of the operator; `None` leaves the annotation alone.
@@ -26,18 +26,18 @@ pub struct Report {
 
 impl Report {
     /// What is to be said in `phase`; nothing about a node that is nobody's.
-    pub fn of(phase: &Phase, sight: &Sight<'_>) -> Option<Self> {
-        let state = State::of(phase)?;
-        let reason = state::why(phase, sight.current);
+    pub fn of(phase: &Phase, snapshot: &AgentSnapshot<'_>) -> Option<Self> {
+        let state = NodeState::of(phase)?;
+        let reason = state::why(phase, snapshot.current);
         let drain = match phase {
             Phase::AwaitDrain { target, .. } => Some(Drain::request(target)),
-            Phase::Done { config } => sight.drain.held_for().map(|_| Drain::release(config)),
-            Phase::Degraded(_) if sight.gives_up_its_leave() => {
-                sight.drain.held_for().map(Drain::release)
+            Phase::Done { config } => snapshot.drain.held_for().map(|_| Drain::release(config)),
+            Phase::Degraded(_) if snapshot.gives_up_its_leave() => {
+                snapshot.drain.held_for().map(Drain::release)
             }
             _ => None,
         };
-        let current = sight.current.filter(|_| !sight.awaits_boot);
+        let current = snapshot.current.filter(|_| !snapshot.awaits_boot);
         Some(Self {
             current: current.map(str::to_owned),
             state,

@@ -3,19 +3,19 @@ use std::collections::BTreeMap;
 use evenkeel_api::names::annotation;
 
 use super::Report;
-use crate::machine::disruption::{Action, Disruption};
-use crate::machine::phase::{Drain, Failed, OnDrift, Phase, Reason, Sight, Wanted};
-use crate::machine::problem::Problem;
+use crate::machine::disruption::{Disruption, UnitAction};
+use crate::machine::phase::{AgentSnapshot, Drain, Failed, OnDrift, Phase, Reason, Wanted};
+use crate::machine::problem::MachineProblem;
 use crate::machine::record::{BootId, Record};
 use crate::machine::resource::Resource;
-use crate::machine::{Change, ChangeAction, Plan};
+use crate::machine::{ChangeAction, Plan, PlannedChange};
 
 const OLD: &str = "rendered-worker-1";
 const NEW: &str = "rendered-worker-2";
 
-fn plan(resource: Resource, actions: &[Action]) -> Plan {
+fn plan(resource: Resource, actions: &[UnitAction]) -> Plan {
     Plan {
-        changes: vec![Change {
+        changes: vec![PlannedChange {
             resource,
             action: ChangeAction::Update,
             why: "contents differ".to_owned(),
@@ -29,12 +29,12 @@ fn plan(resource: Resource, actions: &[Action]) -> Plan {
     }
 }
 
-fn file(actions: &[Action]) -> Plan {
+fn file(actions: &[UnitAction]) -> Plan {
     plan(Resource::File("/etc/a".to_owned()), actions)
 }
 
-fn at_rest() -> Sight<'static> {
-    Sight {
+fn at_rest() -> AgentSnapshot<'static> {
+    AgentSnapshot {
         current: Some(OLD),
         settled: true,
         awaits_boot: false,
@@ -48,8 +48,8 @@ fn at_rest() -> Sight<'static> {
     }
 }
 
-fn towards(plan: &Plan) -> Sight<'_> {
-    Sight {
+fn towards(plan: &Plan) -> AgentSnapshot<'_> {
+    AgentSnapshot {
         wanted: Wanted::Planned { name: NEW, plan },
         ..at_rest()
     }
@@ -57,18 +57,18 @@ fn towards(plan: &Plan) -> Sight<'_> {
 
 #[test]
 fn a_node_of_nobody_says_nothing() {
-    let sight = Sight {
+    let snapshot = AgentSnapshot {
         current: None,
         ..at_rest()
     };
-    let phase = Phase::next(&sight);
+    let phase = Phase::next(&snapshot);
     assert_eq!(phase, Phase::Unmanaged);
-    assert_eq!(Report::of(&phase, &sight), None);
+    assert_eq!(Report::of(&phase, &snapshot), None);
 }
 
 #[test]
 fn an_update_is_applied_only_once_pods_have_left_if_it_needs_that() {
-    let (quiet, loud) = (file(&[]), file(&[Action::Drain, Action::Reboot]));
+    let (quiet, loud) = (file(&[]), file(&[UnitAction::Drain, UnitAction::Reboot]));
     let apply = |phase: &Phase| matches!(phase, Phase::Apply { target, .. } if target == NEW);
     assert!(apply(&Phase::next(&towards(&quiet))));
     let (asked, other, away) = (
@@ -107,14 +107,14 @@ fn an_update_is_applied_only_once_pods_have_left_if_it_needs_that() {
             true,
         ),
     ] {
-        let sight = Sight {
+        let snapshot = AgentSnapshot {
             drain,
             ..towards(&loud)
         };
-        let phase = Phase::next(&sight);
+        let phase = Phase::next(&snapshot);
         assert_eq!(apply(&phase), granted, "{drain:?}");
         if !granted {
-            let report = Report::of(&phase, &sight).unwrap();
+            let report = Report::of(&phase, &snapshot).unwrap();
             assert_eq!(report.drain.as_deref(), Some(asked.as_str()));
             assert!(
                 report
@@ -133,11 +133,11 @@ fn drift_stops_an_update_unless_it_may_be_healed_or_is_forced() {
         .map(|number| format!("file /etc/{number}: contents differ"))
         .collect();
     let quiet = file(&[]);
-    let sight = Sight {
+    let snapshot = AgentSnapshot {
         drift: &drift,
         ..towards(&quiet)
     };
-    let Phase::Degraded(reason) = Phase::next(&sight) else {
+    let Phase::Degraded(reason) = Phase::next(&snapshot) else {
         panic!("drift was overlooked");
     };
     assert_eq!(reason.category, "ConfigDrift");
@@ -149,14 +149,14 @@ fn drift_stops_an_update_unless_it_may_be_healed_or_is_forced() {
         "{}",
         reason.text
     );
-    let healing = Sight {
+    let healing = AgentSnapshot {
         on_drift: OnDrift::Heal,
-        ..sight.clone()
+        ..snapshot.clone()
     };
     assert!(matches!(Phase::next(&healing), Phase::Heal { .. }));
-    let forced = Sight {
+    let forced = AgentSnapshot {
         forced: true,
-        ..sight
+        ..snapshot
     };
     assert!(matches!(Phase::next(&forced), Phase::Apply { .. }));
 }
@@ -164,24 +164,24 @@ fn drift_stops_an_update_unless_it_may_be_healed_or_is_forced() {
 #[test]
 fn a_boot_comes_before_everything_else_and_currents_name_waits_for_it() {
     let quiet = file(&[]);
-    let sight = Sight {
+    let snapshot = AgentSnapshot {
         awaits_boot: true,
         ..towards(&quiet)
     };
-    let phase = Phase::next(&sight);
+    let phase = Phase::next(&snapshot);
     assert_eq!(phase, Phase::Reboot);
-    assert_eq!(Report::of(&phase, &sight).unwrap().current, None);
+    assert_eq!(Report::of(&phase, &snapshot).unwrap().current, None);
 }
 
 #[test]
 fn an_operating_system_that_cannot_be_staged_is_refused_before_anything_is_asked() {
-    let reboot = [Action::Drain, Action::Reboot];
+    let reboot = [UnitAction::Drain, UnitAction::Reboot];
     let staged = plan(Resource::OsImage, &reboot);
     assert!(matches!(
         Phase::next(&towards(&staged)),
         Phase::AwaitDrain { .. }
     ));
-    let problem = Problem::new(
+    let problem = MachineProblem::new(
         "os image",
         "",
         "is a, should be b, but there is no rpm-ostree",
@@ -213,19 +213,19 @@ fn what_cannot_be_put_back_degrades_a_node_that_heals_as_well() {
                 plan: &quiet,
             },
         ] {
-            let sight = Sight {
+            let snapshot = AgentSnapshot {
                 lasting: &lasting,
                 on_drift,
                 wanted,
                 ..at_rest()
             };
-            let Phase::Degraded(reason) = Phase::next(&sight) else {
+            let Phase::Degraded(reason) = Phase::next(&snapshot) else {
                 panic!("it was overlooked");
             };
             assert!(reason.text.contains(&lasting[0]), "{}", reason.text);
         }
     }
-    let forced = Sight {
+    let forced = AgentSnapshot {
         lasting: &lasting,
         forced: true,
         ..towards(&quiet)
@@ -248,14 +248,14 @@ fn pods_come_back_when_all_is_done_and_only_if_they_were_asked_to_leave() {
         ),
         (Some("uncordon-rendered-worker-1"), None),
     ] {
-        let sight = Sight {
+        let snapshot = AgentSnapshot {
             drain: Drain {
                 asked,
                 applied: None,
             },
             ..at_rest()
         };
-        let report = Report::of(&Phase::next(&sight), &sight).unwrap();
+        let report = Report::of(&Phase::next(&snapshot), &snapshot).unwrap();
         assert_eq!(report.drain.as_deref(), expected, "{asked:?}");
     }
 }
@@ -270,23 +270,23 @@ fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon(
             tries,
         })
     };
-    let held = Sight {
+    let held = AgentSnapshot {
         drain: Drain {
             asked: Some("drain-rendered-worker-2"),
             applied: Some("drain-rendered-worker-2"),
         },
         ..at_rest()
     };
-    let loud = file(&[Action::Drain, Action::Reboot]);
+    let loud = file(&[UnitAction::Drain, UnitAction::Reboot]);
     let wanted = Wanted::Planned {
         name: NEW,
         plan: &loud,
     };
     let back = Some("uncordon-rendered-worker-2");
-    for (what, sight, expected) in [
+    for (what, snapshot, expected) in [
         (
             "its configuration went away",
-            Sight {
+            AgentSnapshot {
                 wanted: Wanted::Unfit(Reason::missing(NEW)),
                 ..held.clone()
             },
@@ -294,7 +294,7 @@ fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon(
         ),
         (
             "it drifted while pods left",
-            Sight {
+            AgentSnapshot {
                 wanted,
                 drift: &drift,
                 ..held.clone()
@@ -303,7 +303,7 @@ fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon(
         ),
         (
             "it failed once",
-            Sight {
+            AgentSnapshot {
                 failed: failed(1),
                 ..held.clone()
             },
@@ -311,7 +311,7 @@ fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon(
         ),
         (
             "it failed over and over",
-            Sight {
+            AgentSnapshot {
                 failed: failed(4),
                 ..held.clone()
             },
@@ -319,7 +319,7 @@ fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon(
         ),
         (
             "it failed over and over to boot",
-            Sight {
+            AgentSnapshot {
                 failed: failed(9),
                 awaits_boot: true,
                 ..held.clone()
@@ -328,7 +328,7 @@ fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon(
         ),
         (
             "nobody knows what it is at",
-            Sight {
+            AgentSnapshot {
                 failed: failed(9),
                 settled: false,
                 current: None,
@@ -338,7 +338,7 @@ fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon(
         ),
         (
             "it never asked",
-            Sight {
+            AgentSnapshot {
                 failed: failed(9),
                 drain: Drain::default(),
                 ..held.clone()
@@ -346,17 +346,17 @@ fn a_degraded_node_holds_nobody_up_unless_it_may_still_boot_or_tries_again_soon(
             None,
         ),
     ] {
-        let phase = Phase::next(&sight);
+        let phase = Phase::next(&snapshot);
         assert!(matches!(phase, Phase::Degraded(_)), "{what}: {phase:?}");
-        let report = Report::of(&phase, &sight).unwrap();
+        let report = Report::of(&phase, &snapshot).unwrap();
         assert_eq!(report.drain.as_deref(), expected, "{what}");
     }
 }
 
 #[test]
 fn only_what_is_not_said_already_is_written() {
-    let sight = at_rest();
-    let report = Report::of(&Phase::next(&sight), &sight).unwrap();
+    let snapshot = at_rest();
+    let report = Report::of(&Phase::next(&snapshot), &snapshot).unwrap();
     let mut annotations = BTreeMap::new();
     let first = report.changes(&annotations);
     assert_eq!(
@@ -379,10 +379,10 @@ fn only_what_is_not_said_already_is_written() {
 
 #[test]
 fn what_the_operator_says_of_a_long_drain_stays_while_pods_are_waited_for() {
-    let plan = file(&[Action::Drain, Action::Reboot]);
-    let sight = towards(&plan);
-    let phase = Phase::next(&sight);
-    let report = Report::of(&phase, &sight).unwrap();
+    let plan = file(&[UnitAction::Drain, UnitAction::Reboot]);
+    let snapshot = towards(&plan);
+    let phase = Phase::next(&snapshot);
+    let report = Report::of(&phase, &snapshot).unwrap();
     let mut annotations = BTreeMap::new();
     for (name, value) in report.changes(&BTreeMap::new()) {
         annotations.insert(name.to_owned(), value.to_owned());
@@ -422,7 +422,7 @@ fn a_plan_that_needs_a_boot_remembers_in_which_one_it_was_carried_out() {
     let quiet = file(&[]).carried_out_in(boot.clone());
     assert!(!quiet.record.awaits_boot(&boot));
     let loud = quiet.forced().carried_out_in(boot.clone());
-    assert_eq!(loud.actions, [Action::Drain, Action::Reboot]);
+    assert_eq!(loud.actions, [UnitAction::Drain, UnitAction::Reboot]);
     assert!(loud.record.awaits_boot(&boot));
     assert!(!loud.record.awaits_boot(&BootId("two".to_owned())));
 }

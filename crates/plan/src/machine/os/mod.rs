@@ -27,7 +27,7 @@ pub struct Deployment {
 
 /// What was seen of an operating system.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sight {
+pub enum OsSnapshot {
     /// Nothing can be staged here: why, and what would help.
     Beyond(String),
     /// What runs, and what the next boot brings.

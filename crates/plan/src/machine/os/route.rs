@@ -1,10 +1,10 @@
 //! What is staged to bring an operating system to what is desired, and what was there before us.
 
-use super::{Deployment, Sight, edits, present, split};
+use super::{Deployment, OsSnapshot, edits, present, split};
 use crate::machine::ChangeAction;
 use crate::machine::desired::Desired;
 use crate::machine::entry::Entry;
-use crate::machine::problem::Problem;
+use crate::machine::problem::MachineProblem;
 use crate::machine::record::Record;
 use crate::machine::resource::Resource;
 use crate::machine::step::Step;
@@ -12,40 +12,40 @@ use crate::machine::targets::Part;
 
 /// The way to the desired operating system.
 #[derive(Debug, Default)]
-pub(crate) struct Route {
+pub(crate) struct OsRoute {
     /// What is staged: the image before the arguments, which are staged upon it.
     pub(crate) steps: Vec<Step>,
     /// What changes, with how and why.
     pub(crate) changes: Vec<(Resource, ChangeAction, String)>,
     /// What of it cannot be staged here.
-    pub(crate) beyond: Vec<Problem>,
+    pub(crate) beyond: Vec<MachineProblem>,
 }
 
 /// The way from `sight`, with `record` of what is ours, to `desired`; `after` learns what was there
 /// before us.
 pub(crate) fn route(
     desired: &Desired,
-    sight: Option<&Sight>,
+    snapshot: Option<&OsSnapshot>,
     record: &Record,
     after: &mut Record,
-) -> Route {
+) -> OsRoute {
     if !super::concerns(desired, record) {
-        return Route::default();
+        return OsRoute::default();
     }
     let recorded = || Deployment {
         image: Some(record.os_image_url.clone()),
         arguments: split(&record.kernel_arguments),
     };
-    let (booted, next, image_beyond, arguments_beyond) = match sight {
-        Some(Sight::Deployments {
+    let (booted, next, image_beyond, arguments_beyond) = match snapshot {
+        Some(OsSnapshot::Deployments {
             booted,
             next,
             arguments_beyond,
         }) => (booted.clone(), next.clone(), None, arguments_beyond.clone()),
-        Some(Sight::Beyond(why)) => (recorded(), recorded(), Some(why), Some(why.clone())),
+        Some(OsSnapshot::Beyond(why)) => (recorded(), recorded(), Some(why), Some(why.clone())),
         None => (recorded(), recorded(), None, None),
     };
-    let mut route = Route::default();
+    let mut route = OsRoute::default();
     route.arguments(desired, (&booted, &next), record, after);
     route.image(desired, (&booted, &next), record, after);
     for (resource, _, how) in &route.changes {
@@ -53,13 +53,14 @@ pub(crate) fn route(
             Resource::OsImage => image_beyond,
             _ => arguments_beyond.as_ref(),
         };
-        let problem = |why| Problem::new(&resource.to_string(), "", format!("{how}, but {why}"));
+        let problem =
+            |why| MachineProblem::new(&resource.to_string(), "", format!("{how}, but {why}"));
         route.beyond.extend(why.map(problem));
     }
     route
 }
 
-impl Route {
+impl OsRoute {
     fn image(
         &mut self,
         desired: &Desired,

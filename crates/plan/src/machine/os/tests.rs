@@ -1,13 +1,13 @@
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{Deployment, Sight, differences, edits, has_arrived, present, remaining, split};
+use super::{Deployment, OsSnapshot, differences, edits, has_arrived, present, remaining, split};
 use crate::machine::desired::{Contents, Desired};
 use crate::machine::disruption::Disruption;
 use crate::machine::entry::Entry;
 use crate::machine::record::{BootId, Record};
 use crate::machine::targets::Targets;
-use crate::machine::{ChangeAction, Plan, Seen, plan};
+use crate::machine::{ChangeAction, MachineSnapshot, Plan, plan};
 
 fn list(text: &str) -> Vec<String> {
     split(&[text])
@@ -28,18 +28,18 @@ fn wants(image: &str, arguments: &str) -> Desired {
     }
 }
 
-fn at(booted: &Deployment, next: &Deployment) -> Sight {
-    Sight::Deployments {
+fn at(booted: &Deployment, next: &Deployment) -> OsSnapshot {
+    OsSnapshot::Deployments {
         booted: booted.clone(),
         next: next.clone(),
         arguments_beyond: None,
     }
 }
 
-fn planned(desired: &Desired, sight: Sight, record: &Record) -> Plan {
-    let seen = Seen {
-        os: Some(sight),
-        ..Seen::default()
+fn planned(desired: &Desired, snapshot: OsSnapshot, record: &Record) -> Plan {
+    let seen = MachineSnapshot {
+        os: Some(snapshot),
+        ..MachineSnapshot::default()
     };
     let (none, contents) = (Targets::new(), Contents::default());
     plan(desired, &none, &contents, &seen, record).unwrap()
@@ -221,7 +221,7 @@ fn what_cannot_be_staged_is_named_and_what_is_as_recorded_is_no_change() {
     let why = "there is neither rpm-ostree nor bootc".to_owned();
     let plan = planned(
         &wants("os:1", "quiet"),
-        Sight::Beyond(why.clone()),
+        OsSnapshot::Beyond(why.clone()),
         &Record::default(),
     );
     let told = plan.refusal().unwrap().to_string();
@@ -235,22 +235,22 @@ fn what_cannot_be_staged_is_named_and_what_is_as_recorded_is_no_change() {
     );
     let plan = planned(
         &wants("os:1", "quiet"),
-        Sight::Beyond(why.clone()),
+        OsSnapshot::Beyond(why.clone()),
         &plan.record,
     );
     assert_eq!((plan.refusal(), plan.changes), (None, vec![]));
     // An image alone can be staged.
     let booted = deployment("os:0", "");
-    let sight = Sight::Deployments {
+    let snapshot = OsSnapshot::Deployments {
         booted: booted.clone(),
         next: booted,
         arguments_beyond: Some(why),
     };
     assert_eq!(
-        planned(&wants("os:1", ""), sight.clone(), &Record::default()).refusal(),
+        planned(&wants("os:1", ""), snapshot.clone(), &Record::default()).refusal(),
         None
     );
-    let told = planned(&wants("os:1", "quiet"), sight, &Record::default());
+    let told = planned(&wants("os:1", "quiet"), snapshot, &Record::default());
     let told = told.refusal().unwrap();
     assert_eq!(told.0.len(), 1, "{told}");
     assert_eq!(told.0[0].section, "kernel arguments");

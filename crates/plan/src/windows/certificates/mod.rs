@@ -19,7 +19,7 @@ use crate::excerpt::excerpt;
 
 /// A request, as the API server vouches for it and as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct SigningRequest {
     /// Who is to sign it.
     pub signer: String,
     /// Who asks.
@@ -60,9 +60,9 @@ pub struct Identity {
 
 /// A Node, as far as certificates go: nothing of this is its kubelet's word alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Known {
+pub struct KnownNode {
     /// Whether it is a Windows node that is ours, by our record of its machine.
-    pub is_ours: bool,
+    pub is_managed: bool,
     /// Where its machine is, as it is listed, as its Machine says, or where we reached it.
     pub addresses: Vec<IpAddr>,
     /// Names that its Machine has beside that of the Node.
@@ -70,7 +70,7 @@ pub struct Known {
 }
 
 /// What is known when a request is looked at.
-pub trait World {
+pub trait CertificateContext {
     /// The operator's namespace.
     fn namespace(&self) -> &str;
     /// Who the kubelets of new machines are.
@@ -81,7 +81,7 @@ pub trait World {
     /// which takes that back.
     fn credential(&self, node: &str) -> Option<String>;
     /// The Node, if there is one.
-    fn node(&self, name: &str) -> Option<Known>;
+    fn node(&self, name: &str) -> Option<KnownNode>;
     /// Who else has this address or name, for people to read: a Service, the API server, or the machine of another Node than
     /// `node`. What kubelets say of themselves does not count.
     fn owner(&self, address: &str, node: &str) -> Option<String>;
@@ -89,7 +89,7 @@ pub trait World {
 
 /// What becomes of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Approval {
     /// It is approved, and why.
     Approve(String),
     /// It is denied, and why.
@@ -103,26 +103,26 @@ const NODES: &str = "system:nodes";
 const NODE_USER_PREFIX: &str = "system:node:";
 
 /// Decides on one request.
-pub fn decide(request: &Request, world: &dyn World) -> Verdict {
+pub fn decide(request: &SigningRequest, world: &dyn CertificateContext) -> Approval {
     match request.signer.as_str() {
         certificate::KUBELET_CLIENT => kubelet_client(request, world),
         certificate::KUBELET_SERVING => kubelet_serving(request, world),
         certificate::CLIENT => agent_client(request, world),
-        _ => Verdict::Leave,
+        _ => Approval::Leave,
     }
 }
 
 /// A kubelet's login: its first while its machine is being configured, or the next one for itself.
-fn kubelet_client(request: &Request, world: &dyn World) -> Verdict {
+fn kubelet_client(request: &SigningRequest, world: &dyn CertificateContext) -> Approval {
     if let Some(node) = request.user.strip_prefix(NODE_USER_PREFIX) {
-        if !is_ours(world, node) {
-            return Verdict::Leave;
+        if !is_managed_node(world, node) {
+            return Approval::Leave;
         }
-        let wanted = Wanted::client(&request.user, NODES, &[NODES]);
+        let wanted = RequiredSubject::client(&request.user, NODES, &[NODES]);
         return judge(request, &wanted, &format!("the kubelet of {node} renews"));
     }
     let Ok(subject) = &request.subject else {
-        return Verdict::Leave;
+        return Approval::Leave;
     };
     let mut names = subject.common_names.iter();
     let named = names.find_map(|name| {
@@ -130,46 +130,46 @@ fn kubelet_client(request: &Request, world: &dyn World) -> Verdict {
         world.is_configured_now(node).then_some(node)
     });
     let (Some(node), Some(bootstrapper)) = (named, world.bootstrapper()) else {
-        return Verdict::Leave;
+        return Approval::Leave;
     };
     if request.user != bootstrapper.user {
-        return Verdict::Leave;
+        return Approval::Leave;
     }
     if world.node(node).is_some() {
-        return Verdict::Deny(format!(
+        return Approval::Deny(format!(
             "Node {node} exists already, and has a kubelet: delete the Node if its machine was made anew"
         ));
     }
-    let mut wanted = Wanted::client(&format!("{NODE_USER_PREFIX}{node}"), NODES, &[]);
+    let mut wanted = RequiredSubject::client(&format!("{NODE_USER_PREFIX}{node}"), NODES, &[]);
     wanted.groups = bootstrapper.groups;
     let why = format!("the machine of {node} is being configured");
     judge(request, &wanted, &why)
 }
 
 /// A kubelet's own certificate as a server, for addresses of its node.
-fn kubelet_serving(request: &Request, world: &dyn World) -> Verdict {
+fn kubelet_serving(request: &SigningRequest, world: &dyn CertificateContext) -> Approval {
     let Some(node) = request.user.strip_prefix(NODE_USER_PREFIX) else {
-        return Verdict::Leave;
+        return Approval::Leave;
     };
-    let Some(known) = world.node(node).filter(|it| it.is_ours) else {
-        return Verdict::Leave;
+    let Some(known) = world.node(node).filter(|it| it.is_managed) else {
+        return Approval::Leave;
     };
-    let mut wanted = Wanted::client(&request.user, NODES, &[NODES]);
+    let mut wanted = RequiredSubject::client(&request.user, NODES, &[NODES]);
     wanted.usage = "server auth";
     wanted.may_have_names = true;
     let verdict = judge(request, &wanted, &format!("the kubelet of {node} serves"));
-    let (Verdict::Approve(_), Ok(subject)) = (&verdict, &request.subject) else {
+    let (Approval::Approve(_), Ok(subject)) = (&verdict, &request.subject) else {
         return verdict;
     };
     if subject.addresses.is_empty() && subject.dns.is_empty() {
-        return Verdict::Deny("it is for no address and no name".to_owned());
+        return Approval::Deny("it is for no address and no name".to_owned());
     }
     let foreign = subject
         .addresses
         .iter()
         .find(|it| !known.addresses.contains(it));
     if let Some(address) = foreign {
-        return Verdict::Deny(format!(
+        return Approval::Deny(format!(
             "{address} is no address at which the machine of Node {node} is listed, or was reached: if it has it, list the \
              machine with nodeAddress={address}"
         ));
@@ -180,13 +180,13 @@ fn kubelet_serving(request: &Request, world: &dyn World) -> Verdict {
     };
     if let Some(name) = subject.dns.iter().find(|it| !is_own(it)) {
         let name = excerpt(name);
-        return Verdict::Deny(format!("{name:?} is no name of Node {node}"));
+        return Approval::Deny(format!("{name:?} is no name of Node {node}"));
     }
     let addresses = subject.addresses.iter().map(ToString::to_string);
     let mut all = addresses.chain(subject.dns.iter().map(|it| it.to_ascii_lowercase()));
     if let Some((name, owner)) = all.find_map(|it| world.owner(&it, node).map(|owner| (it, owner)))
     {
-        return Verdict::Deny(format!("{name} is of {owner}"));
+        return Approval::Deny(format!("{name} is of {owner}"));
     }
     verdict
 }
@@ -254,46 +254,47 @@ impl Reserved {
 }
 
 /// An agent's login: its first while its machine is being configured, or the next one for itself.
-fn agent_client(request: &Request, world: &dyn World) -> Verdict {
+fn agent_client(request: &SigningRequest, world: &dyn CertificateContext) -> Approval {
     if let Some(node) = request.user.strip_prefix(AGENT_USER_PREFIX) {
-        if !is_ours(world, node) {
-            return Verdict::Leave;
+        if !is_managed_node(world, node) {
+            return Approval::Leave;
         }
-        let wanted = Wanted::client(&request.user, AGENT_GROUP, &[AGENT_GROUP]);
+        let wanted = RequiredSubject::client(&request.user, AGENT_GROUP, &[AGENT_GROUP]);
         return judge(request, &wanted, &format!("the agent of {node} renews"));
     }
     let namespace = world.namespace();
     if request.user != format!("system:serviceaccount:{namespace}:{}", program::AGENT) {
-        return Verdict::Leave;
+        return Approval::Leave;
     }
     // This account may ask for nothing else.
     let subject = match &request.subject {
         Ok(subject) => subject,
-        Err(why) => return Verdict::Deny(why.clone()),
+        Err(why) => return Approval::Deny(why.clone()),
     };
     let mut names = subject.common_names.iter();
     let named = names.find_map(|name| name.strip_prefix(AGENT_USER_PREFIX));
     let Some(node) = named else {
-        return Verdict::Deny(format!(
+        return Approval::Deny(format!(
             "its common name is {:?} and not {AGENT_USER_PREFIX}<node>",
             subject.common_names.join(", ")
         ));
     };
     // It may have been made by somebody else since its machine was asked for its name.
-    if world.node(node).is_some_and(|it| !it.is_ours) {
-        return Verdict::Deny(format!(
+    if world.node(node).is_some_and(|it| !it.is_managed) {
+        return Approval::Deny(format!(
             "Node {node} is not that of the machine that is being configured"
         ));
     }
     let given = world.credential(node);
     if given.is_none() || given != request.credential {
-        return Verdict::Deny(format!(
+        return Approval::Deny(format!(
             "nobody configures the machine of {node} with this login now"
         ));
     }
     let own = format!("system:serviceaccounts:{namespace}");
     let groups = ["system:serviceaccounts", &own];
-    let wanted = Wanted::client(&format!("{AGENT_USER_PREFIX}{node}"), AGENT_GROUP, &groups);
+    let wanted =
+        RequiredSubject::client(&format!("{AGENT_USER_PREFIX}{node}"), AGENT_GROUP, &groups);
     judge(
         request,
         &wanted,
@@ -301,8 +302,8 @@ fn agent_client(request: &Request, world: &dyn World) -> Verdict {
     )
 }
 
-fn is_ours(world: &dyn World, node: &str) -> bool {
-    world.node(node).is_some_and(|it| it.is_ours)
+fn is_managed_node(world: &dyn CertificateContext, node: &str) -> bool {
+    world.node(node).is_some_and(|it| it.is_managed)
 }
 
 /// Whether two texts are the same address or name.
@@ -314,7 +315,7 @@ fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// What a request must say, word by word.
-struct Wanted<'a> {
+struct RequiredSubject<'a> {
     groups: BTreeSet<String>,
     common_name: String,
     organisation: &'a str,
@@ -322,7 +323,7 @@ struct Wanted<'a> {
     may_have_names: bool,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> RequiredSubject<'a> {
     fn client(common_name: &str, organisation: &'a str, groups: &[&str]) -> Self {
         let groups = groups.iter().chain(&[AUTHENTICATED]);
         Self {
@@ -335,15 +336,15 @@ impl<'a> Wanted<'a> {
     }
 }
 
-fn judge(request: &Request, wanted: &Wanted<'_>, why: &str) -> Verdict {
+fn judge(request: &SigningRequest, wanted: &RequiredSubject<'_>, why: &str) -> Approval {
     match mistake(request, wanted) {
-        None => Verdict::Approve(why.to_owned()),
-        Some(mistake) => Verdict::Deny(mistake),
+        None => Approval::Approve(why.to_owned()),
+        Some(mistake) => Approval::Deny(mistake),
     }
 }
 
 /// The first word that is not as it must be.
-fn mistake(request: &Request, wanted: &Wanted<'_>) -> Option<String> {
+fn mistake(request: &SigningRequest, wanted: &RequiredSubject<'_>) -> Option<String> {
     let subject = match &request.subject {
         Ok(subject) => subject,
         Err(why) => return Some(why.clone()),

@@ -5,7 +5,7 @@ const OURS: &str = "system:serviceaccount:evenkeel:evenkeel-agent";
 /// `win-1` is being configured, `win-2` is a node of ours, `linux-1` and `foreign` are nodes of others.
 struct Cluster {
     node_exists: bool,
-    is_ours: bool,
+    is_managed: bool,
     has_bootstrapper: bool,
 }
 
@@ -30,7 +30,7 @@ fn reserved() -> Reserved {
 
 const CLUSTER: Cluster = Cluster {
     node_exists: false,
-    is_ours: true,
+    is_managed: true,
     has_bootstrapper: true,
 };
 
@@ -38,7 +38,7 @@ fn words(words: &[&str]) -> BTreeSet<String> {
     words.iter().map(|&it| it.to_owned()).collect()
 }
 
-impl World for Cluster {
+impl CertificateContext for Cluster {
     fn namespace(&self) -> &'static str {
         "evenkeel"
     }
@@ -54,18 +54,18 @@ impl World for Cluster {
     fn credential(&self, node: &str) -> Option<String> {
         (node == "win-1").then(|| "JTI=1".to_owned())
     }
-    fn node(&self, name: &str) -> Option<Known> {
-        let known = |is_ours, addresses: &[&str]| {
+    fn node(&self, name: &str) -> Option<KnownNode> {
+        let known = |is_managed, addresses: &[&str]| {
             let addresses = addresses.iter().map(|it| it.parse().unwrap()).collect();
             let names = vec!["win-2.internal".to_owned(), "linux-1".to_owned()];
-            Some(Known {
-                is_ours,
+            Some(KnownNode {
+                is_managed,
                 addresses,
                 names,
             })
         };
         match name {
-            "win-1" if self.node_exists => known(self.is_ours, &["10.0.0.1"]),
+            "win-1" if self.node_exists => known(self.is_managed, &["10.0.0.1"]),
             // A Machine controller may be wrong, too.
             "win-2" => known(true, &["10.0.0.2", "10.0.0.9", "10.96.0.10"]),
             "linux-1" | "foreign" => known(false, &[]),
@@ -90,8 +90,8 @@ fn subject(name: &str, organisation: &str) -> Subject {
     }
 }
 
-fn first_kubelet() -> Request {
-    Request {
+fn first_kubelet() -> SigningRequest {
+    SigningRequest {
         signer: certificate::KUBELET_CLIENT.to_owned(),
         user: "system:bootstrap:abcdef".to_owned(),
         groups: words(&["system:bootstrappers", AUTHENTICATED]),
@@ -101,8 +101,8 @@ fn first_kubelet() -> Request {
     }
 }
 
-fn first_agent() -> Request {
-    Request {
+fn first_agent() -> SigningRequest {
+    SigningRequest {
         signer: certificate::CLIENT.to_owned(),
         user: OURS.to_owned(),
         groups: words(&[
@@ -116,8 +116,8 @@ fn first_agent() -> Request {
     }
 }
 
-fn next_agent() -> Request {
-    Request {
+fn next_agent() -> SigningRequest {
+    SigningRequest {
         user: "evenkeel:agent:win-2".to_owned(),
         groups: words(&[AGENT_GROUP, AUTHENTICATED]),
         credential: None,
@@ -126,13 +126,13 @@ fn next_agent() -> Request {
     }
 }
 
-fn serving() -> Request {
+fn serving() -> SigningRequest {
     let subject = Ok(Subject {
         dns: vec!["WIN-2".to_owned()],
         addresses: vec!["10.0.0.2".parse().unwrap()],
         ..subject("system:node:win-2", NODES)
     });
-    Request {
+    SigningRequest {
         signer: certificate::KUBELET_SERVING.to_owned(),
         user: "system:node:win-2".to_owned(),
         groups: words(&[NODES, AUTHENTICATED]),
@@ -142,8 +142,8 @@ fn serving() -> Request {
     }
 }
 
-fn renewing_kubelet() -> Request {
-    Request {
+fn renewing_kubelet() -> SigningRequest {
+    SigningRequest {
         signer: certificate::KUBELET_CLIENT.to_owned(),
         usages: words(&["digital signature", "client auth"]),
         subject: Ok(subject("system:node:win-2", NODES)),
@@ -162,21 +162,21 @@ fn what_is_exactly_right_is_approved() {
     ] {
         let verdict = decide(&request, &CLUSTER);
         assert!(
-            matches!(verdict, Verdict::Approve(_)),
+            matches!(verdict, Approval::Approve(_)),
             "{verdict:?}: {request:?}"
         );
         let mut request = request;
         request.usages.insert("key encipherment".to_owned());
-        assert!(matches!(decide(&request, &CLUSTER), Verdict::Approve(_)));
+        assert!(matches!(decide(&request, &CLUSTER), Approval::Approve(_)));
     }
 }
 
-type Change = fn(&mut Request);
+type Change = fn(&mut SigningRequest);
 
 /// One word too many, one too few, or another: every kind of it, on every kind of request.
 #[test]
 fn no_request_with_one_wrong_word_is_approved() {
-    fn of(request: &mut Request) -> &mut Subject {
+    fn of(request: &mut SigningRequest) -> &mut Subject {
         request.subject.as_mut().unwrap()
     }
     let changes: [(&str, Change); 18] = [
@@ -243,7 +243,7 @@ fn no_request_with_one_wrong_word_is_approved() {
             change(&mut forged);
             let verdict = decide(&forged, &CLUSTER);
             assert!(
-                !matches!(verdict, Verdict::Approve(_)),
+                !matches!(verdict, Approval::Approve(_)),
                 "{what}: {forged:?}"
             );
         }
@@ -257,7 +257,7 @@ fn no_request_with_one_wrong_word_is_approved() {
             signer.clone_into(&mut forged.signer);
             let verdict = decide(&forged, &CLUSTER);
             let may = signer == request.signer;
-            assert_eq!(matches!(verdict, Verdict::Approve(_)), may, "{forged:?}");
+            assert_eq!(matches!(verdict, Approval::Approve(_)), may, "{forged:?}");
         }
     }
 }
@@ -268,7 +268,7 @@ fn a_first_certificate_is_for_machines_that_are_being_configured_only() {
         node_exists: true,
         ..CLUSTER
     };
-    let Verdict::Deny(why) = decide(&first_kubelet(), &exists) else {
+    let Approval::Deny(why) = decide(&first_kubelet(), &exists) else {
         panic!("a second kubelet")
     };
     assert!(why.contains("exists already"), "{why}");
@@ -276,27 +276,27 @@ fn a_first_certificate_is_for_machines_that_are_being_configured_only() {
         has_bootstrapper: false,
         ..CLUSTER
     };
-    assert_eq!(decide(&first_kubelet(), &unknown), Verdict::Leave);
+    assert_eq!(decide(&first_kubelet(), &unknown), Approval::Leave);
     let mut other = first_kubelet();
     other.subject = Ok(subject("system:node:linux-2", NODES));
     assert_eq!(
         decide(&other, &CLUSTER),
-        Verdict::Leave,
+        Approval::Leave,
         "somebody else's node"
     );
 
     // The login of another machine's turn, or of an agent's pod.
     for credential in [None, Some("JTI=2".to_owned())] {
-        let forged = Request {
+        let forged = SigningRequest {
             credential,
             ..first_agent()
         };
-        assert!(matches!(decide(&forged, &CLUSTER), Verdict::Deny(_)));
+        assert!(matches!(decide(&forged, &CLUSTER), Approval::Deny(_)));
     }
     let mut late = first_agent();
     late.subject = Ok(subject("evenkeel:agent:win-2", AGENT_GROUP));
     assert!(
-        matches!(decide(&late, &CLUSTER), Verdict::Deny(_)),
+        matches!(decide(&late, &CLUSTER), Approval::Deny(_)),
         "it has one"
     );
 }
@@ -305,24 +305,24 @@ fn a_first_certificate_is_for_machines_that_are_being_configured_only() {
 fn nodes_of_others_are_left_alone() {
     for node in ["linux-1", "foreign", "nowhere"] {
         let user = format!("system:node:{node}");
-        let request = Request {
+        let request = SigningRequest {
             subject: Ok(subject(&user, NODES)),
             user: user.clone(),
             ..serving()
         };
-        assert_eq!(decide(&request, &CLUSTER), Verdict::Leave);
-        let request = Request {
+        assert_eq!(decide(&request, &CLUSTER), Approval::Leave);
+        let request = SigningRequest {
             signer: certificate::KUBELET_CLIENT.to_owned(),
             ..request
         };
-        assert_eq!(decide(&request, &CLUSTER), Verdict::Leave);
+        assert_eq!(decide(&request, &CLUSTER), Approval::Leave);
         let user = format!("evenkeel:agent:{node}");
-        let request = Request {
+        let request = SigningRequest {
             subject: Ok(subject(&user, AGENT_GROUP)),
             user,
             ..next_agent()
         };
-        assert_eq!(decide(&request, &CLUSTER), Verdict::Leave);
+        assert_eq!(decide(&request, &CLUSTER), Approval::Leave);
     }
 }
 
@@ -334,9 +334,9 @@ fn an_agent_gets_no_certificate_for_a_node_that_somebody_else_has_made() {
         ..CLUSTER
     };
     let verdict = decide(&first_agent(), &cluster);
-    assert!(matches!(verdict, Verdict::Approve(_)), "{verdict:?}");
-    cluster.is_ours = false;
-    let Verdict::Deny(why) = decide(&first_agent(), &cluster) else {
+    assert!(matches!(verdict, Approval::Approve(_)), "{verdict:?}");
+    cluster.is_managed = false;
+    let Approval::Deny(why) = decide(&first_agent(), &cluster) else {
         panic!("an agent of a Node of others")
     };
     assert!(why.contains("win-1"), "{why}");
@@ -358,7 +358,7 @@ fn a_server_is_for_where_its_machine_is_listed_and_for_its_own_names() {
         (&[], &["10.0.0.2"]),
     ] {
         let verdict = ask(dns, addresses);
-        assert!(matches!(verdict, Verdict::Approve(_)), "{verdict:?}");
+        assert!(matches!(verdict, Approval::Approve(_)), "{verdict:?}");
     }
     for (name, words) in [
         ("10.0.0.7", "nodeAddress=10.0.0.7"),
@@ -373,7 +373,7 @@ fn a_server_is_for_where_its_machine_is_listed_and_for_its_own_names() {
             Ok(_) => ask(&["win-2"], &["10.0.0.2", name]),
             Err(_) => ask(&["win-2", name], &["10.0.0.2"]),
         };
-        let Verdict::Deny(why) = verdict else {
+        let Approval::Deny(why) = verdict else {
             panic!("{name}: {verdict:?}")
         };
         assert!(why.contains(words), "{name}: {why}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::names::certificate;
 
-use super::Request;
+use super::SigningRequest;
 
 /// The largest request that is read, in bytes: one with a dozen addresses has two thousand.
 pub const LARGEST: usize = 16 * 1024;
@@ -26,7 +26,7 @@ pub fn could_be_ours(signer: &str, size: usize) -> bool {
 
 /// Requests without an answer, by name, with the version they were seen at.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct PendingRequests {
     kept: BTreeMap<String, Kept>,
     next: u64,
 }
@@ -34,19 +34,19 @@ pub struct Waiting {
 #[derive(Debug)]
 struct Kept {
     version: String,
-    request: Request,
+    request: SigningRequest,
     /// Which one it was.
     number: u64,
 }
 
-impl Waiting {
+impl PendingRequests {
     /// Forgets all.
     pub fn clear(&mut self) {
         self.kept.clear();
     }
 
     /// Keeps one, in the place of the oldest of who asks if those are too many.
-    pub fn insert(&mut self, name: String, version: String, request: Request) {
+    pub fn insert(&mut self, name: String, version: String, request: SigningRequest) {
         let is_node = ["system:node:", "evenkeel:agent:"]
             .iter()
             .any(|it| request.user.starts_with(it));
@@ -79,7 +79,7 @@ impl Waiting {
     }
 
     /// All of them: name, version, and what is asked for.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &Request)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &SigningRequest)> {
         self.kept
             .iter()
             .map(|(name, it)| (name.as_str(), it.version.as_str(), &it.request))
@@ -92,8 +92,8 @@ mod tests {
 
     use super::*;
 
-    fn asked(user: &str) -> Request {
-        Request {
+    fn asked(user: &str) -> SigningRequest {
+        SigningRequest {
             signer: certificate::KUBELET_SERVING.to_owned(),
             user: user.to_owned(),
             groups: BTreeSet::new(),
@@ -106,7 +106,7 @@ mod tests {
     /// Covers S06.
     #[test]
     fn who_asks_for_too_much_pushes_out_nobody_but_itself() {
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingRequests::default();
         waiting.insert("honest".to_owned(), "1".to_owned(), asked("system:node:a"));
         for number in 0..1000 {
             let name = format!("liar-{number}");

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{Problem, Record, Wanted, WindowsNode};
+use super::{DesiredInstance, InstanceFailure, InstanceRecord, WindowsNode};
 use crate::excerpt::excerpt;
 
 /// Names that lead to the API server or to a Service from wherever somebody asks.
@@ -24,7 +24,7 @@ pub struct Claim<'a> {
     /// The Node of that name, if there is one.
     pub found: Option<&'a Found>,
     /// What is remembered of all machines.
-    pub records: &'a BTreeMap<String, Record>,
+    pub records: &'a BTreeMap<String, InstanceRecord>,
 }
 
 /// A Node of any kind, as far as it tells whose it is.
@@ -46,9 +46,9 @@ impl Found {
 
 impl Claim<'_> {
     /// Refuses a name that is somebody else's.
-    pub fn check(&self) -> Result<(), Problem> {
+    pub fn check(&self) -> Result<(), InstanceFailure> {
         if !is_name(self.node) {
-            return Err(Problem {
+            return Err(InstanceFailure {
                 category: "InvalidNodeName",
                 message: format!(
                     "the machine says that it is {:?}, which is no name for a Node: give it a computer name of letters, \
@@ -59,7 +59,7 @@ impl Claim<'_> {
         }
         match self.objection() {
             None => Ok(()),
-            Some(why) => Err(Problem {
+            Some(why) => Err(InstanceFailure {
                 category: "NodeNameTaken",
                 message: format!("the machine says that it is Node {}, and {why}", self.node),
             }),
@@ -119,7 +119,7 @@ fn is_of(node: &WindowsNode, instance: &str, addresses: &[IpAddr]) -> bool {
 
 /// Where a machine is: as it is called, as people or its Machine say (`told`), and where it was reached. Where a name leads is
 /// not among it, for whoever keeps the name can say anything.
-pub fn addresses(instance: &str, record: Option<&Record>, told: &[IpAddr]) -> Vec<IpAddr> {
+pub fn addresses(instance: &str, record: Option<&InstanceRecord>, told: &[IpAddr]) -> Vec<IpAddr> {
     let called = instance.parse().ok();
     let reached = record.and_then(|it| it.address);
     let mut all: Vec<IpAddr> = told.iter().copied().chain(called).chain(reached).collect();
@@ -131,8 +131,8 @@ pub fn addresses(instance: &str, record: Option<&Record>, told: &[IpAddr]) -> Ve
 /// The Node that a machine is: the one that our record of it names, or its Machine, if that is of it.
 pub fn node_of<'n>(
     instance: &str,
-    record: Option<&Record>,
-    wanted: Option<&Wanted>,
+    record: Option<&InstanceRecord>,
+    wanted: Option<&DesiredInstance>,
     nodes: &'n [WindowsNode],
 ) -> Option<&'n WindowsNode> {
     let known = record.and_then(|it| it.node.as_deref());
@@ -145,8 +145,8 @@ pub fn node_of<'n>(
 
 /// The Nodes that are machines of ours.
 pub fn owned(
-    records: &BTreeMap<String, Record>,
-    wanted: &BTreeMap<String, Wanted>,
+    records: &BTreeMap<String, InstanceRecord>,
+    wanted: &BTreeMap<String, DesiredInstance>,
     nodes: &[WindowsNode],
 ) -> BTreeSet<String> {
     let machines: BTreeSet<&String> = records.keys().chain(wanted.keys()).collect();
@@ -190,7 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::windows::instances::State;
+    use crate::windows::instances::InstanceState;
 
     const OWN: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1))];
 
@@ -202,12 +202,12 @@ mod tests {
         }
     }
 
-    fn record(node: Option<&str>, started: bool) -> Record {
-        Record {
-            state: State::Configuring,
+    fn record(node: Option<&str>, started: bool) -> InstanceRecord {
+        InstanceRecord {
+            state: InstanceState::Configuring,
             node: node.map(str::to_owned),
             started: started.then(|| "1.2.3-abc1234".to_owned()),
-            ..Record::default()
+            ..InstanceRecord::default()
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
         found: Option<&Found>,
         own: Option<&str>,
         other: Option<(&str, bool)>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), InstanceFailure> {
         let mut records = BTreeMap::from([("a".to_owned(), record(own, false))]);
         if let Some((node, started)) = other {
             records.insert("b".to_owned(), record(Some(node), started));
@@ -370,7 +370,7 @@ mod tests {
             nodes in prop::collection::vec(("win-[1-3]", prop::option::of("[ab]"), "10\\.0\\.0\\.[1-3]"), 0..6),
             own in prop::option::of("win-[1-3]"),
         ) {
-            let record = Record { address: Some(OWN[0]), ..record(own.as_deref(), true) };
+            let record = InstanceRecord { address: Some(OWN[0]), ..record(own.as_deref(), true) };
             let nodes: Vec<WindowsNode> = nodes.into_iter().map(|(name, instance, address)| WindowsNode {
                 name, instance, addresses: vec![address], ..WindowsNode::default()
             }).collect();

@@ -1,7 +1,7 @@
 //! Which Windows machine is to be configured, mended or taken out, and which is left in peace.
 //!
 //! A machine is called as in the list of instances, or by its Machine. What is remembered of it is a
-//! [`Record`]: it outlives the operator, so that a machine whose entry went meanwhile is still taken out.
+//! [`InstanceRecord`]: it outlives the operator, so that a machine whose entry went meanwhile is still taken out.
 
 mod identity;
 mod record;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 pub use identity::{Claim, Found, addresses, node_of, owned};
-pub use record::{Record, State};
+pub use record::{InstanceRecord, InstanceState};
 
 /// How long the agent of a new node may take until all its services run.
 pub const START: Duration = Duration::from_mins(20);
@@ -50,11 +50,11 @@ pub fn is_machine(name: &str) -> bool {
 
 /// A machine that is to be a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredInstance {
     /// The user to log in as.
     pub user: String,
     /// Its addresses, or why it has none.
-    pub addresses: Result<Vec<IpAddr>, Problem>,
+    pub addresses: Result<Vec<IpAddr>, InstanceFailure>,
     /// Addresses that its Node has beside those, as whoever lists it says.
     pub node_addresses: Vec<IpAddr>,
     /// The Node that it is, as its Machine says.
@@ -63,7 +63,7 @@ pub struct Wanted {
 
 /// What is wrong, in one word and in a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct InstanceFailure {
     /// The reason of its Event.
     pub category: &'static str,
     /// For people.
@@ -90,7 +90,7 @@ pub struct WindowsNode {
     /// Whether its kubelet says that it is ready.
     pub is_ready: bool,
     /// Whether its turn has come to get another version on its machine, and how far that is.
-    pub upgrade: Option<Upgrade>,
+    pub upgrade: Option<UpgradeStage>,
     /// Whether it may be taken out, if it serves.
     pub clearance: Clearance,
 }
@@ -112,7 +112,7 @@ impl Default for Clearance {
 
 /// How far the upgrade of a node is that has no pods any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Upgrade {
+pub enum UpgradeStage {
     /// Its machine is to be prepared.
     Supply,
     /// Its files are there, and its agent is to bring it to what it is told.
@@ -152,7 +152,7 @@ pub enum Todo {
     /// It is worked on.
     Begin(Work),
     /// Nothing but to remember this.
-    Note(State, Option<Problem>),
+    Note(InstanceState, Option<InstanceFailure>),
     /// It is to be taken out, and serves: that waits.
     Wait {
         /// For what.
@@ -173,19 +173,19 @@ pub enum Todo {
 
 /// All that counts.
 #[derive(Debug)]
-pub struct Sight<'a> {
+pub struct InstanceSnapshot<'a> {
     /// Machines that are to be nodes; none if that is not known now.
-    pub wanted: Option<&'a BTreeMap<String, Wanted>>,
+    pub wanted: Option<&'a BTreeMap<String, DesiredInstance>>,
     /// Machines whose entry cannot be read, or whose name was not looked up yet: they stay as they are.
     pub unclear: &'a BTreeSet<String>,
     /// What is remembered.
-    pub records: &'a BTreeMap<String, Record>,
+    pub records: &'a BTreeMap<String, InstanceRecord>,
     /// All Windows nodes.
     pub nodes: &'a [WindowsNode],
     /// What is being worked on.
     pub busy: &'a BTreeMap<String, Work>,
     /// Why nothing can be configured now.
-    pub obstacle: Option<&'a Problem>,
+    pub obstacle: Option<&'a InstanceFailure>,
     /// The version whose files we have.
     pub version: Option<&'a str>,
     /// How many machines may be configured at once, and how many may be taken out.
@@ -198,7 +198,7 @@ pub struct Sight<'a> {
 
 /// What happens now, and when it is to be looked at again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decision {
+pub struct InstanceDecision {
     /// By machine.
     pub todo: BTreeMap<String, Todo>,
     /// When time alone changes something.
@@ -214,41 +214,41 @@ pub fn pause(failures: u32) -> Duration {
 }
 
 /// Decides for all machines.
-pub fn decide(sight: &Sight<'_>) -> Decision {
-    let mut decision = Decision::default();
+pub fn decide(snapshot: &InstanceSnapshot<'_>) -> InstanceDecision {
+    let mut decision = InstanceDecision::default();
     let nothing = BTreeMap::new();
-    let wanted = sight.wanted.unwrap_or(&nothing);
-    let twins = twins(sight, wanted);
-    let mut free = free(sight, Work::Configure);
+    let wanted = snapshot.wanted.unwrap_or(&nothing);
+    let twins = twins(snapshot, wanted);
+    let mut free = free(snapshot, Work::Configure);
     // Who has failed less comes first: one that hangs again and again takes nobody's turn.
-    let failures = |name: &str| sight.records.get(name).map_or(0, |it| it.failures);
+    let failures = |name: &str| snapshot.records.get(name).map_or(0, |it| it.failures);
     let mut order: Vec<_> = wanted.iter().collect();
     order.sort_by_key(|(name, _)| failures(name));
     for (name, machine) in order {
-        if sight.busy.contains_key(name) || is_going(sight, name) {
+        if snapshot.busy.contains_key(name) || is_going(snapshot, name) {
             continue;
         }
         let todo = match twins.get(name.as_str()) {
-            Some(twin) => Some(refused(Problem {
+            Some(twin) => Some(refused(InstanceFailure {
                 category: "SameInstance",
                 message: format!("it is the same machine as {twin}: keep one of them"),
             })),
-            None => one_wanted(sight, name, machine, &mut free, &mut decision.again),
+            None => one_wanted(snapshot, name, machine, &mut free, &mut decision.again),
         };
         decision.todo.extend(todo.map(|todo| (name.clone(), todo)));
     }
-    if sight.wanted.is_some() {
-        let mut free = self::free(sight, Work::Deconfigure);
-        let mut order: Vec<_> = leaving(sight, wanted).into_iter().collect();
+    if snapshot.wanted.is_some() {
+        let mut free = self::free(snapshot, Work::Deconfigure);
+        let mut order: Vec<_> = leaving(snapshot, wanted).into_iter().collect();
         order.sort_by_key(|name| failures(name));
         let listed = order.iter().filter(|name| !is_machine(name));
         let nodes = listed.map(|name| {
-            let node = node_leaving(sight, name).map(|it| it.name.clone());
+            let node = node_leaving(snapshot, name).map(|it| it.name.clone());
             (name.clone(), node)
         });
         decision.leaving = Some(nodes.collect());
         for name in order {
-            let todo = one_leaving(sight, &name, &mut free, &mut decision.again);
+            let todo = one_leaving(snapshot, &name, &mut free, &mut decision.again);
             decision.todo.extend(todo.map(|todo| (name, todo)));
         }
     }
@@ -256,62 +256,62 @@ pub fn decide(sight: &Sight<'_>) -> Decision {
 }
 
 /// How many more may be worked on so.
-fn free(sight: &Sight<'_>, work: Work) -> usize {
-    let busy = sight.busy.values().filter(|it| **it == work).count();
-    sight.parallel.saturating_sub(busy)
+fn free(snapshot: &InstanceSnapshot<'_>, work: Work) -> usize {
+    let busy = snapshot.busy.values().filter(|it| **it == work).count();
+    snapshot.parallel.saturating_sub(busy)
 }
 
-fn refused(problem: Problem) -> Todo {
-    Todo::Note(State::Failing, Some(problem))
+fn refused(problem: InstanceFailure) -> Todo {
+    Todo::Note(InstanceState::Failing, Some(problem))
 }
 
 fn one_wanted(
-    sight: &Sight<'_>,
+    snapshot: &InstanceSnapshot<'_>,
     name: &str,
-    machine: &Wanted,
+    machine: &DesiredInstance,
     free: &mut usize,
     again: &mut Option<Timestamp>,
 ) -> Option<Todo> {
-    let record = sight.records.get(name);
-    let node = node_of(name, record, Some(machine), sight.nodes);
+    let record = snapshot.records.get(name);
+    let node = node_of(name, record, Some(machine), snapshot.nodes);
     let mut work = Work::Configure;
     if let Some(node) = node {
-        let starting = record.filter(|it| it.state == State::Starting);
+        let starting = record.filter(|it| it.state == InstanceState::Starting);
         let login_ends = record.and_then(|it| it.login_ends);
-        if let Some(ends) = login_ends.filter(|ends| sight.now < *ends) {
+        if let Some(ends) = login_ends.filter(|ends| snapshot.now < *ends) {
             soonest(again, ends);
         }
-        if login_ends.is_some_and(|ends| sight.now >= ends) {
+        if login_ends.is_some_and(|ends| snapshot.now >= ends) {
             // Whatever else it is to do, its agent cannot hear of it.
             work = Work::LogIn;
         } else if let Some(upgrade) = node.upgrade {
             // Before anybody knows that it is upgraded it only seems to be starting.
             let started = starting.and_then(|it| it.started.as_deref());
-            if upgrade == Upgrade::Apply && started.is_some() && started == sight.version {
+            if upgrade == UpgradeStage::Apply && started.is_some() && started == snapshot.version {
                 // Its agent was started, and says itself if it cannot go on.
-                return Some(Todo::Note(State::Starting, None));
+                return Some(Todo::Note(InstanceState::Starting, None));
             }
             work = Work::Upgrade;
         } else if node.has_served() {
             // We have no files of any other version.
             if !node.lacks_files
-                || sight
+                || snapshot
                     .version
                     .is_some_and(|it| node.desired.0.as_deref() != Some(it))
             {
                 let state = if node.is_done() {
-                    State::Ready
+                    InstanceState::Ready
                 } else {
-                    State::Starting
+                    InstanceState::Starting
                 };
                 return Some(Todo::Note(state, None));
             }
             work = Work::Restore;
         } else if let Some(record) = starting {
             let until = record.since + START;
-            if sight.now < until {
+            if snapshot.now < until {
                 soonest(again, until);
-                return Some(Todo::Note(State::Starting, None));
+                return Some(Todo::Note(InstanceState::Starting, None));
             }
         }
     }
@@ -319,18 +319,18 @@ fn one_wanted(
     if let Err(problem) = &machine.addresses {
         return Some(refused(problem.clone()));
     }
-    if let Some(obstacle) = sight.obstacle {
-        return Some(Todo::Note(State::Waiting, Some(obstacle.clone())));
+    if let Some(obstacle) = snapshot.obstacle {
+        return Some(Todo::Note(InstanceState::Waiting, Some(obstacle.clone())));
     }
     if let Some(until) = record.and_then(|it| it.retry_at)
-        && sight.now < until
+        && snapshot.now < until
     {
         soonest(again, until);
         return None;
     }
     if work == Work::Configure {
         if *free == 0 {
-            return Some(Todo::Note(State::Waiting, None));
+            return Some(Todo::Note(InstanceState::Waiting, None));
         }
         *free -= 1;
     }
@@ -338,61 +338,64 @@ fn one_wanted(
 }
 
 /// Whether a machine is being taken apart: that comes to its end first, also if it is wanted again.
-fn is_going(sight: &Sight<'_>, name: &str) -> bool {
-    sight.records.get(name).is_some_and(|it| it.is_going)
+fn is_going(snapshot: &InstanceSnapshot<'_>, name: &str) -> bool {
+    snapshot.records.get(name).is_some_and(|it| it.is_going)
 }
 
 /// The Node that a machine is which is taken out.
-fn node_leaving<'n>(sight: &Sight<'n>, name: &str) -> Option<&'n WindowsNode> {
-    let wanted = sight.wanted.and_then(|it| it.get(name));
-    node_of(name, sight.records.get(name), wanted, sight.nodes)
+fn node_leaving<'n>(snapshot: &InstanceSnapshot<'n>, name: &str) -> Option<&'n WindowsNode> {
+    let wanted = snapshot.wanted.and_then(|it| it.get(name));
+    node_of(name, snapshot.records.get(name), wanted, snapshot.nodes)
 }
 
 /// Machines that are remembered and not wanted any more, and those that are being taken apart. What a Node says that
 /// it was made of is no reason to go anywhere.
-fn leaving(sight: &Sight<'_>, wanted: &BTreeMap<String, Wanted>) -> BTreeSet<String> {
-    let remembered = sight.records.keys().cloned();
+fn leaving(
+    snapshot: &InstanceSnapshot<'_>,
+    wanted: &BTreeMap<String, DesiredInstance>,
+) -> BTreeSet<String> {
+    let remembered = snapshot.records.keys().cloned();
     remembered
         .filter(|name| {
-            let is_listed = wanted.contains_key(name) || sight.unclear.contains(name);
-            !is_listed || is_going(sight, name)
+            let is_listed = wanted.contains_key(name) || snapshot.unclear.contains(name);
+            !is_listed || is_going(snapshot, name)
         })
         .collect()
 }
 
 fn one_leaving(
-    sight: &Sight<'_>,
+    snapshot: &InstanceSnapshot<'_>,
     name: &str,
     free: &mut usize,
     again: &mut Option<Timestamp>,
 ) -> Option<Todo> {
-    if sight.busy.contains_key(name) {
+    if snapshot.busy.contains_key(name) {
         return None;
     }
-    let node = node_leaving(sight, name);
-    let record = sight.records.get(name);
+    let node = node_leaving(snapshot, name);
+    let record = snapshot.records.get(name);
     // What a Machine was made of goes with the Machine, and its Node too: nobody knocks there again.
     if is_machine(name) {
         return record.map(|_| Todo::Forget);
     }
-    let nothing = Record::default();
+    let nothing = InstanceRecord::default();
     let record = record.unwrap_or(&nothing);
     if !record.is_touched && node.is_none() {
         return Some(Todo::Forget);
     }
-    let leaves = record.lost_since.map(|since| since + sight.leave_within);
+    let leaves = record.lost_since.map(|since| since + snapshot.leave_within);
     let is_lost = |it: &String| LOST.contains(&it.as_str());
     if let Some(until) = leaves
         && record.category.as_ref().is_some_and(is_lost)
     {
-        if sight.now >= until {
+        if snapshot.now >= until {
             return Some(Todo::Abandon);
         }
         soonest(again, until);
     }
     if let Some(until) = record.retry_at
         && record.leaving_since.is_some()
-        && sight.now < until
+        && snapshot.now < until
     {
         soonest(again, until);
         return None;
@@ -403,10 +406,10 @@ fn one_leaving(
         && let Clearance::Waits(why) = &node.clearance
     {
         let since = record.lost_since.filter(|_| !node.is_ready);
-        undrained = since.filter(|since| sight.now >= *since + sight.leave_within);
+        undrained = since.filter(|since| snapshot.now >= *since + snapshot.leave_within);
         if undrained.is_none() {
             if !node.is_ready {
-                soonest(again, since.unwrap_or(sight.now) + sight.leave_within);
+                soonest(again, since.unwrap_or(snapshot.now) + snapshot.leave_within);
             }
             return Some(Todo::Wait {
                 why: why.clone().unwrap_or_else(|| WAITING.to_owned()),
@@ -415,7 +418,8 @@ fn one_leaving(
         }
     }
     if *free == 0 {
-        return (record.state != State::Leaving).then_some(Todo::Note(State::Leaving, None));
+        return (record.state != InstanceState::Leaving)
+            .then_some(Todo::Note(InstanceState::Leaving, None));
     }
     *free -= 1;
     Some(match undrained {
@@ -431,12 +435,12 @@ fn soonest(again: &mut Option<Timestamp>, at: Timestamp) {
 /// Machines that are listed a second time under another name, with the name that counts: the one that
 /// was there first, else the first in order.
 fn twins<'w>(
-    sight: &Sight<'_>,
-    wanted: &'w BTreeMap<String, Wanted>,
+    snapshot: &InstanceSnapshot<'_>,
+    wanted: &'w BTreeMap<String, DesiredInstance>,
 ) -> BTreeMap<&'w str, &'w str> {
     let mut order: Vec<&'w str> = wanted.keys().map(String::as_str).collect();
     let is_new = |name: &str| {
-        let record = sight.records.get(name);
+        let record = snapshot.records.get(name);
         !record.is_some_and(|it| it.is_touched)
     };
     order.sort_by_key(|name| (is_new(name), *name));

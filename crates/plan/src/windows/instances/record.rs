@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{LOST, Problem, pause};
+use super::{InstanceFailure, LOST, pause};
 use crate::excerpt::excerpt;
 
 /// How far a machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum State {
+pub enum InstanceState {
     /// Its turn has not come.
     #[default]
     Waiting,
@@ -29,7 +29,7 @@ pub enum State {
     Leaving,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for InstanceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
@@ -42,9 +42,9 @@ impl fmt::Display for State {
     clippy::struct_excessive_bools,
     reason = "each is written down by its name"
 )]
-pub struct Record {
+pub struct InstanceRecord {
     /// How far it is.
-    pub state: State,
+    pub state: InstanceState,
     /// Since when.
     pub since: Timestamp,
     /// What is being done, or what went wrong.
@@ -93,7 +93,7 @@ pub struct Record {
     pub is_going: bool,
 }
 
-impl Record {
+impl InstanceRecord {
     /// Whether nobody else can have put anything into the payload's folder. Operators before this one wrote down only that
     /// they came to the end once.
     pub fn is_known_inside(&self) -> bool {
@@ -101,21 +101,21 @@ impl Record {
     }
 
     /// Goes to `state`, with what is said of it.
-    pub fn enter(&mut self, state: State, message: &str, now: Timestamp) {
+    pub fn enter(&mut self, state: InstanceState, message: &str, now: Timestamp) {
         if self.state != state {
             self.state = state;
             self.since = now;
         }
         self.say(message);
-        if state != State::Failing && state != State::Leaving {
+        if state != InstanceState::Failing && state != InstanceState::Leaving {
             self.category = None;
         }
-        if matches!(state, State::Starting | State::Ready) {
+        if matches!(state, InstanceState::Starting | InstanceState::Ready) {
             self.failures = 0;
             self.failed_with = None;
             self.retry_at = None;
         }
-        if state != State::Leaving && state != State::Failing {
+        if state != InstanceState::Leaving && state != InstanceState::Failing {
             self.leaving_since = None;
             self.lost_since = None;
         }
@@ -128,7 +128,7 @@ impl Record {
 
     /// Takes note that its removal waits, and for what. Whether its Node is ready tells whether anybody hears of it.
     pub fn wait(&mut self, why: &str, is_ready: bool, now: Timestamp) {
-        self.enter(State::Leaving, why, now);
+        self.enter(InstanceState::Leaving, why, now);
         self.category = None;
         self.leaving_since.get_or_insert(now);
         if is_ready {
@@ -140,11 +140,11 @@ impl Record {
 
     /// Takes note of a failure, and of when it is tried again. Pauses grow while the same fails: where something
     /// else does, somebody may have mended the first.
-    pub fn fail(&mut self, problem: &Problem, now: Timestamp) {
+    pub fn fail(&mut self, problem: &InstanceFailure, now: Timestamp) {
         let state = if self.leaving_since.is_some() {
-            State::Leaving
+            InstanceState::Leaving
         } else {
-            State::Failing
+            InstanceState::Failing
         };
         self.enter(state, &problem.message, now);
         self.category = Some(problem.category.to_owned());

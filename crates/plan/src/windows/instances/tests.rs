@@ -4,10 +4,10 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-fn wanted(addresses: &[(&str, &str)]) -> BTreeMap<String, Wanted> {
+fn wanted(addresses: &[(&str, &str)]) -> BTreeMap<String, DesiredInstance> {
     let one = |&(name, address): &(&str, &str)| {
         let addresses = Ok(vec![address.parse().unwrap()]);
-        let wanted = Wanted {
+        let wanted = DesiredInstance {
             user: "Administrator".to_owned(),
             addresses,
             node_addresses: vec![address.parse().unwrap()],
@@ -19,13 +19,13 @@ fn wanted(addresses: &[(&str, &str)]) -> BTreeMap<String, Wanted> {
 }
 
 /// A machine of the list with this name that has been worked on, and is Node win-1.
-fn touched(name: &str, state: State) -> (String, Record) {
-    let record = Record {
+fn touched(name: &str, state: InstanceState) -> (String, InstanceRecord) {
+    let record = InstanceRecord {
         state,
         since: at(0),
         node: Some("win-1".to_owned()),
         is_touched: true,
-        ..Record::default()
+        ..InstanceRecord::default()
     };
     (name.to_owned(), record)
 }
@@ -45,18 +45,18 @@ fn node(name: &str, instance: Option<&str>, address: &str, is_done: bool) -> Win
 
 #[derive(Default)]
 struct World {
-    wanted: Option<BTreeMap<String, Wanted>>,
+    wanted: Option<BTreeMap<String, DesiredInstance>>,
     unclear: BTreeSet<String>,
-    records: BTreeMap<String, Record>,
+    records: BTreeMap<String, InstanceRecord>,
     nodes: Vec<WindowsNode>,
     busy: BTreeMap<String, Work>,
-    obstacle: Option<Problem>,
+    obstacle: Option<InstanceFailure>,
     version: Option<&'static str>,
 }
 
 impl World {
-    fn decide(&self, now: i64) -> Decision {
-        decide(&Sight {
+    fn decide(&self, now: i64) -> InstanceDecision {
+        decide(&InstanceSnapshot {
             wanted: self.wanted.as_ref(),
             unclear: &self.unclear,
             records: &self.records,
@@ -84,34 +84,34 @@ fn new_machines_are_configured_no_more_at_once_than_may_be() {
     };
     let todo = world.decide(0).todo;
     let begin = Todo::Begin(Work::Configure);
-    let waiting = Todo::Note(State::Waiting, None);
+    let waiting = Todo::Note(InstanceState::Waiting, None);
     assert_eq!(todo["a"], begin);
     assert_eq!(todo["b"], begin);
     assert_eq!(todo["c"], waiting);
     world.busy = BTreeMap::from([("a".to_owned(), Work::Configure)]);
     // One that fails and fails takes nobody's turn.
-    let record = Record {
+    let record = InstanceRecord {
         failures: 3,
-        ..Record::default()
+        ..InstanceRecord::default()
     };
     world.records.insert("b".to_owned(), record);
     let todo = world.decide(0).todo;
     assert_eq!(todo.get("a"), None, "it is being worked on");
     assert_eq!(todo["b"], waiting);
     assert_eq!(todo["c"], begin);
-    world.obstacle = Some(Problem {
+    world.obstacle = Some(InstanceFailure {
         category: "InvalidPayload",
         message: "no".to_owned(),
     });
-    let Todo::Note(State::Waiting, Some(_)) = &world.decide(0).todo["c"] else {
+    let Todo::Note(InstanceState::Waiting, Some(_)) = &world.decide(0).todo["c"] else {
         panic!("{:?}", world.decide(0))
     };
 }
 
 #[test]
 fn what_failed_is_tried_again_later_and_ever_later() {
-    let mut record = Record::default();
-    let problem = Problem {
+    let mut record = InstanceRecord::default();
+    let problem = InstanceFailure {
         category: "InstanceSilent",
         message: "it said nothing".to_owned(),
     };
@@ -137,17 +137,20 @@ fn what_failed_is_tried_again_later_and_ever_later() {
 fn a_node_that_has_what_it_needs_is_left_in_peace() {
     let mut world = World {
         wanted: Some(wanted(&[("a", "10.0.0.1")])),
-        records: BTreeMap::from([touched("a", State::Ready)]),
+        records: BTreeMap::from([touched("a", InstanceState::Ready)]),
         nodes: vec![node("win-1", Some("a"), "10.0.0.1", true)],
         ..World::default()
     };
-    let ready = Some(Todo::Note(State::Ready, None));
+    let ready = Some(Todo::Note(InstanceState::Ready, None));
     assert_eq!(world.todo("a", 0), ready);
     // Also if somebody took our annotation off, and if an upgrade is on its way.
     world.nodes[0].instance = None;
     assert_eq!(world.todo("a", 0), ready);
     world.nodes[0].desired.0 = Some("2.0.0-abc1234".to_owned());
-    assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Starting, None)));
+    assert_eq!(
+        world.todo("a", 0),
+        Some(Todo::Note(InstanceState::Starting, None))
+    );
     world.nodes[0].lacks_files = true;
     assert_eq!(world.todo("a", 0), Some(Todo::Begin(Work::Restore)));
 }
@@ -155,7 +158,7 @@ fn a_node_that_has_what_it_needs_is_left_in_peace() {
 /// Covers W15.
 #[test]
 fn an_agent_whose_login_has_ended_is_brought_a_new_one_before_anything_else() {
-    let (name, mut record) = touched("a", State::Ready);
+    let (name, mut record) = touched("a", InstanceState::Ready);
     record.login_ends = Some(at(100));
     let mut world = World {
         wanted: Some(wanted(&[("a", "10.0.0.1")])),
@@ -163,17 +166,20 @@ fn an_agent_whose_login_has_ended_is_brought_a_new_one_before_anything_else() {
         records: BTreeMap::from([(name, record)]),
         ..World::default()
     };
-    assert_eq!(world.todo("a", 99), Some(Todo::Note(State::Ready, None)));
+    assert_eq!(
+        world.todo("a", 99),
+        Some(Todo::Note(InstanceState::Ready, None))
+    );
     assert_eq!(world.decide(99).again, Some(at(100)));
     let log_in = Some(Todo::Begin(Work::LogIn));
     assert_eq!(world.todo("a", 100), log_in);
     // Whatever else is to be done: its agent would not hear of it.
-    world.nodes[0].upgrade = Some(Upgrade::Apply);
+    world.nodes[0].upgrade = Some(UpgradeStage::Apply);
     assert_eq!(world.todo("a", 100), log_in);
     // A machine that is off is tried again, as ever.
     let record = world.records.get_mut("a").unwrap();
     record.fail(
-        &Problem {
+        &InstanceFailure {
             category: "InstanceUnreachable",
             message: "it is off".to_owned(),
         },
@@ -188,14 +194,17 @@ fn a_node_that_never_served_is_waited_for_and_then_configured_again() {
     let mut world = World {
         wanted: Some(wanted(&[("a", "10.0.0.1")])),
         nodes: vec![node("win-1", Some("a"), "10.0.0.1", false)],
-        records: BTreeMap::from([touched("a", State::Starting)]),
+        records: BTreeMap::from([touched("a", InstanceState::Starting)]),
         ..World::default()
     };
-    assert_eq!(world.todo("a", 60), Some(Todo::Note(State::Starting, None)));
+    assert_eq!(
+        world.todo("a", 60),
+        Some(Todo::Note(InstanceState::Starting, None))
+    );
     assert_eq!(world.decide(60).again, Some(at(1200)));
     assert_eq!(world.todo("a", 1200), Some(Todo::Begin(Work::Configure)));
     // The operator ended between the Node and its agent.
-    world.records = BTreeMap::from([touched("a", State::Configuring)]);
+    world.records = BTreeMap::from([touched("a", InstanceState::Configuring)]);
     assert_eq!(world.todo("a", 60), Some(Todo::Begin(Work::Configure)));
 }
 
@@ -203,19 +212,19 @@ fn a_node_that_never_served_is_waited_for_and_then_configured_again() {
 fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
     let mut world = World {
         wanted: Some(BTreeMap::new()),
-        records: BTreeMap::from([touched("a", State::Ready)]),
+        records: BTreeMap::from([touched("a", InstanceState::Ready)]),
         ..World::default()
     };
     let out = Some(Todo::Begin(Work::Deconfigure));
     assert_eq!(world.todo("a", 0), out);
     let record = world.records.get_mut("a").unwrap();
     record.leaving_since = Some(at(0));
-    let gone = Problem {
+    let gone = InstanceFailure {
         category: "InstanceUnreachable",
         message: "no answer".to_owned(),
     };
     record.fail(&gone, at(0));
-    assert_eq!(record.state, State::Leaving);
+    assert_eq!(record.state, InstanceState::Leaving);
     assert_eq!(world.todo("a", 4), None);
     assert_eq!(world.decide(4).again, Some(at(5)));
     assert_eq!(world.todo("a", 5), out);
@@ -235,17 +244,17 @@ fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
 }
 
 /// Nothing is to be done, and nobody leaves.
-fn nothing() -> Decision {
-    Decision {
+fn nothing() -> InstanceDecision {
+    InstanceDecision {
         leaving: Some(BTreeMap::new()),
-        ..Decision::default()
+        ..InstanceDecision::default()
     }
 }
 
 /// Covers S14.
 #[test]
 fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_any_more() {
-    let (name, mut record) = touched("a", State::Ready);
+    let (name, mut record) = touched("a", InstanceState::Ready);
     record.address = Some([10, 0, 0, 1].into());
     let mut world = World {
         wanted: Some(BTreeMap::new()),
@@ -271,7 +280,7 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
     world.nodes[0].clearance = Clearance::Cleared;
     assert_eq!(world.todo("a", 99_999), out);
     // From then on it is looked for as long as ever.
-    let gone = Problem {
+    let gone = InstanceFailure {
         category: "InstanceUnreachable",
         message: "no answer".to_owned(),
     };
@@ -282,11 +291,11 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
 
     // Nobody hears of it: its pods cannot leave, and nobody waits for them longer than for anybody who leaves.
     let record = world.records.get_mut("a").unwrap();
-    *record = Record {
+    *record = InstanceRecord {
         node: record.node.clone(),
         address: record.address,
         is_touched: true,
-        ..Record::default()
+        ..InstanceRecord::default()
     };
     record.wait("waiting: x", true, at(0));
     world.nodes[0].clearance = waits;
@@ -319,7 +328,7 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
 /// Covers S14.
 #[test]
 fn an_entry_that_is_put_back_keeps_its_machine_unless_its_agent_was_stopped_already() {
-    let (name, mut record) = touched("a", State::Leaving);
+    let (name, mut record) = touched("a", InstanceState::Leaving);
     record.wait("waiting: x", true, at(0));
     let mut one = node("win-1", Some("a"), "10.0.0.1", true);
     one.clearance = Clearance::Cleared;
@@ -330,7 +339,10 @@ fn an_entry_that_is_put_back_keeps_its_machine_unless_its_agent_was_stopped_alre
         ..World::default()
     };
     assert_eq!(world.decide(10).leaving, Some(BTreeMap::new()));
-    assert_eq!(world.todo("a", 10), Some(Todo::Note(State::Ready, None)));
+    assert_eq!(
+        world.todo("a", 10),
+        Some(Todo::Note(InstanceState::Ready, None))
+    );
     // Also while the entry cannot be read.
     world.wanted = Some(BTreeMap::new());
     world.unclear = BTreeSet::from(["a".to_owned()]);
@@ -353,7 +365,7 @@ fn an_entry_that_is_put_back_keeps_its_machine_unless_its_agent_was_stopped_alre
 
 #[test]
 fn no_more_are_taken_out_at_once_than_may_be() {
-    let all = ["a", "b", "c"].map(|name| touched(name, State::Ready));
+    let all = ["a", "b", "c"].map(|name| touched(name, InstanceState::Ready));
     let mut world = World {
         wanted: Some(BTreeMap::new()),
         records: BTreeMap::from(all),
@@ -364,7 +376,7 @@ fn no_more_are_taken_out_at_once_than_may_be() {
     let out = Todo::Begin(Work::Deconfigure);
     let todo = world.decide(0).todo;
     assert_eq!([&todo["a"], &todo["b"]], [&out, &out]);
-    assert_eq!(todo["c"], Todo::Note(State::Leaving, None));
+    assert_eq!(todo["c"], Todo::Note(InstanceState::Leaving, None));
     // One that fails and fails takes nobody's turn.
     world.records.get_mut("a").unwrap().failures = 3;
     let todo = world.decide(0).todo;
@@ -372,7 +384,7 @@ fn no_more_are_taken_out_at_once_than_may_be() {
     for name in ["a", "b"] {
         world.busy.insert(name.to_owned(), Work::Deconfigure);
     }
-    world.records.extend([touched("c", State::Leaving)]);
+    world.records.extend([touched("c", InstanceState::Leaving)]);
     assert_eq!(world.decide(0).todo, BTreeMap::new());
     world.busy.remove("a");
     world.records.remove("a");
@@ -381,20 +393,23 @@ fn no_more_are_taken_out_at_once_than_may_be() {
 
 #[test]
 fn a_node_that_serves_needs_no_address_until_somebody_has_to_go_there() {
-    let unknown = Problem {
+    let unknown = InstanceFailure {
         category: "AddressUnknown",
         message: "no answer".to_owned(),
     };
-    let failing = Some(Todo::Note(State::Failing, Some(unknown.clone())));
+    let failing = Some(Todo::Note(InstanceState::Failing, Some(unknown.clone())));
     let mut list = wanted(&[("win.a", "10.0.0.1")]);
     list.get_mut("win.a").unwrap().addresses = Err(unknown);
     let mut world = World {
         wanted: Some(list),
-        records: BTreeMap::from([touched("win.a", State::Ready)]),
+        records: BTreeMap::from([touched("win.a", InstanceState::Ready)]),
         nodes: vec![node("win-1", Some("win.a"), "10.0.0.1", true)],
         ..World::default()
     };
-    assert_eq!(world.todo("win.a", 0), Some(Todo::Note(State::Ready, None)));
+    assert_eq!(
+        world.todo("win.a", 0),
+        Some(Todo::Note(InstanceState::Ready, None))
+    );
     world.nodes[0].lacks_files = true;
     assert_eq!(world.todo("win.a", 0), failing);
     world.nodes.clear();
@@ -404,10 +419,10 @@ fn a_node_that_serves_needs_no_address_until_somebody_has_to_go_there() {
 #[test]
 fn a_list_that_cannot_be_read_takes_nobody_out() {
     let mut world = World {
-        records: BTreeMap::from([touched("a", State::Ready)]),
+        records: BTreeMap::from([touched("a", InstanceState::Ready)]),
         ..World::default()
     };
-    assert_eq!(world.decide(0), Decision::default());
+    assert_eq!(world.decide(0), InstanceDecision::default());
     world.wanted = Some(BTreeMap::new());
     world.unclear = BTreeSet::from(["a".to_owned()]);
     assert_eq!(world.decide(0), nothing());
@@ -422,7 +437,7 @@ fn a_machine_that_is_listed_twice_is_one() {
     let begin = Todo::Begin(Work::Configure);
     let todo = world.decide(0).todo;
     assert_eq!(todo["10.0.0.1"], begin);
-    let Todo::Note(State::Failing, Some(problem)) = &todo["win.a"] else {
+    let Todo::Note(InstanceState::Failing, Some(problem)) = &todo["win.a"] else {
         panic!("{todo:?}")
     };
     assert!(
@@ -430,13 +445,13 @@ fn a_machine_that_is_listed_twice_is_one() {
         "{problem:?}"
     );
     // The one that was there first counts.
-    let (name, record) = touched("win.a", State::Configuring);
+    let (name, record) = touched("win.a", InstanceState::Configuring);
     world.records.insert(name, record);
     let todo = world.decide(0).todo;
     assert_eq!(todo["win.a"], begin);
     assert!(matches!(
         todo["10.0.0.1"],
-        Todo::Note(State::Failing, Some(_))
+        Todo::Note(InstanceState::Failing, Some(_))
     ));
 }
 
@@ -445,7 +460,7 @@ fn what_a_machine_was_goes_with_it_and_nobody_knocks_there_again() {
     let name = called("machines", "w1");
     let mut world = World {
         wanted: Some(BTreeMap::new()),
-        records: BTreeMap::from([touched(&name, State::Ready)]),
+        records: BTreeMap::from([touched(&name, InstanceState::Ready)]),
         nodes: vec![node("w1", Some(&name), "10.0.0.1", true)],
         ..World::default()
     };
@@ -454,7 +469,9 @@ fn what_a_machine_was_goes_with_it_and_nobody_knocks_there_again() {
     world.records.clear();
     assert_eq!(world.decide(0), nothing());
     // Work that was begun ends first.
-    world.records.extend([touched(&name, State::Failing)]);
+    world
+        .records
+        .extend([touched(&name, InstanceState::Failing)]);
     world.busy.insert(name.clone(), Work::Configure);
     assert_eq!(world.todo(&name, 0), None);
     // A machine of the list is never taken for one.
@@ -468,39 +485,48 @@ fn a_node_whose_pods_have_left_is_upgraded_until_its_new_agent_was_started() {
     one.desired.0.clone_from(&one.current.0);
     let mut world = World {
         wanted: Some(wanted(&[("a", "10.0.0.1")])),
-        records: BTreeMap::from([touched("a", State::Ready)]),
+        records: BTreeMap::from([touched("a", InstanceState::Ready)]),
         nodes: vec![one],
         version: Some("2.0.0-abc1234"),
         ..World::default()
     };
-    assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Ready, None)));
+    assert_eq!(
+        world.todo("a", 0),
+        Some(Todo::Note(InstanceState::Ready, None))
+    );
     // What it lacks we do not have: it is of another version.
     world.nodes[0].lacks_files = true;
-    assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Ready, None)));
+    assert_eq!(
+        world.todo("a", 0),
+        Some(Todo::Note(InstanceState::Ready, None))
+    );
     let begin = Some(Todo::Begin(Work::Upgrade));
     for (upgrade, state) in [
-        (Upgrade::Supply, State::Ready),
-        (Upgrade::Supply, State::Starting),
-        (Upgrade::Supply, State::Upgrading),
+        (UpgradeStage::Supply, InstanceState::Ready),
+        (UpgradeStage::Supply, InstanceState::Starting),
+        (UpgradeStage::Supply, InstanceState::Upgrading),
         // Whoever did it was killed before the agent was started.
-        (Upgrade::Apply, State::Upgrading),
-        (Upgrade::Apply, State::Failing),
+        (UpgradeStage::Apply, InstanceState::Upgrading),
+        (UpgradeStage::Apply, InstanceState::Failing),
         // The same, and it was looked at before anybody knew that it is upgraded.
-        (Upgrade::Apply, State::Starting),
+        (UpgradeStage::Apply, InstanceState::Starting),
     ] {
         world.nodes[0].upgrade = Some(upgrade);
         world.records = BTreeMap::from([touched("a", state)]);
         assert_eq!(world.todo("a", 0), begin, "{upgrade:?} {state}");
     }
-    let (name, mut record) = touched("a", State::Starting);
+    let (name, mut record) = touched("a", InstanceState::Starting);
     record.started = Some("1.0".to_owned());
     world.records = BTreeMap::from([(name.clone(), record.clone())]);
     assert_eq!(world.todo("a", 0), begin, "its agent is of another version");
     record.started = world.version.map(str::to_owned);
     world.records = BTreeMap::from([(name, record)]);
-    assert_eq!(world.todo("a", 0), Some(Todo::Note(State::Starting, None)));
+    assert_eq!(
+        world.todo("a", 0),
+        Some(Todo::Note(InstanceState::Starting, None))
+    );
     // A failure is tried again after a pause.
-    let (name, mut record) = touched("a", State::Failing);
+    let (name, mut record) = touched("a", InstanceState::Failing);
     record.retry_at = Some(at(10));
     world.records = BTreeMap::from([(name, record)]);
     assert_eq!(world.todo("a", 5), None);
@@ -509,16 +535,19 @@ fn a_node_whose_pods_have_left_is_upgraded_until_its_new_agent_was_started() {
     world.nodes[0].upgrade = None;
     world.nodes[0].lacks_files = false;
     world.nodes[0].current.0 = None;
-    assert_eq!(world.todo("a", 11), Some(Todo::Note(State::Starting, None)));
+    assert_eq!(
+        world.todo("a", 11),
+        Some(Todo::Note(InstanceState::Starting, None))
+    );
 }
 
 #[test]
 fn pauses_grow_while_the_same_fails_and_are_short_again_when_something_else_does() {
-    let problem = |category| Problem {
+    let problem = |category| InstanceFailure {
         category,
         message: String::new(),
     };
-    let mut record = Record::default();
+    let mut record = InstanceRecord::default();
     let mut pauses = Vec::new();
     for category in [
         "DiskFull",
@@ -528,13 +557,13 @@ fn pauses_grow_while_the_same_fails_and_are_short_again_when_something_else_does
         "AgentFailed",
     ] {
         // It is tried again in between.
-        record.enter(State::Configuring, "", at(0));
+        record.enter(InstanceState::Configuring, "", at(0));
         record.fail(&problem(category), at(0));
         let until = record.retry_at.unwrap();
         pauses.push(until.duration_since(at(0)).as_secs());
     }
     assert_eq!(pauses, [5, 10, 20, 40, 10]);
-    record.enter(State::Ready, "", at(0));
+    record.enter(InstanceState::Ready, "", at(0));
     record.fail(&problem("AgentFailed"), at(0));
     assert_eq!(record.failures, 1);
 }

@@ -48,16 +48,16 @@ impl Variable {
 
 /// Values of those variables; one that is empty is none. Shown without what opens doors.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Settings(BTreeMap<Variable, String>);
+pub struct ProxySettings(BTreeMap<Variable, String>);
 
-impl<V: Into<String>> FromIterator<(Variable, V)> for Settings {
+impl<V: Into<String>> FromIterator<(Variable, V)> for ProxySettings {
     fn from_iter<T: IntoIterator<Item = (Variable, V)>>(all: T) -> Self {
         let all = all.into_iter().map(|(name, value)| (name, value.into()));
         Self(all.filter(|(_, value)| !value.trim().is_empty()).collect())
     }
 }
 
-impl Settings {
+impl ProxySettings {
     /// Those that services declare.
     pub fn declared_in(services: &Services) -> Self {
         let all = services.environment.iter();
@@ -96,7 +96,7 @@ impl Settings {
     }
 }
 
-impl fmt::Display for Settings {
+impl fmt::Display for ProxySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = self.shown().into_iter();
         let all: Vec<String> = all.map(|(name, value)| format!("{name}={value}")).collect();
@@ -104,7 +104,7 @@ impl fmt::Display for Settings {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for ProxySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{{{self}}}")
     }
@@ -171,11 +171,11 @@ impl fmt::Display for Source {
 #[derive(Debug, Clone, Copy)]
 pub struct Said<'a> {
     /// The operator's own environment.
-    pub environment: &'a Settings,
+    pub environment: &'a ProxySettings,
     /// The status of the cluster's Proxy; nothing as long as nobody has looked.
-    pub cluster: Option<&'a Settings>,
+    pub cluster: Option<&'a ProxySettings>,
     /// The chart's values.
-    pub chart: &'a Settings,
+    pub chart: &'a ProxySettings,
 }
 
 /// Something wrong with a variable, in words that do not repeat its value.
@@ -189,11 +189,11 @@ pub struct Remark {
 
 /// What nodes get.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Decision {
+pub struct ProxyDecision {
     /// Who was believed; nobody, if nobody names a proxy.
     pub source: Option<Source>,
     /// What is declared.
-    pub settings: Settings,
+    pub settings: ProxySettings,
     /// Values that will not do: what was good last stays in their place.
     pub problems: Vec<Remark>,
     /// Values that are passed on although hardly anybody will understand them.
@@ -204,7 +204,7 @@ pub struct Decision {
 /// has to be asked was not heard.
 ///
 /// A value that will not do is never taken for none: nodes would pass the proxy by.
-pub fn decide(said: Said<'_>, last: &Settings) -> Option<Decision> {
+pub fn decide(said: Said<'_>, last: &ProxySettings) -> Option<ProxyDecision> {
     let mut believed = None;
     for source in Source::ALL {
         let given = match source {
@@ -218,11 +218,11 @@ pub fn decide(said: Said<'_>, last: &Settings) -> Option<Decision> {
         }
     }
     let Some((source, given)) = believed else {
-        return Some(Decision::default());
+        return Some(ProxyDecision::default());
     };
-    let mut decision = Decision {
+    let mut decision = ProxyDecision {
         source: Some(source),
-        ..Decision::default()
+        ..ProxyDecision::default()
     };
     let mut settings = BTreeMap::new();
     for (name, value) in &given.0 {
@@ -250,12 +250,14 @@ pub fn decide(said: Said<'_>, last: &Settings) -> Option<Decision> {
             }
         }
     }
-    decision.settings = Settings(settings);
+    decision.settings = ProxySettings(settings);
     Some(decision)
 }
 
 /// What nodes were given before: by the services ConfigMap of the newest version that there is.
-pub fn last_given<'a>(maps: impl IntoIterator<Item = (&'a str, &'a Settings)>) -> Settings {
+pub fn last_given<'a>(
+    maps: impl IntoIterator<Item = (&'a str, &'a ProxySettings)>,
+) -> ProxySettings {
     let newest = maps
         .into_iter()
         .filter_map(|(name, settings)| Some((Version::from_config_map_name(name).ok()?, settings)))

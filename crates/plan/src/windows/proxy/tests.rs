@@ -2,11 +2,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn settings(all: &[(Variable, &str)]) -> Settings {
+fn settings(all: &[(Variable, &str)]) -> ProxySettings {
     all.iter().copied().collect()
 }
 
-fn said<'a>(environment: &'a Settings, cluster: &'a Settings, chart: &'a Settings) -> Said<'a> {
+fn said<'a>(
+    environment: &'a ProxySettings,
+    cluster: &'a ProxySettings,
+    chart: &'a ProxySettings,
+) -> Said<'a> {
     Said {
         environment,
         cluster: Some(cluster),
@@ -19,10 +23,10 @@ use Variable::{HttpProxy, HttpsProxy, NoProxy};
 /// Covers P01.
 #[test]
 fn the_first_source_that_names_a_proxy_is_believed_whole() {
-    let none = Settings::default();
+    let none = ProxySettings::default();
     let of = |host: &str| settings(&[(HttpProxy, &format!("http://{host}:3128")), (NoProxy, host)]);
     let (environment, cluster, chart) = (of("e"), of("c"), of("h"));
-    let decided = |a: &Settings, b: &Settings, c: &Settings| {
+    let decided = |a: &ProxySettings, b: &ProxySettings, c: &ProxySettings| {
         let decision = decide(said(a, b, c), &none).unwrap();
         assert_eq!((decision.problems.len(), decision.warnings.len()), (0, 0));
         (decision.source, decision.settings)
@@ -55,7 +59,7 @@ fn the_first_source_that_names_a_proxy_is_believed_whole() {
 /// Covers P03.
 #[test]
 fn a_value_that_will_not_do_keeps_the_last_good_one_and_takes_no_other_with_it() {
-    let none = Settings::default();
+    let none = ProxySettings::default();
     let last = settings(&[(HttpProxy, "http://old:1"), (HttpsProxy, "http://old:2")]);
     let given = settings(&[
         (HttpProxy, "htp://new:1"),
@@ -159,7 +163,7 @@ fn what_was_given_last_stands_in_the_config_map_of_the_newest_version() {
         ("services-of-somebody", &old),
     ];
     assert_eq!(last_given(maps), newer);
-    assert_eq!(last_given([]), Settings::default());
+    assert_eq!(last_given([]), ProxySettings::default());
 }
 
 proptest! {
@@ -173,7 +177,7 @@ proptest! {
     ) {
         let value = format!("{scheme}{user}:QXZ{noise}ZXQ@{host}");
         let given = settings(&[(HttpProxy, &value), (HttpsProxy, &value)]);
-        let none = Settings::default();
+        let none = ProxySettings::default();
         let decision = decide(said(&none, &none, &given), &none).unwrap();
         let shown = format!("{decision:?} {given} {given:?} {}", shown(&value));
         prop_assert!(!shown.contains("QXZ") && !shown.contains("ZXQ"), "{shown}");
@@ -187,7 +191,7 @@ proptest! {
     ) {
         let last = settings(&[(HttpProxy, "http://old:1"), (HttpsProxy, "http://old:2")]);
         let given = settings(&[(HttpProxy, &http), (HttpsProxy, &https)]);
-        let none = Settings::default();
+        let none = ProxySettings::default();
         let decision = decide(said(&given, &none, &none), &last).unwrap();
         for (name, value) in [(HttpProxy, &http), (HttpsProxy, &https)] {
             let is_good = judge::judge(name, value).is_ok();

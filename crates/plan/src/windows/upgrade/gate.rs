@@ -5,7 +5,7 @@ use std::fmt;
 
 use evenkeel_api::version::Version;
 
-use crate::windows::windows_pool::trouble::Trouble;
+use crate::windows::windows_pool::trouble::PoolFailure;
 
 /// The oldest Kubernetes that nodes are upgraded on.
 pub const MINIMUM: Kubernetes = Kubernetes {
@@ -45,7 +45,7 @@ impl fmt::Display for Kubernetes {
 }
 
 /// Why no node is upgraded on a cluster whose API server says that it is `running`, if it must be `minimum`.
-pub fn of_cluster(running: &str, minimum: Kubernetes) -> Option<Trouble> {
+pub fn of_cluster(running: &str, minimum: Kubernetes) -> Option<PoolFailure> {
     let note = match Kubernetes::read(running) {
         Some(running) if running >= minimum => return None,
         Some(running) => format!(
@@ -55,7 +55,7 @@ pub fn of_cluster(running: &str, minimum: Kubernetes) -> Option<Trouble> {
             "the cluster calls its version {running:?}, which nobody can compare with {minimum}: nodes stay at what they run"
         ),
     };
-    Some(Trouble {
+    Some(PoolFailure {
         category: OLD_KUBERNETES,
         note,
     })

@@ -10,9 +10,9 @@ use evenkeel_api::names::annotation;
 use jiff::Timestamp;
 
 use crate::fleet::budget;
-use crate::fleet::node::{Change, Node, Request};
+use crate::fleet::node::{DrainRequest, Node, NodePatch};
 use crate::machine::phase::Drain;
-use crate::windows::instances::{START, Upgrade};
+use crate::windows::instances::{START, UpgradeStage};
 use crate::windows::windows_pool::phase;
 use crate::windows::windows_pool::release::Grant;
 
@@ -66,7 +66,7 @@ impl fmt::Display for Supplied {
 
 /// What is next for a node that was granted another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum InPlaceStep {
     /// Its pods are asked to leave.
     Ask,
     /// They leave.
@@ -77,7 +77,7 @@ pub enum Step {
     Apply,
 }
 
-impl Step {
+impl InPlaceStep {
     /// What is next for `node` on its way to `version`.
     pub fn of(node: &Node, version: &str) -> Self {
         let is_supplied = Supplied::on(node).is_some_and(|it| it.grant.version == version);
@@ -87,7 +87,7 @@ impl Step {
             Self::Ask
         } else if is_drained(node) {
             Self::Supply
-        } else if node.request() == Request::None {
+        } else if node.request() == DrainRequest::None {
             // It was answered, and somebody took the leave away since.
             Self::Ask
         } else {
@@ -108,7 +108,7 @@ impl Step {
 
 /// Whether the pods of a node have left for what it asked for last.
 fn is_drained(node: &Node) -> bool {
-    node.has_leave() && node.request() == Request::None
+    node.claims_permit() && node.request() == DrainRequest::None
 }
 
 /// Whether pods of a node were asked to leave for an upgrade, and were not let in since.
@@ -121,7 +121,7 @@ pub fn is_held(node: &Node) -> bool {
 fn release_of(node: &Node) -> Option<String> {
     match node.desired_drain.as_deref().filter(|it| !it.is_empty()) {
         Some(asked) => Drain::release_of_upgrade(asked),
-        None if budget::is_ours(node) => {
+        None if budget::holds_permit(node) => {
             let version = node.windows.as_ref()?.version.as_deref()?;
             Drain::release_of_upgrade(&Drain::for_upgrade(version))
         }
@@ -130,41 +130,41 @@ fn release_of(node: &Node) -> Option<String> {
 }
 
 /// Whether hands are needed on the machine of `node`, which was granted `version`.
-pub fn hands_on(node: &Node, version: &str) -> Option<Upgrade> {
+pub fn hands_on(node: &Node, version: &str) -> Option<UpgradeStage> {
     let windows = node.windows.as_ref()?;
     let has_served = windows.version.is_some() || windows.current_services.is_some();
     if !has_served || windows.version.as_deref() == Some(version) {
         return None;
     }
-    match Step::of(node, version) {
-        Step::Ask | Step::AwaitDrain => None,
-        Step::Supply => Some(Upgrade::Supply),
-        Step::Apply => Some(Upgrade::Apply),
+    match InPlaceStep::of(node, version) {
+        InPlaceStep::Ask | InPlaceStep::AwaitDrain => None,
+        InPlaceStep::Supply => Some(UpgradeStage::Supply),
+        InPlaceStep::Apply => Some(UpgradeStage::Apply),
     }
 }
 
 /// Asks the pods of `node` to leave for `version`, unless that was asked.
-pub fn ask(node: &Node, version: &str) -> Change {
-    if Step::of(node, version) != Step::Ask {
+pub fn ask(node: &Node, version: &str) -> NodePatch {
+    if InPlaceStep::of(node, version) != InPlaceStep::Ask {
         return keep_asking(node, version);
     }
-    Change::default()
+    NodePatch::default()
         .with(annotation::DESIRED_DRAIN, Drain::for_upgrade(version))
         .without(annotation::LAST_APPLIED_DRAIN)
 }
 
 /// What was asked for stays so until the end, whoever writes there.
-fn keep_asking(node: &Node, version: &str) -> Change {
+fn keep_asking(node: &Node, version: &str) -> NodePatch {
     let request = Drain::for_upgrade(version);
     if node.desired_drain.as_deref() == Some(&request) {
-        return Change::default();
+        return NodePatch::default();
     }
-    Change::default().with(annotation::DESIRED_DRAIN, request)
+    NodePatch::default().with(annotation::DESIRED_DRAIN, request)
 }
 
 /// Lets pods back on a `node` that runs what it is to run, and takes off what only an upgrade needs.
-pub fn release(node: &Node) -> Change {
-    let mut change = Change::default();
+pub fn release(node: &Node) -> NodePatch {
+    let mut change = NodePatch::default();
     if let Some(release) = release_of(node) {
         change = change.with(annotation::DESIRED_DRAIN, release);
     }
@@ -181,7 +181,7 @@ pub fn release(node: &Node) -> Change {
 /// What `change` means for people, on its way to `target`: a node begins, is told, or is done. Reason and note.
 pub fn news(
     node: &Node,
-    change: &Change,
+    change: &NodePatch,
     target: Option<&Grant>,
 ) -> Option<(&'static str, String)> {
     let to = &target?.version;

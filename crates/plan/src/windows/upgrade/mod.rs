@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use self::recreate::Machines;
 use crate::fleet::node::Node;
-use crate::windows::windows_pool::trouble::Trouble;
+use crate::windows::windows_pool::trouble::PoolFailure;
 
 /// What a node is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum Backing {
 
 /// Everything that counts for upgrades beside the nodes themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Around {
+pub struct UpgradeContext {
     /// What each node is made of, by its name. Nobody can lay hands on one that is missing here.
     pub backing: BTreeMap<String, Backing>,
     /// Machines, and the `MachineSets` that make them.
@@ -39,19 +39,19 @@ pub struct Around {
     /// What went wrong on the machine of a node, by the node's name.
     pub troubles: BTreeMap<String, String>,
     /// Why no node may be upgraded at all.
-    pub closed: Option<Trouble>,
+    pub closed: Option<PoolFailure>,
     /// Nodes whose instances are listed no more; none if nobody has looked yet.
     pub removals: Option<BTreeSet<String>>,
     /// Now.
     pub now: Timestamp,
 }
 
-impl Around {
+impl UpgradeContext {
     /// The Machine of a node that is made anew to get another version, and its MachineSet.
     pub fn renewed(&self, strategy: Strategy, node: &str) -> Option<(&str, &str)> {
         match way(strategy, self.backing.get(node)?) {
-            Way::Recreate { machine, set } => Some((machine, set)),
-            Way::InPlace => None,
+            UpgradePath::Recreate { machine, set } => Some((machine, set)),
+            UpgradePath::InPlace => None,
         }
     }
 
@@ -73,7 +73,7 @@ impl Around {
 
 /// In which way a node gets another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way<'a> {
+pub enum UpgradePath<'a> {
     /// On the machine that it is.
     InPlace,
     /// Its Machine is deleted, and its MachineSet makes a new one.
@@ -87,7 +87,7 @@ pub enum Way<'a> {
 
 /// In which way a node that is made of `backing` gets another version. What no MachineSet makes anew goes in
 /// place, whatever the strategy.
-pub fn way(strategy: Strategy, backing: &Backing) -> Way<'_> {
+pub fn way(strategy: Strategy, backing: &Backing) -> UpgradePath<'_> {
     match (strategy, backing) {
         (
             Strategy::Recreate,
@@ -95,7 +95,7 @@ pub fn way(strategy: Strategy, backing: &Backing) -> Way<'_> {
                 name,
                 set: Some(set),
             },
-        ) => Way::Recreate { machine: name, set },
-        _ => Way::InPlace,
+        ) => UpgradePath::Recreate { machine: name, set },
+        _ => UpgradePath::InPlace,
     }
 }

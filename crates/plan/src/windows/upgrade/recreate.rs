@@ -10,9 +10,9 @@ use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::windows_pool::{Strategy, UpdatingNode};
 use serde_json::Value;
 
-use crate::fleet::budget::{self, Leave, MaxUnavailable, Places, Why};
+use crate::fleet::budget::{self, BudgetUsage, DisruptionPermit, MaxUnavailable, WaitReason};
 use crate::fleet::node::Node;
-use crate::windows::upgrade::{Around, in_place};
+use crate::windows::upgrade::{UpgradeContext, in_place};
 use crate::windows::windows_pool::release::Grant;
 use crate::windows::windows_pool::spec::WindowsPool;
 
@@ -104,7 +104,7 @@ fn serves(node: &Node) -> bool {
         .as_deref()
         .is_some_and(|it| it.version.is_some());
     let is_held = node.unschedulable && node.cordoned_by.as_deref() == Some(cordon::AGENT);
-    node.ready && has_version && !budget::is_ours(node) && !is_held
+    node.ready && has_version && !budget::holds_permit(node) && !is_held
 }
 
 /// One MachineSet, counted.
@@ -121,11 +121,11 @@ struct Count {
 
 /// The `MachineSets` of a cluster, counted: who of them may go.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Books {
+pub struct MachineLedger {
     sets: BTreeMap<String, Count>,
 }
 
-impl Books {
+impl MachineLedger {
     /// Counts. Nodes of `leaving` have a grant to be replaced: they count as away, also while they are there.
     pub fn of(
         seen: &Machines,
@@ -179,29 +179,29 @@ impl Books {
 
     /// Whether `node` of `set` may be replaced now, besides its place in the pool. One that does not serve takes
     /// nothing from anyone, as long as no more are made anew than the limit.
-    fn may_go(&self, set: &str, node: &Node) -> Result<(), Why> {
+    fn may_go(&self, set: &str, node: &Node) -> Result<(), WaitReason> {
         let named = || set.to_owned();
         let Some(count) = self.sets.get(set) else {
-            return Err(Why::SetGone { set: named() });
+            return Err(WaitReason::SetGone { set: named() });
         };
         let limit = match &count.limit {
             Ok(limit) => *limit,
             Err(why) => {
-                return Err(Why::SetUnclear {
+                return Err(WaitReason::SetUnclear {
                     set: named(),
                     why: why.clone(),
                 });
             }
         };
         if count.shrinks {
-            return Err(Why::SetShrinks { set: named() });
+            return Err(WaitReason::SetShrinks { set: named() });
         }
         let is_down = count.down.contains(&node.name);
         if count.renewed < limit && (is_down || count.down.len() < limit) {
             return Ok(());
         }
         let others = count.down.iter().filter(|name| **name != node.name);
-        Err(Why::SetFull {
+        Err(WaitReason::SetFull {
             set: named(),
             limit,
             down: others.take(NAMES).cloned().collect(),
@@ -209,17 +209,22 @@ impl Books {
     }
 
     /// Asks for `node` of `set` to be replaced: within its set, and for a place in the pool.
-    pub fn ask<'n>(&mut self, set: &str, node: &'n Node, places: &mut Places<'n>) -> Leave {
+    pub fn ask<'n>(
+        &mut self,
+        set: &str,
+        node: &'n Node,
+        usage: &mut BudgetUsage<'n>,
+    ) -> DisruptionPermit {
         if let Err(why) = self.may_go(set, node) {
-            return Leave::Waits(why);
+            return DisruptionPermit::Waits(why);
         }
         // One with leave for something else has its place, and so has one that was asked to go in place.
-        let leave = if budget::is_ours(node) || in_place::is_held(node) {
-            places.use_again(node)
+        let leave = if budget::holds_permit(node) || in_place::is_held(node) {
+            usage.use_again(node)
         } else {
-            places.ask(node)
+            usage.ask(node)
         };
-        if leave == Leave::Granted {
+        if leave == DisruptionPermit::Granted {
             self.goes(set, node);
         }
         leave
@@ -244,7 +249,7 @@ impl Books {
 
 /// Something that people should hear of a Machine or a MachineSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
+pub struct MachineReport {
     /// Which one, as `namespace/name`.
     pub object: String,
     /// Whether it is a MachineSet.
@@ -260,13 +265,13 @@ pub fn news(
     pool: &WindowsPool,
     target: Option<&Grant>,
     nodes: &[&Node],
-    around: &Around,
-) -> Vec<News> {
+    context: &UpgradeContext,
+) -> Vec<MachineReport> {
     let Some(target) = target.filter(|_| pool.strategy == Strategy::Recreate) else {
         return Vec::new();
     };
-    let problems = around.machines.problems();
-    let wrong = problems.into_iter().map(|(object, note)| News {
+    let problems = context.machines.problems();
+    let wrong = problems.into_iter().map(|(object, note)| MachineReport {
         object,
         is_set: true,
         category: "InvalidMaxUnhealthy",
@@ -274,9 +279,9 @@ pub fn news(
     });
     let alone = nodes.iter().filter_map(|node| {
         let runs = node.windows.as_deref()?.version.as_deref()?;
-        let machine = around.machines.of_node(&node.name)?;
-        let is_alone = around.machines.set_of(machine).is_none() && runs != target.version;
-        is_alone.then(|| News {
+        let machine = context.machines.of_node(&node.name)?;
+        let is_alone = context.machines.set_of(machine).is_none() && runs != target.version;
+        is_alone.then(|| MachineReport {
             object: machine.name.clone(),
             is_set: false,
             category: "MachineNotReplaced",
@@ -294,14 +299,14 @@ pub fn news(
 pub fn still_away(
     granted: &[UpdatingNode],
     nodes: &BTreeMap<&str, &Node>,
-    books: &Books,
+    ledger: &MachineLedger,
 ) -> Vec<UpdatingNode> {
-    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut usage: BTreeMap<&str, usize> = BTreeMap::new();
     // Whoever is still there and goes has its place already.
     for entry in granted {
         let set = entry.machine_set.as_deref();
         if let Some(set) = set.filter(|_| nodes.contains_key(entry.node.as_str())) {
-            let left = places.entry(set).or_insert_with(|| books.unavailable(set));
+            let left = usage.entry(set).or_insert_with(|| ledger.unavailable(set));
             *left = left.saturating_sub(1);
         }
     }
@@ -313,7 +318,7 @@ pub fn still_away(
         if nodes.contains_key(entry.node.as_str()) {
             continue;
         }
-        let left = places.entry(set).or_insert_with(|| books.unavailable(set));
+        let left = usage.entry(set).or_insert_with(|| ledger.unavailable(set));
         if *left > 0 {
             *left -= 1;
             away.push(entry.clone());

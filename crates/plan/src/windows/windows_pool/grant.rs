@@ -5,10 +5,10 @@ use evenkeel_api::version::Version;
 use evenkeel_api::windows_pool::UpdatingNode;
 
 use super::release::Grant;
-use super::{Stand, Turn, phase, removal};
-use crate::fleet::node::{Change, Node};
+use super::{WindowsNodeRollout, WindowsNodeState, phase, removal};
+use crate::fleet::node::{Node, NodePatch};
 use crate::machine::phase::Drain;
-use crate::windows::upgrade::in_place::{Step, Supplied};
+use crate::windows::upgrade::in_place::{InPlaceStep, Supplied};
 
 /// What was granted, read off the nodes, where no pool says so: whoever is told the target and does not run
 /// it yet, and whose pods were asked to leave because it is removed.
@@ -19,7 +19,7 @@ pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> 
         if windows.version.as_ref() != Some(&target.version) {
             let request = Drain::for_upgrade(&target.version);
             let is_asked = node.desired_drain.as_ref() == Some(&request);
-            return is_asked.then(|| Step::of(node, &target.version).phase());
+            return is_asked.then(|| InPlaceStep::of(node, &target.version).phase());
         }
         let is_behind = windows.current_services.as_ref() != Some(&target.hash);
         (is_told(node, Some(target)) && is_behind).then_some(phase::APPLYING)
@@ -27,7 +27,7 @@ pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> 
     let granted = nodes.iter().filter_map(|node| {
         let is_removed = removal::is_asked(node);
         let phase = if is_removed {
-            removal::Step::of(node).phase()
+            removal::RemovalStep::of(node).phase()
         } else {
             phase_of(node)?
         };
@@ -45,7 +45,7 @@ pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> 
 
 /// What is said when `change` takes back what somebody else wrote on a node; nothing for what it is told
 /// in its turn.
-pub fn put_back(node: &Node, change: &Change) -> Option<String> {
+pub fn put_back(node: &Node, change: &NodePatch) -> Option<String> {
     let windows = node.windows.as_deref()?;
     let after = change.made_to(node).windows?;
     let runs = (&windows.version, &windows.current_services);
@@ -78,12 +78,12 @@ pub fn put_back(node: &Node, change: &Change) -> Option<String> {
 pub(super) fn wanted(
     target: Option<&Grant>,
     entry: Option<&UpdatingNode>,
-    turn: &Turn<'_>,
+    rollout: &WindowsNodeRollout<'_>,
 ) -> Option<Grant> {
-    let windows = turn.node.windows.as_deref()?;
+    let windows = rollout.node.windows.as_deref()?;
     let own = || {
         // In the middle of an upgrade it has the files of what it was told, and none of what it ran.
-        if let Some(supplied) = Supplied::on(turn.node)
+        if let Some(supplied) = Supplied::on(rollout.node)
             && windows.version.as_ref() != Some(&supplied.grant.version)
         {
             return Some(supplied.grant);
@@ -93,14 +93,14 @@ pub(super) fn wanted(
             hash: windows.current_services.clone()?,
         })
     };
-    if turn.stand == Stand::New {
+    if rollout.state == WindowsNodeState::New {
         // Only what was told before: the first word is that of whoever configures it.
         let was_told = windows.desired_version.is_some() || windows.desired_services.is_some();
         return target.filter(|_| was_told).cloned();
     }
-    if matches!(turn.stand, Stand::Removal(_)) {
+    if matches!(rollout.state, WindowsNodeState::Removal(_)) {
         // It goes nowhere any more: not on, and from what it was told in its turn not back.
-        return own().filter(|_| !is_told(turn.node, target));
+        return own().filter(|_| !is_told(rollout.node, target));
     }
     let Some(entry) = entry.filter(|it| !it.removal) else {
         return own();

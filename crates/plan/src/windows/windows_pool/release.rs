@@ -2,7 +2,7 @@
 
 use evenkeel_api::names::annotation;
 
-use crate::fleet::node::{Change, Node, WindowsFacts};
+use crate::fleet::node::{Node, NodePatch, WindowsFacts};
 
 /// What a node is to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,11 +15,11 @@ pub struct Grant {
 
 impl Grant {
     /// Says it on `node`, unless it says so already.
-    pub fn told(&self, node: &Node) -> Change {
+    pub fn told(&self, node: &Node) -> NodePatch {
         let said = |field: fn(&WindowsFacts) -> &Option<String>| {
             node.windows.as_ref().and_then(|it| field(it).as_deref())
         };
-        let mut change = Change::default();
+        let mut change = NodePatch::default();
         if said(|it| &it.desired_version) != Some(self.version.as_str()) {
             change = change.with(annotation::WINDOWS_DESIRED_VERSION, self.version.as_str());
         }

@@ -7,15 +7,15 @@ use std::fmt;
 use evenkeel_api::names::annotation;
 use evenkeel_api::windows_pool::UpdatingNode;
 
-use super::{Stand, phase};
-use crate::fleet::budget::{Leave, Why};
+use super::{WindowsNodeState, phase};
+use crate::fleet::budget::{DisruptionPermit, WaitReason};
 use crate::fleet::drain::is_overdue;
-use crate::fleet::node::{Change, Node, Request};
+use crate::fleet::node::{DrainRequest, Node, NodePatch};
 use crate::machine::phase::Drain;
 
 /// What is next for a node that has a permit to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum RemovalStep {
     /// Its pods are asked to leave.
     Ask,
     /// They leave.
@@ -24,16 +24,16 @@ pub enum Step {
     Remove,
 }
 
-impl Step {
+impl RemovalStep {
     /// What is next for `node`.
     pub fn of(node: &Node) -> Self {
         if !is_asked(node) {
             return Self::Ask;
         }
         match node.request() {
-            Request::None if node.has_leave() && node.unschedulable => Self::Remove,
+            DrainRequest::None if node.claims_permit() && node.unschedulable => Self::Remove,
             // It was answered, and somebody took the permit off the Node since, or let pods in.
-            Request::None => Self::Ask,
+            DrainRequest::None => Self::Ask,
             _ => Self::AwaitDrain,
         }
     }
@@ -54,17 +54,17 @@ pub enum Removal {
     /// It gets its permit now.
     Next,
     /// It has no permit yet, and serves on.
-    Waits(Why),
+    Waits(WaitReason),
     /// It has its permit.
-    Granted(Step),
+    Granted(RemovalStep),
 }
 
 impl Removal {
     /// Where a node is that asked for a permit.
-    pub(super) fn answered(leave: Leave) -> Self {
+    pub(super) fn answered(leave: DisruptionPermit) -> Self {
         match leave {
-            Leave::Granted => Self::Next,
-            Leave::Waits(why) => Self::Waits(why),
+            DisruptionPermit::Granted => Self::Next,
+            DisruptionPermit::Waits(why) => Self::Waits(why),
         }
     }
 
@@ -72,13 +72,13 @@ impl Removal {
     pub fn waits_for(&self, node: &Node) -> Option<String> {
         let words = match self {
             Self::Waits(why) => because(why),
-            Self::Next | Self::Granted(Step::Ask) => "its pods are asked to leave next".to_owned(),
-            Self::Granted(Step::AwaitDrain) => match &node.reason {
+            Self::Next | Self::Granted(RemovalStep::Ask) => "its pods are asked to leave next".to_owned(),
+            Self::Granted(RemovalStep::AwaitDrain) => match &node.reason {
                 Some(reason) if is_overdue(reason) => reason.clone(),
-                _ if node.has_leave() => "its pods have to leave first".to_owned(),
+                _ if node.claims_permit() => "its pods have to leave first".to_owned(),
                 _ => "its drain has not begun: as many nodes are unavailable as may be, or the WindowsPool is paused".to_owned(),
             },
-            Self::Granted(Step::Remove) => return None,
+            Self::Granted(RemovalStep::Remove) => return None,
         };
         Some(format!("waiting: {words}"))
     }
@@ -94,11 +94,11 @@ impl fmt::Display for Removal {
     }
 }
 
-fn because(why: &Why) -> String {
+fn because(why: &WaitReason) -> String {
     match why {
-        Why::Paused => "the WindowsPool is paused: go on with `evenkeel upgrade resume`".to_owned(),
-        Why::Unclear => "nobody understands maxUnavailable of the WindowsPool: write a number from 1, or for example \"10%\"".to_owned(),
-        Why::Full { limit, down } => match down.as_slice() {
+        WaitReason::Paused => "the WindowsPool is paused: go on with `evenkeel upgrade resume`".to_owned(),
+        WaitReason::Unclear => "nobody understands maxUnavailable of the WindowsPool: write a number from 1, or for example \"10%\"".to_owned(),
+        WaitReason::Full { limit, down } => match down.as_slice() {
             [one] => format!("node {one} is unavailable and maxUnavailable is {limit}"),
             all => format!("nodes {} are unavailable and maxUnavailable is {limit}", all.join(", ")),
         },
@@ -114,13 +114,13 @@ pub fn is_asked(node: &Node) -> bool {
 /// Whether hands may be laid on the machine of `node`, of which the pool's status says `entry`: it has a permit for that,
 /// and its pods have left.
 pub fn is_cleared(entry: Option<&UpdatingNode>, node: &Node) -> bool {
-    entry.is_some_and(|it| it.removal) && Step::of(node) == Step::Remove
+    entry.is_some_and(|it| it.removal) && RemovalStep::of(node) == RemovalStep::Remove
 }
 
 /// Where a node is that is removed; nothing if it has no permit yet. A permit that it has for something else counts:
 /// it is down, or about to be.
-pub(super) fn stand(entry: Option<&UpdatingNode>, node: &Node) -> Option<Stand> {
-    entry.map(|_| Stand::Removal(Removal::Granted(Step::of(node))))
+pub(super) fn state(entry: Option<&UpdatingNode>, node: &Node) -> Option<WindowsNodeState> {
+    entry.map(|_| WindowsNodeState::Removal(Removal::Granted(RemovalStep::of(node))))
 }
 
 /// What the pool's status is to say of a node that is removed; nothing while it has no permit.
@@ -139,26 +139,26 @@ pub(super) fn entry(removal: &Removal, node: &Node) -> Option<UpdatingNode> {
 }
 
 /// Asks the pods of `node` to leave, if the pool's status has its permit and that was not asked.
-pub(super) fn ask(entry: Option<&UpdatingNode>, node: &Node) -> Change {
-    if !entry.is_some_and(|it| it.removal) || Step::of(node) != Step::Ask {
-        return Change::default();
+pub(super) fn ask(entry: Option<&UpdatingNode>, node: &Node) -> NodePatch {
+    if !entry.is_some_and(|it| it.removal) || RemovalStep::of(node) != RemovalStep::Ask {
+        return NodePatch::default();
     }
-    Change::default()
+    NodePatch::default()
         .with(annotation::DESIRED_DRAIN, Drain::FOR_REMOVAL)
         .without(annotation::LAST_APPLIED_DRAIN)
 }
 
 /// Lets pods back on a `node` that is not removed after all. One that is not ready waits: nobody could use it.
-pub(super) fn cancel(node: &Node) -> Change {
+pub(super) fn cancel(node: &Node) -> NodePatch {
     if is_asked(node) && node.ready {
-        Change::default().with(annotation::DESIRED_DRAIN, Drain::REMOVAL_CANCELLED)
+        NodePatch::default().with(annotation::DESIRED_DRAIN, Drain::REMOVAL_CANCELLED)
     } else {
-        Change::default()
+        NodePatch::default()
     }
 }
 
 /// What `change` means for people: a removal begins, or is cancelled. Reason and note.
-pub fn news(change: &Change) -> Option<(&'static str, String)> {
+pub fn news(change: &NodePatch) -> Option<(&'static str, String)> {
     let asked = change
         .annotations
         .get(annotation::DESIRED_DRAIN)?

@@ -4,8 +4,8 @@ use evenkeel_api::machine_config_pool::Condition;
 use evenkeel_api::windows_pool::{WindowsNodeCounts, WindowsPoolStatus, condition};
 
 use super::removal::Removal;
-use super::trouble::Trouble;
-use super::{Grant, Round, Stand, Turn, WindowsPool};
+use super::trouble::PoolFailure;
+use super::{Grant, WindowsNodeRollout, WindowsNodeState, WindowsPool, WindowsRollout};
 use crate::fleet::coexistence::{Coexistence, Half};
 use crate::fleet::rollout::told;
 use crate::windows::upgrade::gate::NOT_LISTED;
@@ -15,7 +15,7 @@ const NAMES: usize = 5;
 
 /// How many nodes are how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct WindowsCounts {
     /// All that are ours.
     pub total: usize,
     /// Those that run what they are to run.
@@ -28,34 +28,34 @@ pub struct Counts {
     pub not_ready: usize,
 }
 
-impl Counts {
+impl WindowsCounts {
     /// Counts.
-    pub fn of(round: &Round<'_>) -> Self {
-        let count = |what: &dyn Fn(&Stand) -> bool| {
-            let turns = round.turns.iter();
-            turns.filter(|turn| what(&turn.stand)).count()
+    pub fn of(round: &WindowsRollout<'_>) -> Self {
+        let count = |what: &dyn Fn(&WindowsNodeState) -> bool| {
+            let rollouts = round.rollouts.iter();
+            rollouts.filter(|rollout| what(&rollout.state)).count()
         };
         Self {
-            total: round.turns.len(),
-            updated: count(&|it| *it == Stand::Updated),
+            total: round.rollouts.len(),
+            updated: count(&|it| *it == WindowsNodeState::Updated),
             updating: count(&is_on_its_way),
-            failing: count(&|it| matches!(it, Stand::Failing(_))),
-            not_ready: round.turns.iter().filter(|it| is_away(it)).count(),
+            failing: count(&|it| matches!(it, WindowsNodeState::Failing(_))),
+            not_ready: round.rollouts.iter().filter(|it| is_away(it)).count(),
         }
     }
 }
 
-fn is_away(turn: &Turn<'_>) -> bool {
-    turn.stand != Stand::New && !turn.node.ready && !turn.node.has_leave()
+fn is_away(rollout: &WindowsNodeRollout<'_>) -> bool {
+    rollout.state != WindowsNodeState::New && !rollout.node.ready && !rollout.node.claims_permit()
 }
 
-fn is_on_its_way(stand: &Stand) -> bool {
+fn is_on_its_way(state: &WindowsNodeState) -> bool {
     matches!(
-        stand,
-        Stand::New
-            | Stand::Moving
-            | Stand::Next
-            | Stand::Removal(Removal::Next | Removal::Granted(_))
+        state,
+        WindowsNodeState::New
+            | WindowsNodeState::Moving
+            | WindowsNodeState::Next
+            | WindowsNodeState::Removal(Removal::Next | Removal::Granted(_))
     )
 }
 
@@ -63,10 +63,10 @@ fn is_on_its_way(stand: &Stand) -> bool {
 pub fn status(
     pool: &WindowsPool,
     target: Option<&Grant>,
-    round: &Round<'_>,
-    trouble: Option<&Trouble>,
+    round: &WindowsRollout<'_>,
+    trouble: Option<&PoolFailure>,
 ) -> WindowsPoolStatus {
-    let counts = Counts::of(round);
+    let counts = WindowsCounts::of(round);
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     WindowsPoolStatus {
         version: target.map(|it| it.version.clone()).unwrap_or_default(),
@@ -96,27 +96,29 @@ pub fn idle(coexistence: Coexistence) -> Condition {
     )
 }
 
-impl Round<'_> {
+impl WindowsRollout<'_> {
     /// Why nodes stay at what they run, by the first of all reasons, with who they are.
-    pub fn refusal(&self) -> Option<Trouble> {
-        let refused = |turn: &Turn<'_>| match &turn.stand {
-            Stand::Refused(trouble) => Some(trouble.clone()),
+    pub fn refusal(&self) -> Option<PoolFailure> {
+        let refused = |rollout: &WindowsNodeRollout<'_>| match &rollout.state {
+            WindowsNodeState::Refused(trouble) => Some(trouble.clone()),
             _ => None,
         };
-        let first = self.turns.iter().find_map(refused)?;
-        let same = |turn: &&Turn<'_>| refused(turn).is_some_and(|it| it.category == first.category);
-        let count = self.turns.iter().filter(same).count();
-        let names = listed(self.turns.iter().filter(same), count, |it| {
+        let first = self.rollouts.iter().find_map(refused)?;
+        let same = |rollout: &&WindowsNodeRollout<'_>| {
+            refused(rollout).is_some_and(|it| it.category == first.category)
+        };
+        let count = self.rollouts.iter().filter(same).count();
+        let names = listed(self.rollouts.iter().filter(same), count, |it| {
             it.node.name.clone()
         });
-        Some(Trouble {
+        Some(PoolFailure {
             category: first.category,
             note: format!("{names}: {}", first.note),
         })
     }
 }
 
-fn upgradeable(trouble: Option<&Trouble>, round: &Round<'_>) -> Condition {
+fn upgradeable(trouble: Option<&PoolFailure>, round: &WindowsRollout<'_>) -> Condition {
     // One whose machine nobody lists says nothing about the version.
     let refusal = round.refusal().filter(|it| it.category != NOT_LISTED);
     match trouble.or(refusal.as_ref()) {
@@ -130,22 +132,27 @@ fn upgradeable(trouble: Option<&Trouble>, round: &Round<'_>) -> Condition {
     }
 }
 
-fn updating(pool: &WindowsPool, round: &Round<'_>, counts: Counts) -> Condition {
+fn updating(pool: &WindowsPool, round: &WindowsRollout<'_>, counts: WindowsCounts) -> Condition {
     let kind = condition::UPDATING;
     let moves = counts.updating > 0;
-    let moving = round.turns.iter().filter(|it| is_on_its_way(&it.stand));
+    let moving = round.rollouts.iter().filter(|it| is_on_its_way(&it.state));
     let moving = listed(moving, counts.updating, |it| it.node.name.clone());
-    let waits = |turn: &&Turn<'_>| {
+    let waits = |rollout: &&WindowsNodeRollout<'_>| {
         matches!(
-            turn.stand,
-            Stand::Waits(_) | Stand::Stopped | Stand::Removal(Removal::Waits(_))
+            rollout.state,
+            WindowsNodeState::Waits(_)
+                | WindowsNodeState::Stopped
+                | WindowsNodeState::Removal(Removal::Waits(_))
         )
     };
-    let first = round.turns.iter().find(waits);
-    let is_stopped = round.turns.iter().any(|it| it.stand == Stand::Stopped);
+    let first = round.rollouts.iter().find(waits);
+    let is_stopped = round
+        .rollouts
+        .iter()
+        .any(|it| it.state == WindowsNodeState::Stopped);
     let refused = round.refusal();
     match first {
-        _ if round.turns.is_empty() => told(kind, false, "NoNodes", "there is no node of ours"),
+        _ if round.rollouts.is_empty() => told(kind, false, "NoNodes", "there is no node of ours"),
         Some(_) if is_stopped => {
             let why = round.stopped.as_deref().unwrap_or_default();
             let note = format!("no other node begins while nodes fail: {why}");
@@ -159,7 +166,7 @@ fn updating(pool: &WindowsPool, round: &Round<'_>, counts: Counts) -> Condition 
             told(kind, true, "RollingOut", note)
         }
         Some(first) => {
-            let note = format!("{} {}", first.node.name, first.stand);
+            let note = format!("{} {}", first.node.name, first.state);
             told(kind, false, "Waiting", note)
         }
         None => match refused {
@@ -169,7 +176,11 @@ fn updating(pool: &WindowsPool, round: &Round<'_>, counts: Counts) -> Condition 
     }
 }
 
-fn degraded(pool: &WindowsPool, round: &Round<'_>, trouble: Option<&Trouble>) -> Condition {
+fn degraded(
+    pool: &WindowsPool,
+    round: &WindowsRollout<'_>,
+    trouble: Option<&PoolFailure>,
+) -> Condition {
     let kind = condition::DEGRADED;
     if let Some(trouble) = trouble {
         return told(kind, true, trouble.category, trouble.note.as_str());
@@ -186,11 +197,11 @@ fn degraded(pool: &WindowsPool, round: &Round<'_>, trouble: Option<&Trouble>) ->
 
 /// The first few, and how many there are more.
 fn listed<'t>(
-    turns: impl Iterator<Item = &'t Turn<'t>>,
+    rollouts: impl Iterator<Item = &'t WindowsNodeRollout<'t>>,
     count: usize,
-    name: impl Fn(&Turn<'_>) -> String,
+    name: impl Fn(&WindowsNodeRollout<'_>) -> String,
 ) -> String {
-    let named: Vec<_> = turns.take(NAMES).map(name).collect();
+    let named: Vec<_> = rollouts.take(NAMES).map(name).collect();
     match count.saturating_sub(named.len()) {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),

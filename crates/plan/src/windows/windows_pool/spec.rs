@@ -3,7 +3,7 @@
 use evenkeel_api::windows_pool::{PARALLEL_INSTANCES, Strategy};
 use serde_json::Value;
 
-use crate::fleet::budget::Allowance;
+use crate::fleet::budget::DisruptionBudget;
 use crate::fleet::field_problem::FieldProblem;
 
 /// What the pool's owner wants.
@@ -12,7 +12,7 @@ pub struct WindowsPool {
     /// How a node gets a new version.
     pub strategy: Strategy,
     /// How many nodes may be down at once.
-    pub allowance: Allowance,
+    pub allowance: DisruptionBudget,
     /// How many instances are configured for the first time at once.
     pub parallel_instances: usize,
     /// What of it makes no sense.
@@ -23,7 +23,7 @@ impl Default for WindowsPool {
     fn default() -> Self {
         Self {
             strategy: Strategy::default(),
-            allowance: Allowance::default(),
+            allowance: DisruptionBudget::default(),
             parallel_instances: usize::try_from(PARALLEL_INSTANCES).unwrap_or(1),
             problems: Vec::new(),
         }
@@ -45,7 +45,7 @@ impl WindowsPool {
                 ),
             },
         }
-        let (allowance, problem) = Allowance::read(spec);
+        let (allowance, problem) = DisruptionBudget::read(spec);
         pool.allowance = allowance;
         pool.problems.extend(problem);
         match &spec["parallelInstances"] {

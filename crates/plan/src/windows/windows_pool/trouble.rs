@@ -2,7 +2,7 @@
 
 /// Why nothing can be done for the pool, by whatever is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct PoolFailure {
     /// One word.
     pub category: &'static str,
     /// What is wrong, and the cure.

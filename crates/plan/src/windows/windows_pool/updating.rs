@@ -5,34 +5,34 @@ use std::collections::BTreeMap;
 use evenkeel_api::windows_pool::UpdatingNode;
 
 use super::grant::is_told;
-use super::{Grant, Stand, Turn, WindowsPool, phase, removal, runs};
-use crate::fleet::node::{Node, Request};
-use crate::windows::upgrade::Around;
-use crate::windows::upgrade::in_place::Step;
+use super::{Grant, WindowsNodeRollout, WindowsNodeState, WindowsPool, phase, removal, runs};
+use crate::fleet::node::{DrainRequest, Node};
+use crate::windows::upgrade::UpgradeContext;
+use crate::windows::upgrade::in_place::InPlaceStep;
 
 /// What the status is to say was granted: what it says already and is not at its end, and whose turn is now.
 pub(super) fn updating(
     pool: &WindowsPool,
     target: Option<&Grant>,
     granted: &BTreeMap<&str, &UpdatingNode>,
-    turns: &[Turn<'_>],
-    around: &Around,
+    rollouts: &[WindowsNodeRollout<'_>],
+    context: &UpgradeContext,
     away: &[UpdatingNode],
 ) -> Vec<UpdatingNode> {
     let mut all = away.to_vec();
     for entry in &mut all {
         phase::REPLACING.clone_into(&mut entry.phase);
     }
-    for Turn { node, stand } in turns {
+    for WindowsNodeRollout { node, state } in rollouts {
         let known = granted.get(node.name.as_str()).copied();
-        let renewed = around.renewed(pool.strategy, &node.name);
-        let is_going = around.is_going(&node.name);
-        let is_gone = around.machines.of_node(&node.name).is_none();
-        match (known, stand, target) {
-            (_, Stand::Removal(removal), _) => all.extend(removal::entry(removal, node)),
-            (Some(_), Stand::Updated | Stand::New, _) => {}
+        let renewed = context.renewed(pool.strategy, &node.name);
+        let is_going = context.is_going(&node.name);
+        let is_gone = context.machines.of_node(&node.name).is_none();
+        match (known, state, target) {
+            (_, WindowsNodeState::Removal(removal), _) => all.extend(removal::entry(removal, node)),
+            (Some(_), WindowsNodeState::Updated | WindowsNodeState::New, _) => {}
             // Also in the place of what it was granted earlier, and has not come to.
-            (known, Stand::Next, Some(target))
+            (known, WindowsNodeState::Next, Some(target))
                 if known.is_none_or(|it| it.to != target.version) =>
             {
                 all.push(UpdatingNode {
@@ -61,8 +61,8 @@ pub(super) fn updating(
                     ..known.clone()
                 });
             }
-            (Some(known), stand, target) => all.push(UpdatingNode {
-                phase: phase_now(known, stand, node, target).to_owned(),
+            (Some(known), state, target) => all.push(UpdatingNode {
+                phase: phase_now(known, state, node, target).to_owned(),
                 machine_set: None,
                 ..known.clone()
             }),
@@ -76,7 +76,7 @@ pub(super) fn updating(
 /// How far a node is that was granted something.
 fn phase_now<'k>(
     known: &'k UpdatingNode,
-    stand: &Stand,
+    state: &WindowsNodeState,
     node: &Node,
     target: Option<&Grant>,
 ) -> &'k str {
@@ -84,7 +84,7 @@ fn phase_now<'k>(
         return &known.phase;
     };
     let version = node.windows.as_ref().and_then(|it| it.version.as_ref());
-    let fails = matches!(stand, Stand::Failing(_));
+    let fails = matches!(state, WindowsNodeState::Failing(_));
     if version == Some(&target.version) {
         return if fails && is_told(node, Some(target)) {
             phase::FAILING
@@ -92,8 +92,8 @@ fn phase_now<'k>(
             phase_of(node, Some(target))
         };
     }
-    match Step::of(node, &target.version) {
-        Step::Apply if fails => phase::FAILING,
+    match InPlaceStep::of(node, &target.version) {
+        InPlaceStep::Apply if fails => phase::FAILING,
         // Once told it is not untold, also if somebody takes the note off that its files are there.
         _ if known.phase == phase::APPLYING || known.phase == phase::FAILING => phase::APPLYING,
         step => step.phase(),
@@ -101,7 +101,7 @@ fn phase_now<'k>(
 }
 
 fn phase_of(node: &Node, target: Option<&Grant>) -> &'static str {
-    let is_draining = matches!(node.request(), Request::Drain(_));
+    let is_draining = matches!(node.request(), DrainRequest::Drain(_));
     if !is_told(node, target) {
         phase::GRANTED
     } else if is_draining {

@@ -3,13 +3,13 @@
 
 use evenkeel_api::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
 
-use super::{Claims, is_ours, phase};
+use super::{OwnedNodes, is_managed_node, phase};
 use crate::fleet::node::Node;
 use crate::windows::upgrade::gate::NOT_LISTED;
 
 /// A node as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NodeView<'a> {
+pub struct WindowsNodeView<'a> {
     /// The name of the node.
     pub node: &'a str,
     /// The version that it runs.
@@ -22,7 +22,7 @@ pub struct NodeView<'a> {
     pub waits_for: String,
 }
 
-impl NodeView<'_> {
+impl WindowsNodeView<'_> {
     /// Whether it is as it should be.
     pub fn is_done(&self) -> bool {
         self.state == DONE
@@ -36,13 +36,16 @@ const WAITING: &str = "Waiting";
 
 /// All nodes of ours in the order of their names, and those that are gone until another one serves in their place. Who
 /// is only listed, and never was a node, is not among them.
-pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<NodeView<'a>> {
-    let nobody = Claims::default();
-    let ours = nodes.iter().copied().filter(|it| is_ours(it, &nobody));
+pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<WindowsNodeView<'a>> {
+    let nobody = OwnedNodes::default();
+    let ours = nodes
+        .iter()
+        .copied()
+        .filter(|it| is_managed_node(it, &nobody));
     let mut views: Vec<_> = ours.map(|node| one(status, node)).collect();
     let is_there = |name: &str| nodes.iter().any(|it| it.name == name);
     let gone = status.updating.iter().filter(|it| !is_there(&it.node));
-    views.extend(gone.map(|granted| NodeView {
+    views.extend(gone.map(|granted| WindowsNodeView {
         node: &granted.node,
         from: None,
         to: Some(granted.to.as_str()).filter(|it| !it.is_empty()),
@@ -56,7 +59,7 @@ pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<NodeVi
     views
 }
 
-fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> NodeView<'a> {
+fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> WindowsNodeView<'a> {
     let windows = node.windows.as_deref();
     let from = windows.and_then(|it| it.version.as_deref());
     let has_served = from.is_some() || windows.is_some_and(|it| it.current_services.is_some());
@@ -76,7 +79,7 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> NodeView<'a> {
         None if is_there => None,
         None => Some(status.version.as_str()),
     };
-    NodeView {
+    WindowsNodeView {
         node: &node.name,
         from,
         to,
@@ -156,7 +159,7 @@ mod tests {
         };
         let shown = |status: &WindowsPoolStatus| {
             let view = view(status, &nodes);
-            let line = |it: &NodeView<'_>| {
+            let line = |it: &WindowsNodeView<'_>| {
                 let versions = (it.from.unwrap_or_default(), it.to.unwrap_or_default());
                 format!("{} {versions:?} {}: {}", it.node, it.state, it.waits_for)
             };

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_daemon::Severity;
-use evenkeel_plan::windows::instances::Problem;
+use evenkeel_plan::windows::instances::InstanceFailure;
 use serde::Deserialize;
 
 use super::reach::Reached;
@@ -26,7 +26,7 @@ impl Job {
         &self,
         reached: &Reached,
         supply: &Supply,
-    ) -> Result<About, Problem> {
+    ) -> Result<About, InstanceFailure> {
         self.copy_agent(reached, supply).await?;
         self.step("asking the machine what it is and has");
         let mut lines = questions("prepare", &supply.files).into_iter();
@@ -44,7 +44,7 @@ impl Job {
     }
 
     /// Has the agent close its folder to others, and say what the machine is.
-    pub(super) async fn prepare(&self, reached: &Reached) -> Result<About, Problem> {
+    pub(super) async fn prepare(&self, reached: &Reached) -> Result<About, InstanceFailure> {
         let prepared: Prepared = self.agent(reached, "prepare", SUMS).await?;
         Ok(prepared.machine)
     }
@@ -54,7 +54,7 @@ impl Job {
         &self,
         reached: &Reached,
         supply: &Supply,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), InstanceFailure> {
         let agent = supply.agent()?;
         if self.has(reached, agent).await? {
             return Ok(());
@@ -64,13 +64,21 @@ impl Job {
     }
 
     /// Whether a file is there, as read from here: a program that is asked what it is may say anything.
-    pub(super) async fn has(&self, reached: &Reached, file: &Local) -> Result<bool, Problem> {
+    pub(super) async fn has(
+        &self,
+        reached: &Reached,
+        file: &Local,
+    ) -> Result<bool, InstanceFailure> {
         let is_there = reached.files.is_there(file).await;
         is_there.map_err(|error| problem(&error))
     }
 
     /// Copies one file that is run next, and reads it once more.
-    pub(super) async fn put_whole(&self, reached: &Reached, file: &Local) -> Result<(), Problem> {
+    pub(super) async fn put_whole(
+        &self,
+        reached: &Reached,
+        file: &Local,
+    ) -> Result<(), InstanceFailure> {
         self.put(reached, file).await?;
         if self.has(reached, file).await? {
             return Ok(());
@@ -84,7 +92,7 @@ impl Job {
     }
 
     /// Copies one file, if there is room.
-    pub(super) async fn put(&self, reached: &Reached, file: &Local) -> Result<(), Problem> {
+    pub(super) async fn put(&self, reached: &Reached, file: &Local) -> Result<(), InstanceFailure> {
         let files = &reached.files;
         let room = files.must_have_room(file.size).await;
         room.map_err(|error| problem(&error))?;
@@ -93,7 +101,11 @@ impl Job {
     }
 
     /// Copies those of `files` that differ, and says how many.
-    pub(super) async fn copy(&self, reached: &Reached, files: &[Local]) -> Result<usize, Problem> {
+    pub(super) async fn copy(
+        &self,
+        reached: &Reached,
+        files: &[Local],
+    ) -> Result<usize, InstanceFailure> {
         let differing = lacking(files, &self.sums(reached, files).await?);
         self.bring(reached, &differing).await?;
         let wrong = lacking(&differing, &self.sums(reached, &differing).await?);
@@ -113,7 +125,7 @@ impl Job {
     }
 
     /// Copies these.
-    async fn bring(&self, reached: &Reached, differing: &[Local]) -> Result<(), Problem> {
+    async fn bring(&self, reached: &Reached, differing: &[Local]) -> Result<(), InstanceFailure> {
         if differing.is_empty() {
             return Ok(());
         }
@@ -164,7 +176,11 @@ impl Job {
     }
 
     /// What the agent says of files, in as many questions as it takes.
-    pub(super) async fn sums(&self, reached: &Reached, files: &[Local]) -> Result<Sums, Problem> {
+    pub(super) async fn sums(
+        &self,
+        reached: &Reached,
+        files: &[Local],
+    ) -> Result<Sums, InstanceFailure> {
         let mut sums = Sums::new();
         for line in questions("checksums", files) {
             sums.extend(self.agent::<Sums>(reached, &line, SUMS).await?);
@@ -206,7 +222,7 @@ fn lacking(files: &[Local], sums: &Sums) -> Vec<Local> {
 }
 
 /// All `files` are there: what broke off on the way to their folders is of no use to anybody.
-async fn remove_parts(reached: &Reached, files: &[Local]) -> Result<(), Problem> {
+async fn remove_parts(reached: &Reached, files: &[Local]) -> Result<(), InstanceFailure> {
     let folders = files.iter().filter_map(|it| it.place.rsplit_once('\\'));
     let folders: BTreeSet<&str> = folders.map(|(folder, _)| folder).collect();
     for folder in folders {
@@ -217,7 +233,10 @@ async fn remove_parts(reached: &Reached, files: &[Local]) -> Result<(), Problem>
 }
 
 /// Makes the folders that services need.
-pub(super) async fn make_folders(reached: &Reached, supply: &Supply) -> Result<(), Problem> {
+pub(super) async fn make_folders(
+    reached: &Reached,
+    supply: &Supply,
+) -> Result<(), InstanceFailure> {
     for folder in &supply.folders {
         let made = reached.files.make_folder(folder).await;
         made.map_err(|error| problem(&error))?;

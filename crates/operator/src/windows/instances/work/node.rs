@@ -3,7 +3,7 @@
 
 use evenkeel_api::names::{annotation, label};
 use evenkeel_daemon::Severity;
-use evenkeel_plan::windows::instances::{Claim, Found, Problem};
+use evenkeel_plan::windows::instances::{Claim, Found, InstanceFailure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, ResourceExt};
@@ -14,14 +14,14 @@ use crate::fleet::nodes::ours;
 
 impl Job {
     /// The Node of that name as it is.
-    pub(super) async fn node(&self, name: &str) -> Result<Option<Node>, Problem> {
+    pub(super) async fn node(&self, name: &str) -> Result<Option<Node>, InstanceFailure> {
         let nodes: Api<Node> = Api::all(self.fleet.client.clone());
         let found = nodes.get_opt(name).await;
         found.map_err(|error| api("cannot read its Node", &error))
     }
 
     /// The Node that this machine is by that name, if there is one; a problem if it is somebody else's.
-    pub(super) async fn own_node(&self, name: &str) -> Result<Option<Node>, Problem> {
+    pub(super) async fn own_node(&self, name: &str) -> Result<Option<Node>, InstanceFailure> {
         // What is no name is not even asked for.
         self.check(name, None)?;
         let node = self.node(name).await?;
@@ -29,7 +29,7 @@ impl Job {
         Ok(node)
     }
 
-    fn check(&self, name: &str, found: Option<&Found>) -> Result<(), Problem> {
+    fn check(&self, name: &str, found: Option<&Found>) -> Result<(), InstanceFailure> {
         let addresses = self.fleet.addresses(&self.name);
         self.fleet.records.look(|records| {
             let claim = Claim {
@@ -44,7 +44,7 @@ impl Job {
     }
 
     /// Remembers which Node this machine is to be, before anybody makes it.
-    pub(super) async fn note_node(&self, node: &str) -> Result<(), Problem> {
+    pub(super) async fn note_node(&self, node: &str) -> Result<(), InstanceFailure> {
         let records = &self.fleet.records;
         records.change(&self.name, |it| it.node = Some(node.to_owned()));
         let saved = records.save().await;
@@ -57,8 +57,8 @@ impl Job {
         name: &str,
         annotations: &Value,
         what: &str,
-    ) -> Result<(), Problem> {
-        let node = self.own_node(name).await?.ok_or_else(|| Problem {
+    ) -> Result<(), InstanceFailure> {
+        let node = self.own_node(name).await?.ok_or_else(|| InstanceFailure {
             category: "NodeGone",
             message: format!("Node {name} is gone"),
         })?;
@@ -69,7 +69,7 @@ impl Job {
     }
 
     /// Deletes the Node of this machine. One that is not, or that another machine has become meanwhile, stays.
-    pub(super) async fn delete_node(&self, name: &str) -> Result<(), Problem> {
+    pub(super) async fn delete_node(&self, name: &str) -> Result<(), InstanceFailure> {
         let found = match self.own_node(name).await {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(()),

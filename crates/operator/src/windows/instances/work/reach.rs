@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_api::names::{object, windows};
-use evenkeel_plan::windows::instances::Problem;
+use evenkeel_plan::windows::instances::InstanceFailure;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -33,7 +33,7 @@ impl Job {
     }
 
     /// Writes down that something is put on the machine, before it is.
-    pub(super) async fn touch(&self) -> Result<(), Problem> {
+    pub(super) async fn touch(&self) -> Result<(), InstanceFailure> {
         self.fleet
             .records
             .change(&self.name, |it| it.is_touched = true);
@@ -42,13 +42,13 @@ impl Job {
     }
 
     /// Learns who the kubelets of new machines are, which the certificates controller wants to know.
-    pub(super) async fn know_kubelets(&self, supply: &Supply) -> Result<(), Problem> {
+    pub(super) async fn know_kubelets(&self, supply: &Supply) -> Result<(), InstanceFailure> {
         if self.fleet.knows(&supply.bootstrap) {
             return Ok(());
         }
         let who = tokio::time::timeout(QUESTION, login::who(&supply.bootstrap)).await;
         let who = who.unwrap_or_else(|_| Err("no answer".to_owned()));
-        let who = who.map_err(|why| Problem {
+        let who = who.map_err(|why| InstanceFailure {
             category: "BootstrapLoginRefused",
             message: format!(
                 "the bootstrap kubeconfig of the worker Ignition does not log in at {}: {why}: renew it there",
@@ -60,7 +60,7 @@ impl Job {
     }
 
     /// Connects, as who answered the first time.
-    pub(super) async fn reach(&self) -> Result<Reached, Problem> {
+    pub(super) async fn reach(&self) -> Result<Reached, InstanceFailure> {
         self.step("connecting");
         let keys = self.keys().await?;
         let pinned = self.fleet.host_keys.of(&self.name).await;
@@ -132,7 +132,7 @@ impl Job {
     }
 
     /// The key of the Secret, and the last one that worked.
-    pub(super) async fn keys(&self) -> Result<Vec<Key>, Problem> {
+    pub(super) async fn keys(&self) -> Result<Vec<Key>, InstanceFailure> {
         let secrets: Api<Secret> =
             Api::namespaced(self.fleet.client.clone(), &self.fleet.namespace);
         let found = secrets.get_opt(object::CLOUD_PRIVATE_KEY).await;
@@ -150,7 +150,7 @@ impl Job {
         reached: &Reached,
         question: &str,
         limit: Duration,
-    ) -> Result<T, Problem> {
+    ) -> Result<T, InstanceFailure> {
         let line = format!("{} {question}", reached.program);
         reached
             .session
@@ -167,7 +167,7 @@ impl Job {
         supply: &Supply,
         node: Option<&str>,
         question: &str,
-    ) -> Result<(String, Option<OwnTurn>), Problem> {
+    ) -> Result<(String, Option<OwnTurn>), InstanceFailure> {
         let fleet = &self.fleet;
         let authority = supply.authority.as_deref();
         let made =
@@ -175,16 +175,16 @@ impl Job {
         let Login { text, credential } =
             made.map_err(|error| api("cannot make a login for its agent", &error))?;
         let joins = question.starts_with("bootstrap");
-        let turn = node.map(|node| {
+        let rollout = node.map(|node| {
             fleet
                 .configuring
                 .begin(&self.name, node, joins, credential)
-                .ok_or_else(|| Problem {
+                .ok_or_else(|| InstanceFailure {
                     category: "NodeNameTaken",
                     message: format!("another machine says now that it is Node {node}, too"),
                 })
         });
-        let turn = turn.transpose()?;
+        let rollout = rollout.transpose()?;
         let bytes: Arc<[u8]> = text.into_bytes().into();
         let local = Local {
             place: windows::LOGIN.to_owned(),
@@ -205,6 +205,6 @@ impl Job {
             fleet.namespace,
             windows::LOGS
         );
-        Ok((line, turn))
+        Ok((line, rollout))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::windows;
 use evenkeel_daemon::Severity;
-use evenkeel_plan::windows::instances::Problem;
+use evenkeel_plan::windows::instances::InstanceFailure;
 use jiff::Timestamp;
 
 use super::reach::Reached;
@@ -25,7 +25,7 @@ const CLOSE: [&str; 2] = [
 
 impl Job {
     /// Makes sure that the folder is ours and that nobody else can write there.
-    pub(super) async fn secure(&self, reached: &Reached) -> Result<(), Problem> {
+    pub(super) async fn secure(&self, reached: &Reached) -> Result<(), InstanceFailure> {
         self.touch().await?;
         self.step("looking at its folder");
         let files = &reached.files;
@@ -37,7 +37,7 @@ impl Job {
             removed.map_err(|error| problem(&error))?;
             found = files.kind(folder).await.map_err(|error| problem(&error))?;
         }
-        let is_ours = match found {
+        let is_own_folder = match found {
             Kind::Nothing => false,
             Kind::Link => {
                 return Err(foreign(
@@ -46,7 +46,7 @@ impl Job {
             }
             Kind::Folder | Kind::File => self.has_agent(reached).await?,
         };
-        if !is_ours {
+        if !is_own_folder {
             if found != Kind::Nothing {
                 self.put_aside(reached, folder).await?;
             }
@@ -74,7 +74,7 @@ impl Job {
     }
 
     /// Whether the agent's service is installed, with its program where we put it.
-    async fn has_agent(&self, reached: &Reached) -> Result<bool, Problem> {
+    async fn has_agent(&self, reached: &Reached) -> Result<bool, InstanceFailure> {
         match reached.session.run(ASK_FOR_SERVICE, SYSTEM).await {
             Ok(said) => Ok(said.to_lowercase().contains(&windows::AGENT.to_lowercase())),
             // There is no such key.
@@ -83,7 +83,7 @@ impl Job {
         }
     }
 
-    async fn put_aside(&self, reached: &Reached, folder: &str) -> Result<(), Problem> {
+    async fn put_aside(&self, reached: &Reached, folder: &str) -> Result<(), InstanceFailure> {
         let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         let aside = format!("{folder}-before-evenkeel-{stamp}");
         let moved = reached.files.rename(folder, &aside).await;
@@ -102,7 +102,7 @@ impl Job {
     }
 }
 
-fn foreign(why: &str) -> Problem {
+fn foreign(why: &str) -> InstanceFailure {
     problem(&Error::Foreign(why.to_owned()))
 }
 

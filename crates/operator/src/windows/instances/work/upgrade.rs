@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, windows};
 use evenkeel_daemon::Severity;
-use evenkeel_plan::windows::instances::{Problem, State};
+use evenkeel_plan::windows::instances::{InstanceFailure, InstanceState};
 use evenkeel_plan::windows::upgrade::in_place::Supplied;
 use evenkeel_plan::windows::windows_pool::Grant;
 use jiff::Timestamp;
@@ -35,7 +35,7 @@ struct Cleaned {
 
 impl Job {
     /// Stop the agent, `cleanup --upgrade` by the new one, copy what differs, start the new agent when the Node was told.
-    pub(super) async fn upgrade(&self) -> Result<(), Problem> {
+    pub(super) async fn upgrade(&self) -> Result<(), InstanceFailure> {
         let start = Instant::now();
         let supply = self.fleet.supply()?;
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
@@ -66,7 +66,7 @@ impl Job {
         reached.session.close().await;
         self.fleet.records.change(&self.name, |it| {
             let message = "its new agent starts its services";
-            it.enter(State::Starting, message, Timestamp::now());
+            it.enter(InstanceState::Starting, message, Timestamp::now());
             it.started = Some(supply.version.clone());
         });
         let copied = copied.map_or_else(
@@ -87,22 +87,26 @@ impl Job {
 
     /// Brings the new agent beside the one that is there, and asks that one from now on. If it is the same,
     /// there is nothing to bring.
-    async fn take_new_agent(&self, reached: &mut Reached, supply: &Supply) -> Result<(), Problem> {
+    async fn take_new_agent(
+        &self,
+        reached: &mut Reached,
+        supply: &Supply,
+    ) -> Result<(), InstanceFailure> {
         let agent = supply.agent()?;
         self.step("looking whether its agent is the new one");
         if self.has(reached, agent).await? {
             return Ok(());
         }
-        let beside = Local {
+        let coexistence = Local {
             place: windows::NEW_AGENT.to_owned(),
             ..agent.clone()
         };
         reached.program = windows::NEW_AGENT;
-        if self.has(reached, &beside).await? {
+        if self.has(reached, &coexistence).await? {
             return Ok(());
         }
         self.step("copying the new agent beside the old one");
-        self.put_whole(reached, &beside).await
+        self.put_whole(reached, &coexistence).await
     }
 
     /// Takes the old services out, and brings the new files: says how many were copied.
@@ -111,16 +115,16 @@ impl Job {
         reached: &Reached,
         supply: &Supply,
         node: &str,
-    ) -> Result<usize, Problem> {
+    ) -> Result<usize, InstanceFailure> {
         self.step("stopping its old agent");
         self.agent::<serde_json::Value>(reached, "service remove", QUESTION)
             .await?;
         self.step("taking the services of its old version out");
-        let (line, turn) = self
+        let (line, rollout) = self
             .with_login(reached, supply, Some(node), "cleanup --upgrade")
             .await?;
         let cleaned: Cleaned = self.agent(reached, &line, CLEANUP).await?;
-        drop(turn);
+        drop(rollout);
         self.step("copying files that are new or changed");
         let agent = supply.agent()?;
         // The new agent is there already, beside its place or in it.
@@ -142,7 +146,7 @@ impl Job {
         Ok(copied + usize::from(is_beside))
     }
 
-    async fn put_new_agent_in_place(&self, reached: &mut Reached) -> Result<(), Problem> {
+    async fn put_new_agent_in_place(&self, reached: &mut Reached) -> Result<(), InstanceFailure> {
         if reached.program == windows::NEW_AGENT {
             self.step("putting the new agent in its place");
             let files = &reached.files;
@@ -154,7 +158,7 @@ impl Job {
     }
 
     /// Says on the Node whose files its machine has: it is told what to run after that.
-    async fn note_supplied(&self, node: &str, supply: &Supply) -> Result<(), Problem> {
+    async fn note_supplied(&self, node: &str, supply: &Supply) -> Result<(), InstanceFailure> {
         let supplied = Supplied {
             grant: Grant {
                 version: supply.version.clone(),
@@ -171,7 +175,7 @@ impl Job {
     }
 
     /// Waits until the Node is told `version`: its agent must not find anything else there.
-    async fn until_told(&self, node: &str, version: &str) -> Result<(), Problem> {
+    async fn until_told(&self, node: &str, version: &str) -> Result<(), InstanceFailure> {
         let until = Instant::now() + TOLD;
         loop {
             let found = self.node(node).await?.ok_or_else(|| lost(node))?;
@@ -180,7 +184,7 @@ impl Job {
                 return Ok(());
             }
             if Instant::now() >= until {
-                return Err(Problem {
+                return Err(InstanceFailure {
                     category: "NotToldYet",
                     message: format!(
                         "Node {node} was not told within {}s to run {version}",
@@ -194,7 +198,7 @@ impl Job {
 }
 
 /// Folders of the payload that have nothing left in them go, too.
-async fn remove_empty_folders(reached: &Reached, file: &str) -> Result<(), Problem> {
+async fn remove_empty_folders(reached: &Reached, file: &str) -> Result<(), InstanceFailure> {
     let mut folder = file;
     while let Some((above, _)) = folder.rsplit_once('\\') {
         if !is_below(above, windows::PAYLOAD) {
@@ -230,8 +234,8 @@ fn is_below(path: &str, folder: &str) -> bool {
     path.len() > folder.len() && start.is_some_and(|it| it.eq_ignore_ascii_case(folder))
 }
 
-fn lost(node: &str) -> Problem {
-    Problem {
+fn lost(node: &str) -> InstanceFailure {
+    InstanceFailure {
         category: "NodeGone",
         message: format!("{node}: its Node is gone: there is nothing to upgrade"),
     }

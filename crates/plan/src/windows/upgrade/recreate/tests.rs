@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::Strategy;
 
 use super::*;
-use crate::fleet::budget::Allowance;
+use crate::fleet::budget::DisruptionBudget;
 use crate::fleet::node::WindowsFacts;
 
 const OLD: &str = "1.0.0-aaaaaaa";
@@ -61,27 +61,29 @@ fn by_name(nodes: &[Node]) -> BTreeMap<&str, &Node> {
 }
 
 /// Who is replaced now of a pool in which any number may be down.
-fn chosen(nodes: &[Node], seen: &Machines, leaving: &[&str]) -> Vec<(String, Leave)> {
+fn chosen(nodes: &[Node], seen: &Machines, leaving: &[&str]) -> Vec<(String, DisruptionPermit)> {
     let all = by_name(nodes);
     let leaving = leaving.iter().copied().collect();
-    let mut books = Books::of(seen, &all, &leaving, NEW);
+    let mut ledger = MachineLedger::of(seen, &all, &leaving, NEW);
     let members: Vec<&Node> = nodes.iter().collect();
-    let allowance = Allowance {
+    let allowance = DisruptionBudget {
         max_unavailable: MaxUnavailable::Count(100),
-        ..Allowance::default()
+        ..DisruptionBudget::default()
     };
-    let mut places = Places::of(allowance, &members, |node| {
+    let mut usage = BudgetUsage::of(allowance, &members, |node| {
         leaving.contains(node.name.as_str())
     });
     let asks = |node: &&Node| !leaving.contains(node.name.as_str());
     let asking = nodes.iter().filter(asks);
     asking
-        .map(|node| (node.name.clone(), books.ask(SET, node, &mut places)))
+        .map(|node| (node.name.clone(), ledger.ask(SET, node, &mut usage)))
         .collect()
 }
 
-fn granted(answers: &[(String, Leave)]) -> Vec<&str> {
-    let granted = answers.iter().filter(|(_, it)| *it == Leave::Granted);
+fn granted(answers: &[(String, DisruptionPermit)]) -> Vec<&str> {
+    let granted = answers
+        .iter()
+        .filter(|(_, it)| *it == DisruptionPermit::Granted);
     granted.map(|(name, _)| name.as_str()).collect()
 }
 
@@ -114,7 +116,7 @@ fn the_limit_of_a_set_is_a_number_or_a_share_and_rubbish_stops_it_by_name() {
             continue;
         }
         // It names the annotation and the cure, and nobody of the set goes.
-        let Leave::Waits(why) = &answers[0].1 else {
+        let DisruptionPermit::Waits(why) = &answers[0].1 else {
             panic!("{text:?}: {answers:?}");
         };
         let said = why.to_string();
@@ -133,7 +135,7 @@ fn a_node_without_a_version_counts_as_unavailable_and_may_itself_be_replaced() {
     // It was told nothing, or the new version: it is on its way, and the others wait for it.
     let answers = chosen(&nodes, &seen, &[]);
     assert_eq!(granted(&answers), [""; 0], "{answers:?}");
-    let Leave::Waits(why) = &answers[0].1 else {
+    let DisruptionPermit::Waits(why) = &answers[0].1 else {
         panic!("{answers:?}");
     };
     assert_eq!(
@@ -186,7 +188,7 @@ fn a_set_that_shrinks_or_is_gone_replaces_nobody() {
         let seen = one_set(&nodes, set(replicas, Some("100%")));
         let answers = chosen(&nodes, &seen, &[]);
         assert_eq!(granted(&answers), [""; 0]);
-        let Leave::Waits(why) = &answers[0].1 else {
+        let DisruptionPermit::Waits(why) = &answers[0].1 else {
             panic!("{answers:?}");
         };
         assert!(why.to_string().contains("fewer Machines"), "{why}");
@@ -214,8 +216,8 @@ fn a_node_that_was_replaced_holds_its_place_until_its_set_has_another_that_serve
         let all: Vec<Node> = nodes.iter().chain(new).cloned().collect();
         let seen = one_set(&all, set(replicas, Some("100%")));
         let all = by_name(&all);
-        let books = Books::of(&seen, &all, &BTreeSet::new(), NEW);
-        still_away(&granted, &all, &books).len()
+        let ledger = MachineLedger::of(&seen, &all, &BTreeSet::new(), NEW);
+        still_away(&granted, &all, &ledger).len()
     };
     assert_eq!(away(3, &[]), 2);
     assert_eq!(away(3, &[node("d", None)]), 2);
@@ -258,15 +260,15 @@ impl World {
     }
 
     /// What the operator does, once.
-    fn operate(&mut self, allowance: Allowance) {
+    fn operate(&mut self, allowance: DisruptionBudget) {
         let all: BTreeMap<&str, &Node> = self.nodes.iter().map(|(k, v)| (k.as_str(), v)).collect();
         let named = |entries: &[UpdatingNode]| -> Vec<String> {
             entries.iter().map(|it| it.node.clone()).collect()
         };
         let names = named(&self.granted);
         let leaving: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-        let mut books = Books::of(&self.seen, &all, &leaving, NEW);
-        let away = still_away(&self.granted, &all, &books);
+        let mut ledger = MachineLedger::of(&self.seen, &all, &leaving, NEW);
+        let away = still_away(&self.granted, &all, &ledger);
         let is_counted = |node: &&Node| {
             let has_version = node
                 .windows
@@ -276,8 +278,9 @@ impl World {
         };
         let members: Vec<&Node> = self.nodes.values().filter(is_counted).collect();
         let gone: Vec<&str> = away.iter().map(|it| it.node.as_str()).collect();
-        let holds = |node: &Node| budget::is_ours(node) || leaving.contains(node.name.as_str());
-        let mut places = Places::of(allowance, &members, holds).beside(&gone);
+        let holds =
+            |node: &Node| budget::holds_permit(node) || leaving.contains(node.name.as_str());
+        let mut usage = BudgetUsage::of(allowance, &members, holds).counting(&gone);
         let mut next = Vec::new();
         for node in self.nodes.values() {
             let runs = node.windows.as_deref().and_then(|it| it.version.as_deref());
@@ -291,7 +294,7 @@ impl World {
             if machine.is_going || leaving.contains(node.name.as_str()) {
                 continue;
             }
-            if books.ask(set, node, &mut places) == Leave::Granted {
+            if ledger.ask(set, node, &mut usage) == DisruptionPermit::Granted {
                 next.push(UpdatingNode {
                     node: node.name.clone(),
                     to: NEW.to_owned(),
@@ -424,7 +427,7 @@ proptest! {
         // One that no set backs is never deleted.
         world.nodes.insert("alone".to_owned(), node("alone", Some(OLD)));
         world.seen.machines.push(machine("alone", None));
-        let allowance = Allowance { max_unavailable: pool, ..Allowance::default() };
+        let allowance = DisruptionBudget { max_unavailable: pool, ..DisruptionBudget::default() };
         let settle = [1, 0, 2, 3].into_iter().cycle().take(4000).enumerate();
         let settle = settle.map(|(step, what)| (what, step / 4));
         for (what, who) in events.into_iter().chain(settle) {

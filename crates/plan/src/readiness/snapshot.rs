@@ -20,7 +20,7 @@ pub(super) const EFFECT: &str = "NoSchedule";
 
 /// What is seen of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NodeSight {
+pub struct NodeSnapshot {
     /// Its name.
     pub name: String,
     /// Which of all Nodes that ever had this name it is.
@@ -40,14 +40,14 @@ pub struct NodeSight {
     /// Whether it has any annotations.
     pub has_annotations: bool,
     /// Whether it has leave of ours to be down.
-    pub has_leave: bool,
+    pub has_permit: bool,
     /// Its conditions.
-    pub conditions: Vec<ConditionSight>,
+    pub conditions: Vec<ConditionSnapshot>,
 }
 
 /// What is seen of a condition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ConditionSight {
+pub struct ConditionSnapshot {
     /// Its type.
     pub kind: Box<str>,
     /// True, False or Unknown.
@@ -58,7 +58,7 @@ pub struct ConditionSight {
     pub heartbeat: Box<str>,
 }
 
-impl NodeSight {
+impl NodeSnapshot {
     /// The zone it is in; empty if it does not say.
     pub fn zone(&self) -> &str {
         self.labels.get(label::ZONE).unwrap_or_default()
@@ -66,12 +66,12 @@ impl NodeSight {
 
     /// Whether the readiness taint is on it, whoever put it there.
     pub fn is_tainted(&self) -> bool {
-        self.taints.iter().any(is_ours)
+        self.taints.iter().any(is_our_taint)
     }
 }
 
 /// Whether a taint is the one that keeps pods away. One of that key with another effect is not ours.
-pub(super) fn is_ours(it: &Value) -> bool {
+pub(super) fn is_our_taint(it: &Value) -> bool {
     it["key"] == taint::META_READINESS && it["effect"] == EFFECT
 }
 
@@ -121,7 +121,7 @@ impl Feed {
 
 /// What is seen of something that is renewed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LeaseSight {
+pub struct LeaseSnapshot {
     /// When it was renewed, by somebody else's clock: another text is another renewal.
     pub renewed: String,
     /// Who renews it.
@@ -134,7 +134,7 @@ pub struct LeaseSight {
 
 /// What is seen of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PodSight {
+pub struct PodSnapshot {
     /// Its name.
     pub name: String,
     /// The node it is bound to.
@@ -172,7 +172,7 @@ impl Sign {
     }
 
     /// Whether it is as it was seen fresh.
-    pub(super) fn is_as(&self, fresh: Option<&LeaseSight>) -> bool {
+    pub(super) fn is_as(&self, fresh: Option<&LeaseSnapshot>) -> bool {
         *self.mark == *fresh.map_or("", |it| it.renewed.as_str())
     }
 }
@@ -180,7 +180,7 @@ impl Sign {
 /// A pod, as it is remembered.
 #[derive(Debug, Clone)]
 pub(super) struct PodSign {
-    pub(super) sight: PodSight,
+    pub(super) snapshot: PodSnapshot,
     /// When it last changed since we look.
     pub(super) changed: Option<Moment>,
 }
@@ -239,7 +239,7 @@ impl Evidence {
     pub(super) fn see_lease(
         &mut self,
         name: &str,
-        sight: LeaseSight,
+        snapshot: LeaseSnapshot,
         now: Moment,
     ) -> (bool, Option<Rc<Report>>) {
         if !self.is_listed {
@@ -254,15 +254,17 @@ impl Evidence {
         let is_renewed = if is_new {
             self.was_listed
         } else {
-            *sign.mark != *sight.renewed
+            *sign.mark != *snapshot.renewed
         };
-        sign.mark = sight.renewed.into();
-        sign.holder = sight.holder.into();
-        sign.lasts = sight.lasts;
+        sign.mark = snapshot.renewed.into();
+        sign.holder = snapshot.holder.into();
+        sign.lasts = snapshot.lasts;
         if is_renewed {
             sign.renewed = Some(now);
         }
-        let said = sight.report.and_then(|text| Report::from_json(&text).ok());
+        let said = snapshot
+            .report
+            .and_then(|text| Report::from_json(&text).ok());
         let mut news = None;
         if said.as_ref() != sign.report.as_deref() {
             sign.report = said.map(Rc::new);
@@ -278,18 +280,18 @@ impl Evidence {
         }
     }
 
-    pub(super) fn see_pod(&mut self, sight: PodSight, now: Moment) {
+    pub(super) fn see_pod(&mut self, snapshot: PodSnapshot, now: Moment) {
         if !self.is_listed {
-            self.shown.insert(sight.name.as_str().into());
+            self.shown.insert(snapshot.name.as_str().into());
         }
-        let pods = self.pods.entry(sight.node.as_str().into()).or_default();
-        let known = pods.get(sight.name.as_str());
+        let pods = self.pods.entry(snapshot.node.as_str().into()).or_default();
+        let known = pods.get(snapshot.name.as_str());
         let changed = match known {
-            Some(known) if known.sight.mark == sight.mark => known.changed,
+            Some(known) if known.snapshot.mark == snapshot.mark => known.changed,
             Some(_) => Some(now),
             None => self.was_listed.then_some(now),
         };
-        pods.insert(sight.name.as_str().into(), PodSign { sight, changed });
+        pods.insert(snapshot.name.as_str().into(), PodSign { snapshot, changed });
     }
 
     pub(super) fn lose_pod(&mut self, node: &str, name: &str) {
