@@ -38,15 +38,29 @@ fn paths(page: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Where the links of a page lead, within the repository and without the place in the page.
-fn links(page: &str) -> Vec<&str> {
+/// Where the links of a page lead within the repository: the file, empty for the page itself, and the heading.
+fn links(page: &str) -> Vec<(&str, &str)> {
     let prose = page.split("```").step_by(2);
     prose
         .flat_map(|it| it.split("](").skip(1))
         .filter_map(|it| it.split_once(')').map(|(link, _)| link))
         .filter(|it| !it.contains("://"))
-        .filter_map(|it| it.split('#').next())
-        .filter(|it| !it.is_empty())
+        .map(|it| it.split_once('#').unwrap_or((it, "")))
+        .collect()
+}
+
+/// The headings of a page, as links name them.
+fn headings(page: &str) -> BTreeSet<String> {
+    let prose = page.split("```").step_by(2).flat_map(str::lines);
+    prose
+        .filter(|it| it.starts_with('#'))
+        .map(|it| {
+            let words = it.trim_start_matches('#').trim().to_lowercase();
+            let letters = words.chars().map(|it| if it == ' ' { '-' } else { it });
+            letters
+                .filter(|it| it.is_alphanumeric() || matches!(it, '-' | '_'))
+                .collect()
+        })
         .collect()
 }
 
@@ -129,26 +143,28 @@ fn every_link_in_the_pages_leads_somewhere() -> Result<()> {
         let folder = root().join(folder);
         for name in names(&folder)?.iter().filter(|it| it.ends_with(".md")) {
             let page = read(&folder.join(name))?;
-            for link in links(&page) {
-                if !folder.join(link).exists() {
-                    broken.push(format!("{name}: {link}"));
+            for (file, heading) in links(&page) {
+                let target = folder.join(if file.is_empty() { name } else { file });
+                let is_there = target.exists()
+                    && (heading.is_empty() || headings(&read(&target)?).contains(heading));
+                if !is_there {
+                    broken.push(format!("{name}: {file}#{heading}"));
                 }
             }
         }
     }
-    assert!(
-        broken.is_empty(),
-        "these links lead nowhere:\n{}",
-        broken.join("\n")
-    );
+    let broken = broken.join("\n");
+    assert!(broken.is_empty(), "these links lead nowhere:\n{broken}");
     Ok(())
 }
 
 #[test]
 fn what_a_page_names_is_found_in_its_prose_and_not_in_its_code() {
-    let page = "See `crates/a`, `kubectl` and [b](docs/b.md#c), [d](https://d.example).\n```\n`crates/e` [f](g)\n```\n`deploy/h`\n";
+    let page = "# A page\nSee `crates/a`, `kubectl` and [b](docs/b.md#c), [d](https://d.example).\n```\n# `crates/e` [f](g)\n```\n`deploy/h` [i](#a-page)\n## `evenkeel plan -f X`, now\n";
     assert_eq!(paths(page), ["crates/a", "deploy/h"]);
-    assert_eq!(links(page), ["docs/b.md"]);
+    assert_eq!(links(page), [("docs/b.md", "c"), ("", "a-page")]);
+    let expected = ["a-page", "evenkeel-plan--f-x-now"].map(str::to_owned);
+    assert_eq!(headings(page), BTreeSet::from(expected));
 }
 
 #[test]
