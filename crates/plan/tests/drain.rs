@@ -428,8 +428,8 @@ proptest! {
     fn a_cordon_that_is_not_ours_is_never_taken_off_and_every_write_leads_somewhere(node in any_node()) {
         let mut node = node;
         // What a node says of its cordon counts only for one that is down by our doing.
-        let is_ours = node.has_permit || node.claims_permit();
-        let foreign = node.unschedulable && !(node.is_cordoned_by_drain() && is_ours);
+        let holds_permit = node.has_permit || node.claims_permit();
+        let foreign = node.unschedulable && !(node.is_cordoned_by_drain() && holds_permit);
         // Each write is made once: whoever repeats them comes to an end.
         for _ in 0..4 {
             let change = match next(&node) {

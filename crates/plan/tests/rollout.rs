@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_api::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, label};
-use evenkeel_plan::fleet::budget::{MaxUnavailable, is_ours};
+use evenkeel_plan::fleet::budget::{MaxUnavailable, holds_permit};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::pool::Pool;
 use evenkeel_plan::fleet::rollout::{self, RolloutState};
@@ -394,7 +394,7 @@ proptest! {
         prop_assert!(fleet.is_done(), "never ends: {:#?}", fleet.nodes);
         for node in &fleet.nodes {
             prop_assert_eq!(node.current_config.as_deref(), Some(fleet.target()));
-            prop_assert!(!is_ours(node));
+            prop_assert!(!holds_permit(node));
             prop_assert_eq!(node.unschedulable, fleet.cordoned.contains(&node.name), "{:?}", node);
         }
     }

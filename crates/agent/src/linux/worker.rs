@@ -131,8 +131,8 @@ impl Worker {
                 self.node = node;
             }
             Trigger::Config { name, version } => {
-                let search = self.source.as_mut().filter(|source| source.is_for(&name));
-                if search.is_some_and(|source| source.hear(version)) {
+                let source = self.source.as_mut().filter(|source| source.is_for(&name));
+                if source.is_some_and(|source| source.hear(version)) {
                     self.failure = None;
                 }
             }
@@ -259,7 +259,7 @@ impl Worker {
             self.report(&node, &phase, &report).await?;
         }
         if self.history.comes_to(&phase, SystemTime::now()) {
-            self.keep_logbook().await?;
+            self.keep_history().await?;
         }
         self.carry_out(phase, preflight).await
     }
@@ -298,7 +298,7 @@ impl Worker {
         self.told = Some(phase.clone());
         if matches!(phase, Phase::AwaitDrain { .. }) {
             self.history.drains += 1;
-            self.keep_logbook().await?;
+            self.keep_history().await?;
         }
         Ok(())
     }

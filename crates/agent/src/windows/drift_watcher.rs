@@ -1,11 +1,11 @@
-//! Watches what is ours on the machine in a thread of its own, puts back what drifts, and puts the news
+//! Watches what is ours on the machine in a thread of its own, puts back what drifts, and puts what changed
 //! into the worker's queue.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use evenkeel_host::watch::{Event, Monitor, Requeue};
+use evenkeel_host::watch::{Monitor, Watching};
 use evenkeel_host::windows::Stopper;
 use evenkeel_host::{Error, Result};
 use evenkeel_plan::machine::targets::Targets;
@@ -36,15 +36,15 @@ impl DriftWatcher {
             let mut monitor =
                 Monitor::healing(&machine.host, &machine.state, targets).checking_every(FULL_CHECK);
             // Without a worker there is nobody to tell.
-            let tell = |news| _ = triggers.send(Trigger::Machine(news));
+            let tell = |change| _ = triggers.send(Trigger::Machine(change));
             let mut looked = false;
             loop {
-                let turn = monitor.turn(&mut watcher, Duration::MAX, &mut |event| {
+                let watched = monitor.watch_once(&mut watcher, Duration::MAX, &mut |event| {
                     tell(MachineChange::Event(Box::new(event)));
                 });
-                match requeue {
-                    Ok(Requeue::GoOn) => {}
-                    Ok(Requeue::Stopped) => return,
+                match watched {
+                    Ok(Watching::GoOn) => {}
+                    Ok(Watching::Stopped) => return,
                     Err(error) => return tell(MachineChange::Ended(error)),
                 }
                 if !looked && !monitor.is_looking_at_everything() {

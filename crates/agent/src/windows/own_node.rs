@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+use serde_json::Value;
 
 /// What of the own Node matters here.
 #[derive(Debug, Clone, PartialEq)]

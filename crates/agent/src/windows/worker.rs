@@ -4,7 +4,6 @@
 mod errands;
 mod outcome;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,6 @@ use evenkeel_host::watch::Event;
 use evenkeel_plan::machine::phase::{AgentSnapshot, Drain, Failed, OnDrift, Phase, Reason, Wanted};
 use evenkeel_plan::machine::targets::Part;
 use evenkeel_plan::machine::waiting::Waiting;
-use evenkeel_plan::windows::trust::Published;
 use evenkeel_plan::windows::windows_node::{Progress, Told, has_served};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -135,7 +133,7 @@ impl Worker {
                 self.node = node;
             }
             Trigger::Services { name, data } => {
-                let search = self.source.as_mut().filter(|source| source.is_for(&name));
+                let source = self.source.as_mut().filter(|source| source.is_for(&name));
                 if let Some(source) = source {
                     self.failure = None;
                     source.hear(data);

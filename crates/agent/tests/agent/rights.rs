@@ -227,6 +227,8 @@ async fn a_kubelet_gets_nothing_by_what_we_install() -> Result<()> {
     // A Node of its own, made by itself.
     let client = login.client().await?;
     let nodes: Api<Node> = Api::all(client);
+    let administrator = cluster()?.admin_kubeconfig().client().await?;
+    let administrator: Api<Node> = Api::all(administrator);
     let node = json!({ "metadata": { "name": "rights-kubelet" } });
     let node: Node = serde_json::from_value(node).doing(|| "no node")?;
     let made = nodes.create(&PostParams::default(), &node).await;
@@ -240,22 +242,35 @@ async fn a_kubelet_gets_nothing_by_what_we_install() -> Result<()> {
         "machineconfiguration.openshift.io/desiredConfig",
         "windowsmachineconfig.openshift.io/desired-version",
     ] {
-        let patch = json!({ "metadata": { "annotations": { word: "x" } } });
-        let what = format!("a kubelet to be refused {word}");
-        until_async(&what, Duration::from_secs(30), async || {
-            let said = nodes
-                .patch(
-                    "rights-kubelet",
-                    &PatchParams::default(),
-                    &Patch::Merge(&patch),
-                )
-                .await;
-            Ok(match said {
-                Err(error) if error.to_string().contains("evenkeel-") => Look::Found(()),
-                said => Look::NotYet(format!("{:?}", said.map(|_| "allowed"))),
-            })
-        })
-        .await?;
+        refused(&nodes, word, &json!("x")).await?;
+        // What the operator or an administrator wrote there, a kubelet may not take away either.
+        let written = json!({ "metadata": { "annotations": { word: "y" } } });
+        let written = Patch::Merge(&written);
+        administrator
+            .patch("rights-kubelet", &PatchParams::default(), &written)
+            .await
+            .doing(|| format!("an administrator may write {word}"))?;
+        refused(&nodes, word, &serde_json::Value::Null).await?;
     }
     Ok(())
+}
+
+/// Waits until the policies keep a kubelet from writing `value` to an annotation of its own Node.
+async fn refused(nodes: &Api<Node>, word: &str, value: &serde_json::Value) -> Result<()> {
+    let patch = json!({ "metadata": { "annotations": { word: value } } });
+    let what = format!("a kubelet to be refused {word}: {value}");
+    until_async(&what, Duration::from_secs(30), async || {
+        let said = nodes
+            .patch(
+                "rights-kubelet",
+                &PatchParams::default(),
+                &Patch::Merge(&patch),
+            )
+            .await;
+        Ok(match said {
+            Err(error) if error.to_string().contains("evenkeel-") => Look::Found(()),
+            said => Look::NotYet(format!("{:?}", said.map(|_| "allowed"))),
+        })
+    })
+    .await
 }

@@ -47,11 +47,15 @@ impl Certificate {
     }
 
     pub(super) fn now(&self) -> Arc<ServerConfig> {
+        self.at(Instant::now())
+    }
+
+    fn at(&self, now: Instant) -> Arc<ServerConfig> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(folder) = &self.folder
-            && state.looked.elapsed() >= LOOK
+            && now.saturating_duration_since(state.looked) >= LOOK
         {
-            state.looked = Instant::now();
+            state.looked = now;
             let changed = changed(folder);
             if changed != state.changed {
                 // The one that was good is served until there is another good one.
@@ -107,4 +111,62 @@ fn config(
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(chain, key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, write};
+
+    use evenkeel_testbed::scratch::Scratch;
+
+    use super::*;
+
+    /// Puts another certificate there, as the kubelet does for a Secret, or rubbish in its place.
+    fn put(folder: &Path, is_good: bool, at: SystemTime) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let chain = if is_good {
+            made.cert.pem()
+        } else {
+            "rubbish".to_owned()
+        };
+        for (name, text) in [(CHAIN, chain), (KEY, made.signing_key.serialize_pem())] {
+            write(folder.join(name), text).unwrap();
+            let file = File::options().write(true).open(folder.join(name));
+            file.unwrap().set_modified(at).unwrap();
+        }
+    }
+
+    /// Covers S10.
+    #[test]
+    fn a_renewed_certificate_is_served_and_a_spoiled_one_is_not() {
+        let folder = Scratch::new("certificate").unwrap();
+        let folder = folder.path();
+        let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        put(folder, true, old);
+        let certificate = Certificate::open(Some(folder)).unwrap();
+        let begin = Instant::now();
+        let first = certificate.at(begin + LOOK);
+        put(folder, true, old + LOOK);
+        let same = certificate.at(begin + LOOK + LOOK / 2);
+        assert!(Arc::ptr_eq(&first, &same), "nobody has looked");
+        let second = certificate.at(begin + LOOK * 2);
+        assert!(!Arc::ptr_eq(&first, &second));
+        put(folder, false, old + LOOK * 2);
+        let kept = certificate.at(begin + LOOK * 3);
+        assert!(Arc::ptr_eq(&second, &kept), "the last good one is served");
+        put(folder, true, old + LOOK * 3);
+        let third = certificate.at(begin + LOOK * 4);
+        assert!(!Arc::ptr_eq(&second, &third));
+    }
+
+    #[test]
+    fn a_folder_without_a_certificate_is_named() {
+        let folder = Scratch::new("certificate").unwrap();
+        let error = Certificate::open(Some(folder.path())).err().unwrap();
+        let text = error.to_string();
+        assert!(
+            text.contains(&folder.path().display().to_string()),
+            "{text}"
+        );
+    }
 }

@@ -9,7 +9,7 @@ mod pace;
 
 use std::time::Duration;
 
-pub use monitor::{Monitor, Turn, put_back};
+pub use monitor::{Monitor, Watching, put_back};
 
 use crate::verify::Finding;
 use crate::{Error, Result};

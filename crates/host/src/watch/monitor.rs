@@ -112,23 +112,23 @@ impl<'a, H: Host> Monitor<'a, H> {
 
     /// Goes on until the source is stopped.
     pub fn run(&mut self, source: &mut impl Source, tell: &mut dyn FnMut(Event)) -> Result<()> {
-        while self.turn(source, Duration::MAX, tell)? == Turn::GoOn {}
+        while self.watch_once(source, Duration::MAX, tell)? == Watching::GoOn {}
         Ok(())
     }
 
     /// Waits for hints, at most for `timeout`, and follows those that are due.
-    pub fn turn(
+    pub fn watch_once(
         &mut self,
         source: &mut impl Source,
         timeout: Duration,
         tell: &mut dyn FnMut(Event),
-    ) -> Result<Turn> {
+    ) -> Result<Watching> {
         match source.next(timeout.min(self.until_due(Instant::now())))? {
-            Heard::Stopped => return Ok(Turn::Stopped),
+            Heard::Stopped => return Ok(Watching::Stopped),
             Heard::Looks(looks) => looks.into_iter().for_each(|look| self.hear(look)),
         }
         self.follow(tell);
-        Ok(Turn::GoOn)
+        Ok(Watching::GoOn)
     }
 
     /// Looks at everything, beginning with the next turn.
@@ -328,7 +328,7 @@ impl<'a, H: Host> Monitor<'a, H> {
 
 /// Whether there is a next turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum Watching {
     /// There is.
     GoOn,
     /// The source was stopped.

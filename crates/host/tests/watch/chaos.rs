@@ -125,7 +125,7 @@ fn after_any_sequence_of_changes_exactly_what_is_wrong_is_known_to_be_wrong() {
             // What the kernel has to say is there when a call returns.
             let mut turn = |monitor: &mut Monitor<_>| {
                 let wait = Duration::from_millis(1);
-                monitor.turn(&mut watcher, wait, &mut |_| {}).unwrap();
+                monitor.watch_once(&mut watcher, wait, &mut |_| {}).unwrap();
             };
             turn(&mut monitor);
             while !monitor.is_at_rest() {

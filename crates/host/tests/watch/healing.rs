@@ -168,7 +168,7 @@ fn what_is_told_is_what_was_put_back_also_if_somebody_went_on_in_between() {
         told.push(event);
     };
     monitor
-        .turn(&mut Once(true), Duration::MAX, &mut tell)
+        .watch_once(&mut Once(true), Duration::MAX, &mut tell)
         .unwrap();
     let [
         Event::Drifted { finding: seen, .. },
@@ -194,7 +194,9 @@ fn a_file_that_was_put_back_is_not_healed_before_those_who_use_it_know() {
         while !told.last().is_some_and(is_over) {
             assert!(start.elapsed() < Duration::from_secs(20), "{told:?}");
             let tell = &mut |event| told.push(event);
-            monitor.turn(&mut source, Duration::MAX, tell).unwrap();
+            monitor
+                .watch_once(&mut source, Duration::MAX, tell)
+                .unwrap();
         }
         std::mem::take(&mut told)
     };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, State};
-use evenkeel_host::watch::{Event, Monitor, Turn};
+use evenkeel_host::watch::{Event, Monitor, Watching};
 use evenkeel_plan::machine::desired::Contents;
 use evenkeel_plan::machine::entry::{Activity, Entry, Hash, Ids};
 use evenkeel_plan::machine::resource::Resource;
@@ -90,7 +90,7 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
     let mut none = |event: Event| panic!("{event:?}");
     while {
         monitor
-            .turn(&mut watcher, Duration::from_millis(100), &mut none)
+            .watch_once(&mut watcher, Duration::from_millis(100), &mut none)
             .unwrap();
         !monitor.is_at_rest()
     } {}
@@ -161,8 +161,8 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
                 Event::Drifted { finding, .. } => said.push(finding.why),
                 other => said.push(format!("{other:?}")),
             };
-            let turn = monitor.turn(&mut watcher, Duration::from_millis(200), &mut hear);
-            assert_eq!(turn.unwrap(), Turn::GoOn);
+            let turn = monitor.watch_once(&mut watcher, Duration::from_millis(200), &mut hear);
+            assert_eq!(turn.unwrap(), Watching::GoOn);
         }
         println!("proof: {what} put back after {:?}", start.elapsed());
         assert!(
@@ -174,7 +174,7 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
         while quiet < 3 {
             let mut events = 0;
             monitor
-                .turn(&mut watcher, Duration::from_millis(50), &mut |_| {
+                .watch_once(&mut watcher, Duration::from_millis(50), &mut |_| {
                     events += 1;
                 })
                 .unwrap();
@@ -220,7 +220,7 @@ fn a_full_check_with_nothing_to_do_asks_the_manager_less_than_twenty_times() {
         while {
             let mut none = |event: Event| panic!("{event:?}");
             let pause = Duration::from_millis(100);
-            monitor.turn(&mut watcher, pause, &mut none).unwrap();
+            monitor.watch_once(&mut watcher, pause, &mut none).unwrap();
             !monitor.is_at_rest()
         } {}
     };

@@ -4,8 +4,10 @@
 use evenkeel_api::names::annotation;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until_async};
-use evenkeel_testbed::{Result, need};
+use evenkeel_testbed::{Doing, Result, need};
+use serde_json::json;
 
+use crate::pools::file;
 use crate::scene::{SOON, Scene, annotated, free_port, metrics};
 
 /// Covers S11.
@@ -71,6 +73,62 @@ async fn a_panic_costs_one_object_or_one_part_and_everybody_else_is_served() -> 
         operator.still_runs()?;
         scene.ask(&good, &format!("uncordon-{number}")).await?;
         scene.answered(&good, &format!("uncordon-{number}")).await?;
+    }
+    Ok(())
+}
+
+/// Covers S11.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_over_one_pool_leaves_the_others_rolling_out() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("panic-pools").await?;
+    for pool in ["good", "bad"] {
+        scene.pool(pool, json!({})).await?;
+    }
+    for part in ["render", "rollout"] {
+        scene.nobody_leads().await?;
+        let port = free_port()?;
+        let rehearsal = format!("{part}/{}", scene.own("bad"));
+        let mut operator = scene.operator_in(
+            &[("EVENKEEL_PANIC", &rehearsal)],
+            "operator",
+            &scene.login()?,
+            &["--listen", &format!("127.0.0.1:{port}")],
+        )?;
+        for pool in ["good", "bad"] {
+            let config = format!("{pool}-config");
+            scene.config(pool, &config, file("/etc/part", part)).await?;
+        }
+        let before = scene.status("bad").await?.configuration;
+        let source = scene.own("good-config");
+        let rendered = async || {
+            let target = scene.target("good").await?;
+            let status = scene.status("good").await?;
+            let says = status.configuration.is_some_and(|it| it.name == target);
+            let config = scene.configs().get_opt(&target).await;
+            let config = config.doing(|| "cannot look")?;
+            let text = config.map(|it| it.data.to_string()).unwrap_or_default();
+            Ok(if says && text.contains(part) {
+                Look::Found(())
+            } else {
+                Look::NotYet(format!("{target} of {source}: {text}\n{}", scene.log()))
+            })
+        };
+        until_async("the other pool to go on", SOON, rendered).await?;
+        let counted = format!("evenkeel_panics_total{{part=\"{part}\"}} ");
+        until_async(&format!("{counted} to be counted"), SOON, async || {
+            let seen = metrics(port).await?;
+            Ok(if seen.contains(&counted) {
+                Look::Found(())
+            } else {
+                Look::NotYet(seen)
+            })
+        })
+        .await?;
+        assert_eq!(scene.status("bad").await?.configuration, before, "{part}");
+        operator.still_runs()?;
     }
     Ok(())
 }

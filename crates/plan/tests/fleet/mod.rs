@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::label;
 use evenkeel_plan::fleet::budget::{
-    DisruptionBudget, DisruptionPermit, MaxUnavailable, answer, is_ours,
+    DisruptionBudget, DisruptionPermit, MaxUnavailable, answer, holds_permit,
 };
 use evenkeel_plan::fleet::drain::{self, DrainSettings, Next};
 use evenkeel_plan::fleet::node::{Node, NodePatch};
@@ -112,7 +112,7 @@ impl Fleet {
         self.nodes.iter().all(|it| {
             it.current_config.as_deref() == target
                 && it.desired_config.as_deref() == target
-                && !is_ours(it)
+                && !holds_permit(it)
         })
     }
 
@@ -232,8 +232,9 @@ impl Fleet {
     fn roll_out(&mut self, written: usize) {
         let target = self.target().to_owned();
         let told = |node: &Node| node.desired_config.as_deref() == Some(target.as_str());
-        let holds =
-            |node: &Node| is_ours(node) || (told(node) && (is_moving(node) || node.is_degraded()));
+        let holds = |node: &Node| {
+            holds_permit(node) || (told(node) && (is_moving(node) || node.is_degraded()))
+        };
         let before = self.count(holds);
         self.record();
         let nodes = self.nodes.clone();
@@ -258,7 +259,7 @@ impl Fleet {
 
     /// The drain controller, on nodes without pods, whose record has what it grants.
     fn drain(&mut self, written: usize) {
-        let before = self.count(is_ours);
+        let before = self.count(holds_permit);
         let now = Timestamp::UNIX_EPOCH;
         self.record();
         let nodes = self.nodes.clone();
@@ -284,7 +285,7 @@ impl Fleet {
                 Next::Nothing | Next::Unknown(_) => continue,
             };
             self.write(&node.name, &change);
-            let down = self.count(is_ours);
+            let down = self.count(holds_permit);
             assert!(down <= self.limit().max(before), "{down} nodes are down");
         }
     }
@@ -331,7 +332,7 @@ fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
         say(node, "Degraded", "the disk is full");
     } else {
         // It writes, and boots.
-        assert!(is_ours(node), "{} goes down without leave", node.name);
+        assert!(holds_permit(node), "{} goes down without leave", node.name);
         say(node, "Working", "the machine boots");
         node.ready = false;
         booting.insert(node.name.clone(), desired);

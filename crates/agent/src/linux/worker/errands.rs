@@ -33,7 +33,7 @@ impl Worker {
         let mut standing = self.on_machine(Machine::settle).await?;
         if standing.has_booted {
             self.history.reboots += 1;
-            self.keep_logbook().await?;
+            self.keep_history().await?;
         }
         self.forced = self.on_machine(Machine::is_forced).await?;
         self.drift = Drift::default();
@@ -211,7 +211,7 @@ impl Worker {
     }
 
     /// Writes the history down, and shows what is in it.
-    pub(super) async fn keep_logbook(&self) -> Result<(), ReconcileError> {
+    pub(super) async fn keep_history(&self) -> Result<(), ReconcileError> {
         let history = self.history.clone();
         self.metrics.show(&history);
         self.on_machine(move |machine| {

@@ -81,8 +81,8 @@ impl Worker {
         };
         let name = version.config_map_name();
         let kept = self.on_machine(Machine::kept).await?;
-        let search = match self.source.take() {
-            Some(source) if search.is_for(&name) => source,
+        let source = match self.source.take() {
+            Some(source) if source.is_for(&name) => source,
             _ => ServicesSource::start(&self.cluster, &name, self.triggers.clone()),
         };
         let found = self.source.insert(source).found(told, kept);
