@@ -62,7 +62,7 @@ fn explain_shows_the_proxy_of_a_windows_node_without_its_password_and_counts_who
     let shown = "HTTPS_PROXY=http://***@proxy.example:3128 NO_PROXY=.svc";
     let said = fleet.says("supporter", &explain)?;
     assert!(said.out.contains(&format!("proxy: {shown}\n")), "{said:?}");
-    let counts = "trusted certificates: 143 ours, 2 missing, 12 foreign\n";
+    let counts = "trusted certificates: 143 managed, 2 missing, 12 foreign\n";
     assert!(said.out.contains(counts), "{said:?}");
     let as_json = fleet.says("supporter", &[&explain[..], &["-o", "json"]].concat())?;
     let egress = &as_json.json()["egress"];
@@ -73,11 +73,13 @@ fn explain_shows_the_proxy_of_a_windows_node_without_its_password_and_counts_who
     // It runs other services as yet; and who may only look at nodes is told why he does not see it.
     fleet.annotate("win-1", &[(current, "other")])?;
     let waits = fleet.says("supporter", &explain)?;
-    let words = format!("it is to have {shown}, and runs with other services");
+    let words = format!("proxy: {shown} (pending: the node does not run these services yet)\n");
     assert!(waits.out.contains(&words), "{waits:?}");
     let denied = fleet.says("viewer", &explain)?;
     assert!(
-        denied.out.contains("proxy: unknown: you may not read"),
+        denied.out.contains(
+            "proxy: unknown: you are not allowed to read ConfigMaps in namespace evenkeel"
+        ),
         "{denied:?}"
     );
     assert!(denied.out.contains(counts), "{denied:?}");
