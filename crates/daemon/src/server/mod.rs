@@ -67,7 +67,10 @@ fn refused(method: &Method) -> Option<Page> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return None;
     }
-    let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+    let mut refusal = text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method not allowed: use GET or HEAD\n".to_owned(),
+    );
     let allowed = HeaderValue::from_static("GET, HEAD");
     refusal.headers_mut().insert(ALLOW, allowed);
     Some(refusal)
