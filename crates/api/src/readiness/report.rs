@@ -50,7 +50,7 @@ impl Report {
     /// Reads what an agent wrote.
     pub fn from_json(text: &str) -> Result<Self, String> {
         serde_json::from_str(text)
-            .map_err(|error| format!("the report of an agent cannot be read: {error}"))
+            .map_err(|error| format!("cannot read the node report of an agent: {error}"))
     }
 
     /// The text for the annotation.

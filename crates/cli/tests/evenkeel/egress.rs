@@ -133,9 +133,9 @@ fn a_trust_bundle_is_checked_block_by_block_and_one_that_no_config_map_holds_is_
     );
     for words in [
         "block 2",
-        "it has expired",
-        "it is not valid yet",
-        "no certificate of an authority",
+        "the certificate has expired",
+        "the certificate is not valid yet",
+        "not a CA certificate",
     ] {
         assert!(said.err.contains(words), "{words}: {said:?}");
     }
@@ -152,7 +152,7 @@ fn a_trust_bundle_is_checked_block_by_block_and_one_that_no_config_map_holds_is_
     let nothing = scene.give("nothing.pem", broken);
     let said = evenkeel(&["check", &nothing]);
     assert!(
-        said.out.contains("there is no certificate in it"),
+        said.out.contains("the bundle has no readable certificate"),
         "{said:?}"
     );
     // Five megabytes are read, and named.
@@ -160,7 +160,7 @@ fn a_trust_bundle_is_checked_block_by_block_and_one_that_no_config_map_holds_is_
     let large = scene.give("large.pem", good.repeat(count));
     let said = evenkeel(&["check", &large]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    let words = "KiB, and a ConfigMap holds 1024 KiB: leave out certificates";
+    let words = "KiB, and a ConfigMap holds 1024 KiB: remove certificates";
     assert!(
         said.out.contains(words) && said.out.lines().count() == 1,
         "{said:?}"
@@ -228,7 +228,7 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     // The line is that of the file.
     let said = evenkeel(&["check", &scene.give("map.yaml", yaml.clone())]);
     let at = yaml.lines().position(|line| line.trim() == "broken!");
-    let line = format!("line {}: block 2: it is no base64", at.unwrap_or_default());
+    let line = format!("line {}: block 2: not valid base64", at.unwrap_or_default());
     assert!(said.out.contains(&line), "{line}: {said:?}");
 
     // One that is right, one that nobody has filled in, and one that no agent looks for.
@@ -240,14 +240,14 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     let empty = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: trusted-ca}\n";
     let said = evenkeel(&["check", &scene.give("empty.yaml", empty)]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    let words = "nothing is in ca-bundle.crt: nodes keep whom they trust";
+    let words = "ca-bundle.crt is empty: nodes keep the certificates that they trust";
     assert!(said.err.contains(words), "{said:?}");
     let other = bundle_map(&good).replace("trusted-ca", "our-ca") + "  other.crt: x\n";
     let said = evenkeel(&["check", &scene.give("other.yaml", other)]);
     assert_eq!(said.code, Some(0), "{said:?}");
     for words in [
-        "no agent looks for a trust bundle in ConfigMap our-ca: call it trusted-ca",
-        "other.crt: no agent reads this key: the bundle is ca-bundle.crt",
+        "agents do not read a trust bundle from ConfigMap our-ca: name it trusted-ca",
+        "other.crt: agents do not read this key: put the bundle in ca-bundle.crt",
     ] {
         assert!(said.err.contains(words), "{words}: {said:?}");
     }
@@ -255,7 +255,7 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     let said = evenkeel(&["check", &rubbish]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
-        said.out.contains("there is no certificate in it"),
+        said.out.contains("the bundle has no readable certificate"),
         "{said:?}"
     );
 
@@ -263,7 +263,7 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     let large = bundle_map(&good.repeat((5 << 20) / good.len() + 1));
     let said = evenkeel(&["check", &scene.give("large.yaml", large)]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    let words = "KiB, and a ConfigMap holds 1024 KiB: leave out certificates";
+    let words = "KiB, and a ConfigMap holds 1024 KiB: remove certificates";
     assert!(
         said.out.contains(words) && said.out.lines().count() == 1,
         "{said:?}"
