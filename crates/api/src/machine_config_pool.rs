@@ -127,7 +127,7 @@ impl PoolStatus {
 pub mod condition {
     /// All nodes run the pool's configuration.
     pub const UPDATED: &str = "Updated";
-    /// Nodes are on their way to it.
+    /// Nodes are being updated to it.
     pub const UPDATING: &str = "Updating";
     /// Something is wrong; what, is in the other conditions.
     pub const DEGRADED: &str = "Degraded";

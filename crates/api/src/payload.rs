@@ -355,7 +355,7 @@ fn judge(path: &str) -> Option<String> {
     path.split('/').find_map(judge_name)
 }
 
-/// A text for people beside the rest.
+/// A text for people next to the rest.
 fn is_note(path: &str) -> bool {
     path.rsplit_once('.')
         .is_some_and(|(name, ending)| ending == "md" && !name.contains('/'))

@@ -1,4 +1,4 @@
-//! `WindowsPool`: how the Windows nodes of a cluster are changed, and how far that has come. There is one
+//! `WindowsPool`: how the Windows nodes of a cluster are changed, and the progress of that. There is one
 //! object, [`crate::names::object::WINDOWS_POOL`]; without it the defaults hold.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -111,7 +111,7 @@ impl WindowsPoolStatus {
         self.conditions.iter().find(|it| it.kind == kind)
     }
 
-    /// What `node` was granted, if it is on its way.
+    /// What `node` was granted, if it is being changed.
     pub fn granted(&self, node: &str) -> Option<&UpdatingNode> {
         self.updating.iter().find(|it| it.node == node)
     }
@@ -119,9 +119,9 @@ impl WindowsPoolStatus {
 
 /// Types of conditions.
 pub mod condition {
-    /// Whether nodes can go to the operator's version; if not, the message says what stands in the way.
+    /// Whether nodes can go to the operator's version; if not, the message says why.
     pub const UPGRADEABLE: &str = "Upgradeable";
-    /// Nodes are on their way.
+    /// Nodes are being changed.
     pub const UPDATING: &str = "Updating";
     /// Something is wrong.
     pub const DEGRADED: &str = "Degraded";

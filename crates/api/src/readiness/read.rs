@@ -263,7 +263,7 @@ fn read_source(
     })
 }
 
-/// What all nodes share tells of none.
+/// What all nodes share is evidence for none.
 fn has_node(name: &str, at: &At<'_>, findings: &mut Findings) {
     if !name.contains(NODE) {
         findings.problem(

@@ -2,7 +2,7 @@
 //!
 //! Nobody can hold it up by talking slowly or often: one answer a connection, not for long, and when
 //! there are too many connections the oldest one is closed. So a probe of the kubelet, which asks and is
-//! answered within a millisecond, always has its turn.
+//! answered within a millisecond, is always answered.
 
 mod access;
 mod certificate;
