@@ -45,7 +45,7 @@ fn machine_configs() -> Value {
     let text = |description: &str| json!({ "type": "string", "description": description });
     let texts = |description: &str| json!({ "type": "array", "items": { "type": "string" }, "description": description });
     let schema = json!({
-        "description": "What a machine is to be. Read and judged by Evenkeel, with the place of every mistake.",
+        "description": "Configuration of a machine. Evenkeel validates it, and names the place of every problem.",
         "type": "object",
         "required": ["spec"],
         "properties": { "spec": {
@@ -57,12 +57,12 @@ fn machine_configs() -> Value {
                     "type": "object",
                     "x-kubernetes-preserve-unknown-fields": true,
                 },
-                "osImageURL": text("The operating system's image; of several MachineConfigs the last one counts."),
-                "kernelArguments": texts("Kernel arguments; those of several MachineConfigs are appended."),
-                "kernelType": text("The kernel: default or realtime."),
-                "extensions": texts("Extensions of the operating system; those of several MachineConfigs are put together."),
-                "fips": { "type": "boolean", "description": "Whether FIPS mode is on; it is if any MachineConfig says so." },
-                "baseOSExtensionsContainerImage": text("The image that extensions come from."),
+                "osImageURL": text("Image of the operating system. Of several MachineConfigs, the last one counts."),
+                "kernelArguments": texts("Kernel arguments. Those of several MachineConfigs are appended."),
+                "kernelType": text("Kernel type, default or realtime."),
+                "extensions": texts("Extensions of the operating system. Those of several MachineConfigs are combined."),
+                "fips": { "type": "boolean", "description": "Whether FIPS mode is on. It is on if any MachineConfig sets it." },
+                "baseOSExtensionsContainerImage": text("Image that extensions come from."),
             },
         } },
     });
@@ -100,13 +100,13 @@ fn machine_config_pools() -> Value {
         AGE,
     ];
     let schema = json!({
-        "description": "Nodes that have one configuration in common, rolled out a few at a time.",
+        "description": "Nodes that share one configuration, which is rolled out to a few of them at a time.",
         "type": "object",
         "required": ["spec"],
         "properties": { "spec": structural::<pool::PoolSpec>(), "status": structural::<pool::PoolStatus>() },
         "x-kubernetes-validations": [{
             "rule": "size(self.metadata.name) <= 200",
-            "message": "the name of a pool is part of the names of its rendered configurations: at most 200 letters",
+            "message": "the name of a pool is part of the names of its rendered configurations: use at most 200 characters",
         }],
     });
     let naming = Naming {

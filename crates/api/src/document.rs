@@ -210,13 +210,13 @@ fn read_object(
         ),
         (None, _) => findings.problem(
             at,
-            format!("neither kind nor ignition.version says what this is: write {READABLE}"),
+            format!("the object has no kind and is not a bare Ignition config: write {READABLE}"),
         ),
         (Some(kind), version) => {
             let version = version.map_or(String::new(), |version| format!(" ({version})"));
             findings.problem(
                 at,
-                format!("kind {kind}{version} is not read here: write {READABLE}"),
+                format!("kind {kind}{version} is not supported: write {READABLE}"),
             );
         }
     }
@@ -227,7 +227,7 @@ fn expect_version(found: Option<&str>, wanted: &str, at: &At<'_>, findings: &mut
     if let Some(found) = found.filter(|found| *found != wanted) {
         findings.problem(
             at,
-            format!("apiVersion {found:?} is not read: write {wanted}"),
+            format!("apiVersion {found:?} is not supported: write {wanted}"),
         );
     }
 }
@@ -247,7 +247,7 @@ fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) ->
     if config.name.is_none() {
         findings.warning(
             at,
-            "metadata.name is missing: a cluster does not take an object without a name",
+            "metadata.name is missing: a cluster does not accept an object without a name",
         );
     }
     let Some(spec) = node.get("spec") else {
@@ -308,7 +308,7 @@ fn read_config_map(
         let name = name.unwrap_or("without a name");
         findings.problem(
             at,
-            format!("ConfigMap {name} is not read here: write {READABLE}"),
+            format!("ConfigMap {name} is not supported: write {READABLE}"),
         );
         return None;
     }
@@ -317,7 +317,7 @@ fn read_config_map(
     {
         findings.warning(
             at,
-            format!("no agent looks for a services ConfigMap of this name: {error}"),
+            format!("agents do not read a services ConfigMap with this name: {error}"),
         );
     }
     let entries: Vec<_> = entries
@@ -351,7 +351,7 @@ fn read_bundle(
         let name = name.unwrap_or("without a name");
         findings.warning(
             at,
-            format!("no agent looks for a trust bundle in ConfigMap {name}: call it {wanted}"),
+            format!("agents do not read a trust bundle from ConfigMap {name}: name it {wanted}"),
         );
     }
     let mut bundle = BundleMap::default();
@@ -366,14 +366,16 @@ fn read_bundle(
             let here = at.key(other, value.line);
             findings.warning(
                 &here,
-                format!("no agent reads this key: the bundle is {key}"),
+                format!("agents do not read this key: put the bundle in {key}"),
             );
         }
     }
     if bundle.text.trim().is_empty() {
         findings.warning(
             at,
-            format!("nothing is in {key}: nodes keep whom they trust until somebody fills it in"),
+            format!(
+                "{key} is empty: nodes keep the certificates that they trust until it is filled in"
+            ),
         );
     }
     bundle

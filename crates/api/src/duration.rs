@@ -6,7 +6,7 @@ const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3
 
 /// The duration, or what would be one.
 pub fn parse(text: &str) -> Result<Duration, String> {
-    let refused = || format!("{text:?} is no duration: write for example 10s, 5m or 1h30m");
+    let refused = || format!("{text:?} is not a duration: write for example 10s, 5m or 1h30m");
     let mut rest = text;
     let mut milliseconds: u64 = 0;
     if rest.is_empty() {

@@ -202,14 +202,14 @@ impl Malformed {
         let location = error.location();
         let mut message = match error.without_snippet() {
             serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
-                format!("the key {key:?} is there twice: keep one")
+                format!("the key {key:?} is set twice: keep one")
             }
-            other => format!("broken YAML: {other}"),
+            other => format!("invalid YAML: {other}"),
         };
         if message.contains("budget breached") || message.contains("alias replay limit") {
             message = String::from(
                 "the document is too deep or has too many values, once its aliases are \
-                       unfolded: make it smaller",
+                       expanded: make it smaller",
             );
         }
         if let Some(at) = &location {
@@ -232,7 +232,7 @@ impl Malformed {
         let words = words.strip_suffix(&tail).unwrap_or(&words);
         Some(Self {
             line: u32::try_from(error.line()).ok(),
-            message: format!("column {}: broken JSON: {words}", error.column()),
+            message: format!("column {}: invalid JSON: {words}", error.column()),
         })
     }
 }

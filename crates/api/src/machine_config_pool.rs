@@ -13,25 +13,25 @@ pub const KIND: &str = "MachineConfigPool";
 /// Its name in requests.
 pub const PLURAL: &str = "machineconfigpools";
 
-/// What a pool's owner writes.
+/// Desired state of the pool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolSpec {
-    /// The nodes of the pool: none if this is absent, all if it is empty.
+    /// Nodes of the pool. Selects no node if absent, and all nodes if empty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<Selector>,
-    /// The MachineConfigs that are merged for it, in the order of their names.
+    /// MachineConfigs that are merged for the pool, in the order of their names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_config_selector: Option<Selector>,
-    /// How many nodes may be unavailable at once: a number, or a percentage that is rounded down
-    /// (but never to none).
+    /// How many nodes may be unavailable at once. A number, or a percentage that is rounded down
+    /// to at least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::number_or_percent")]
     pub max_unavailable: Option<serde_json::Value>,
-    /// Whether no node may begin to change.
+    /// Whether the pool is paused. While it is, no further node starts to change.
     #[serde(default)]
     pub paused: bool,
-    /// What its nodes are to run. Written by the operator.
+    /// Rendered configuration that the nodes are to run. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Configuration>,
 }
@@ -39,10 +39,10 @@ pub struct PoolSpec {
 /// A rendered configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Configuration {
-    /// The name of the rendered MachineConfig.
+    /// Name of the rendered MachineConfig.
     #[serde(default)]
     pub name: String,
-    /// The MachineConfigs that it was made from, in order.
+    /// MachineConfigs that it was rendered from, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source: Vec<Source>,
 }
@@ -62,56 +62,56 @@ pub struct Source {
     pub name: String,
 }
 
-/// What the operator says of a pool.
+/// Observed state of the pool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolStatus {
-    /// The generation of the pool that this is about.
+    /// Generation of the pool that this status describes.
     #[serde(default)]
     pub observed_generation: i64,
-    /// What all nodes run, since they last agreed.
+    /// Rendered configuration that all nodes last had in common.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Configuration>,
-    /// All nodes of the pool.
+    /// Number of nodes in the pool.
     #[serde(default)]
     pub machine_count: i32,
-    /// Those that run the configuration of the pool.
+    /// Number of nodes that run the configuration of the pool.
     #[serde(default)]
     pub updated_machine_count: i32,
-    /// Those of them that are ready for pods.
+    /// Number of updated nodes that are ready for pods.
     #[serde(default)]
     pub ready_machine_count: i32,
-    /// Those that are not ready, or are down for a change.
+    /// Number of nodes that are not ready, or are down for a change.
     #[serde(default)]
     pub unavailable_machine_count: i32,
-    /// Those that cannot go on.
+    /// Number of nodes that are Degraded.
     #[serde(default)]
     pub degraded_machine_count: i32,
-    /// Updated, Updating, Degraded, `NodeDegraded`, `RenderDegraded`.
+    /// Conditions of the pool. Types are Updated, Updating, Degraded, `NodeDegraded` and `RenderDegraded`.
     #[serde(default)]
     pub conditions: Vec<Condition>,
-    /// Nodes that may be disrupted now.
+    /// Disruption permits of the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permits: Option<Permits>,
 }
 
-/// One thing that is so, or is not.
+/// A condition of the object.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What it is about.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub kind: String,
     /// True, False or Unknown.
     pub status: String,
-    /// Since when.
+    /// When the status last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub last_transition_time: Option<String>,
-    /// Why, in one word.
+    /// Reason for the status, in one word.
     #[serde(default)]
     pub reason: String,
-    /// Why, for people.
+    /// Explanation for people.
     #[serde(default)]
     pub message: String,
 }
@@ -127,7 +127,7 @@ impl PoolStatus {
 pub mod condition {
     /// All nodes run the pool's configuration.
     pub const UPDATED: &str = "Updated";
-    /// Nodes are on their way to it.
+    /// Nodes are being updated to it.
     pub const UPDATING: &str = "Updating";
     /// Something is wrong; what, is in the other conditions.
     pub const DEGRADED: &str = "Degraded";

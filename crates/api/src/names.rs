@@ -39,7 +39,7 @@ pub mod annotation {
     pub const DRIFT: &str = "evenkeel.dev/drift";
     /// Who of us cordoned the node; a cordon without it is a person's.
     pub const CORDONED_BY: &str = "evenkeel.dev/cordoned-by";
-    /// Since when the node has leave to be down (RFC 3339). Written by the operator in the same patch
+    /// When the node was granted its disruption permit (RFC 3339). Written by the operator in the same patch
     /// as the cordon, removed with the answer to `uncordon-<target>`.
     pub const DRAIN_GRANTED: &str = "evenkeel.dev/drain-granted";
     /// The uids of the operator's own pods that go in this drain, with commas between them; empty if all of them
@@ -77,7 +77,7 @@ pub mod annotation {
 
 /// Taints that are ours.
 pub mod taint {
-    /// A node whose extensions are not all well.
+    /// A node whose extensions are not all healthy.
     pub const META_READINESS: &str = "kubernetes.io/MetaReadiness";
     /// The same for the Cluster Autoscaler, by option.
     pub const AUTOSCALER_STARTUP: &str =
@@ -104,7 +104,7 @@ pub mod label {
     pub const RENDERED: &str = "evenkeel.dev/rendered";
     /// Marks the services ConfigMaps of ours.
     pub const SERVICES: &str = "evenkeel.dev/services";
-    /// Marks the ConfigMaps that say how far each instance is.
+    /// Marks the ConfigMaps with the record of each instance.
     pub const INSTANCE_STATUS: &str = "evenkeel.dev/instance-status";
     /// Marks Machines that run Windows.
     pub const MACHINE_OS_ID: &str = "machine.openshift.io/os-id";
@@ -205,7 +205,7 @@ pub mod pool {
     pub const RENDERED_PREFIX: &str = "rendered-";
 }
 
-/// OpenShift's own operators, beside which that half of ours stays idle.
+/// OpenShift's own operators: where one is installed, that half of ours stays idle.
 pub mod openshift {
     /// The namespace of its machine-config operator.
     pub const NAMESPACE: &str = "openshift-machine-config-operator";

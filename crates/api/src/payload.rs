@@ -82,7 +82,7 @@ fn judge_kubelet(text: &str) -> Result<serde_json::Map<String, serde_json::Value
             Ok(settings)
         }
         _ => Err(format!(
-            "{KUBELET}: has no kind KubeletConfiguration: {cure}"
+            "{KUBELET}: kind is not KubeletConfiguration: {cure}"
         )),
     }
 }
@@ -197,7 +197,7 @@ impl Manifest {
             }
         };
         let [node] = nodes.as_slice() else {
-            findings.problem(&top, format!("this is no manifest: run `{SEAL}`"));
+            findings.problem(&top, format!("not a manifest: run `{SEAL}`"));
             return Err(findings.refused());
         };
         match read_manifest(node, &mut findings) {
@@ -269,13 +269,13 @@ impl Manifest {
             match found.get(path) {
                 Some(other) if other == checksum => {}
                 Some(_) => differences.push(format!(
-                    "{path}: not the file that was sealed: put that one back, {again}"
+                    "{path}: differs from the sealed file: restore it, {again}"
                 )),
-                None => differences.push(format!("{path}: missing: put it back, {again}")),
+                None => differences.push(format!("{path}: missing: restore it, {again}")),
             }
         }
         for path in found.keys().filter(|path| !sealed.contains_key(*path)) {
-            differences.push(format!("{path}: was not sealed: remove it, {again}"));
+            differences.push(format!("{path}: not sealed: remove it, {again}"));
         }
         differences
     }
@@ -336,26 +336,26 @@ fn judge(path: &str) -> Option<String> {
         let known = [TEMPLATE, KUBELET].contains(&path) || is_note(path);
         return (!known).then(|| {
             format!(
-                "nothing reads this: move it below {FILES}/ so that it is copied, or take it away"
+                "no program reads this file: move it below {FILES}/ so that it is copied, or remove it"
             )
         });
     };
     let lower = target.to_lowercase();
     if DERIVED.iter().any(|it| it.to_lowercase() == lower) {
-        return Some("Evenkeel makes this file itself: take it away".to_owned());
+        return Some("Evenkeel generates this file: remove it".to_owned());
     }
     for (own, what) in [
         (windows::STORE, "the store of copies"),
         (windows::OWN_STATE, "the agent's state"),
     ] {
         if lower.starts_with(&own.to_lowercase()) {
-            return Some(format!("{own} is {what}: choose another folder"));
+            return Some(format!("{own} is {what}: choose another directory"));
         }
     }
     path.split('/').find_map(judge_name)
 }
 
-/// A text for people beside the rest.
+/// A text for people next to the rest.
 fn is_note(path: &str) -> bool {
     path.rsplit_once('.')
         .is_some_and(|(name, ending)| ending == "md" && !name.contains('/'))

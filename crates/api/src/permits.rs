@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Permits {
-    /// Which leader of the operator wrote this. Each new one raises it before it grants anything, and from then on
-    /// nobody before it can write.
+    /// Epoch of the leader that wrote this. Each new leader raises it before it grants a permit, and from then on no
+    /// earlier leader can write.
     pub epoch: i64,
-    /// Nodes that may be disrupted: each stands here before it is told so, and until it serves again.
+    /// Nodes with a permit. A node is recorded here before it is told, and until it serves again.
     pub granted: Vec<Permit>,
 }
 
-/// A node that may be disrupted now.
+/// The disruption permit of one node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Permit {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Since when.
+    /// When the permit was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::time")]
     pub since: Option<String>,

@@ -1,5 +1,5 @@
-//! `NodeReadinessRule`: which extensions a node must have before pods come to it, and what tells
-//! that each is well. The node's own list of extensions has elements of the same shape.
+//! `NodeReadinessRule`: which extensions a node must have before pods come to it, and the evidence
+//! that each is healthy. The node's own list of extensions has elements of the same shape.
 
 mod keys;
 mod read;
@@ -60,11 +60,11 @@ pub struct Extension {
     pub name: String,
     /// Whether the node is unready without it.
     pub affects_readiness: bool,
-    /// What tells that it is well.
+    /// The evidence that it is healthy.
     pub source: Source,
 }
 
-/// What tells that an extension is well. `{node}` in a name stands for the node's.
+/// The evidence that an extension is healthy. `{node}` in a name stands for the node's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A Lease that is renewed.
@@ -102,14 +102,14 @@ pub enum Source {
     Condition {
         /// Its type.
         kind: String,
-        /// The status that is well.
+        /// The status that means healthy.
         status: String,
         /// How old its heartbeat may be; zero is any.
         freshness: Duration,
     },
-    /// A question that the node's agent asks.
+    /// A probe that the node's agent runs.
     Probe {
-        /// The question.
+        /// What it checks.
         check: Check,
         /// How often.
         period: Duration,
@@ -133,7 +133,7 @@ impl Source {
     }
 }
 
-/// What a probe asks.
+/// What a probe checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Check {
     /// An HTTP GET on the node.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
-    /// Labels with their values.
+    /// Labels that must have these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Further requirements.
@@ -20,11 +20,11 @@ pub struct Selector {
 /// A requirement on one label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Requirement {
-    /// The label.
+    /// Name of the label.
     pub key: String,
-    /// How it compares.
+    /// How the label is compared.
     pub operator: Operator,
-    /// With what; only for In and `NotIn`.
+    /// Values to compare with, only for In and `NotIn`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<String>,
 }

@@ -210,7 +210,7 @@ pub(crate) fn check(
             for (index, item) in items.iter().enumerate() {
                 let here = at.index(index, item.line);
                 if item.value == Value::Null {
-                    findings.problem(&here, "an element is empty: remove it or fill it");
+                    findings.problem(&here, "the element is empty: remove it or fill it in");
                 } else {
                     check(item, element, minor, &here, findings);
                 }
@@ -257,7 +257,7 @@ fn check_object(node: &Node<'_>, object: &Object, minor: u8, at: &At<'_>, findin
             Some(field) if field.since > minor => findings.problem(
                 &here,
                 format!(
-                    "{key} came with Ignition 3.{} and this configuration is 3.{minor}: raise ignition.version",
+                    "{key} needs Ignition 3.{} or later, and this configuration is 3.{minor}: raise ignition.version",
                     field.since
                 ),
             ),
@@ -354,7 +354,7 @@ pub(crate) fn restore_case(
                     .find(|field| field.name.eq_ignore_ascii_case(key));
                 if let Some(field) = known {
                     if seen.contains(&field.name) {
-                        let message = format!("{key} is there twice: keep one");
+                        let message = format!("{key} is set twice: keep one");
                         findings.problem(&at.key(key, value.line), message);
                     }
                     seen.push(field.name);

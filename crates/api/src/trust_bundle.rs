@@ -104,12 +104,12 @@ impl TrustBundle {
     fn judge(&mut self, file: &str, size: usize) {
         let message = if size > MAX_TEXT {
             format!(
-                "it has {} KiB, and a ConfigMap holds {} KiB: leave out certificates that nobody needs",
+                "the bundle has {} KiB, and a ConfigMap holds {} KiB: remove certificates that you do not need",
                 size.div_ceil(1024),
                 MAX_TEXT / 1024
             )
         } else if self.certificates.is_empty() {
-            "there is no certificate in it that can be read: nodes would keep those that they have"
+            "the bundle has no readable certificate: nodes would keep the certificates that they have"
                 .to_owned()
         } else {
             return;
@@ -183,31 +183,31 @@ fn blocks(text: &str) -> Vec<Block<'_>> {
 fn certificate(block: &Block<'_>, now: i64) -> Result<(Certificate, Vec<&'static str>), String> {
     if block.kind != CERTIFICATE {
         return Err(format!(
-            "this is a {}, no certificate: leave it out",
+            "found a {} instead of a certificate: remove it",
             block.kind
         ));
     }
     let Some(body) = &block.body else {
-        return Err("it has no end: write -----END CERTIFICATE----- after it".to_owned());
+        return Err("the block has no end: add -----END CERTIFICATE----- after it".to_owned());
     };
     let der = STANDARD
         .decode(body)
-        .map_err(|error| format!("it is no base64 ({error}): copy it anew"))?;
+        .map_err(|error| format!("not valid base64 ({error}): copy the certificate again"))?;
     let (rest, read) = X509Certificate::from_der(&der)
-        .map_err(|_| "it holds no X.509 certificate: copy it anew".to_owned())?;
+        .map_err(|_| "not an X.509 certificate: copy the certificate again".to_owned())?;
     if !rest.is_empty() {
-        return Err("there is more in it than one certificate: copy it anew".to_owned());
+        return Err("more than one certificate in a block: copy the certificate again".to_owned());
     }
     let mut doubts = Vec::new();
     let validity = read.validity();
     if validity.not_after.timestamp() < now {
-        doubts.push("it has expired");
+        doubts.push("the certificate has expired");
     }
     if validity.not_before.timestamp() > now {
-        doubts.push("it is not valid yet");
+        doubts.push("the certificate is not valid yet");
     }
     if !read.is_ca() {
-        doubts.push("it is no certificate of an authority: it vouches for nobody but itself");
+        doubts.push("not a CA certificate: it verifies only itself");
     }
     let subject = read.subject().to_string();
     Ok((Certificate { der, subject }, doubts))

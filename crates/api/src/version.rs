@@ -115,7 +115,7 @@ impl fmt::Display for NotAVersion {
         let Self(text) = self;
         write!(
             f,
-            "{text:?} is no version: write 1.2.3-abc1234 (the commit has 7 to 40 lower-case hex digits), \
+            "{text:?} is not a version: write 1.2.3-abc1234 (the commit has 7 to 40 lower-case hex digits), \
              in the name of a ConfigMap services-1-2-3-abc1234"
         )
     }

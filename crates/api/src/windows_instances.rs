@@ -76,14 +76,14 @@ pub(crate) fn read_entries<'a>(
         if matches!(address, Address::Ip(IpAddr::V6(_))) {
             findings.warning(
                 &here,
-                "Kubernetes takes no colon in a key, so no ConfigMap can have this entry: list a DNS name that \
-                 leads to the address",
+                "a key of a ConfigMap cannot have a colon, so no cluster accepts this entry: list a DNS name that \
+                 resolves to the address",
             );
         }
         if !seen.insert(address.clone()) {
             findings.problem(
                 &here,
-                format!("the address {address} is there twice: keep one"),
+                format!("the address {address} is listed twice: keep one"),
             );
         }
         if let Some(instance) = instance {
@@ -106,7 +106,8 @@ fn instance(value: &str) -> Result<Instance, String> {
             "username" => text.trim().clone_into(&mut instance.user),
             "nodeAddress" => {
                 let address = text.trim().parse();
-                let address = address.map_err(|_| format!("{text:?} is no IP address: {cure}"))?;
+                let address =
+                    address.map_err(|_| format!("{text:?} is not an IP address: {cure}"))?;
                 instance.node_address = Some(address);
             }
             key => return Err(format!("unknown key {key:?}: {cure}")),
@@ -115,15 +116,15 @@ fn instance(value: &str) -> Result<Instance, String> {
     let user = &instance.user;
     if user.len() > LONGEST_USER {
         return Err(format!(
-            "the user has more than {LONGEST_USER} letters: {cure}"
+            "the user name has more than {LONGEST_USER} characters: {cure}"
         ));
     }
     if user.is_empty() {
-        return Err(format!("the user is empty: {cure}"));
+        return Err(format!("the user name is empty: {cure}"));
     }
     if user.chars().any(char::is_control) {
         return Err(format!(
-            "the user has a line break or another control character: {cure}"
+            "the user name has a line break or another control character: {cure}"
         ));
     }
     Ok(instance)
@@ -149,7 +150,9 @@ fn address(text: &str) -> Result<Address, String> {
         .next()
         .is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()));
     if text.len() > 253 || numeric || !text.split('.').all(label) {
-        return Err(format!("{text:?} is neither an IP address nor a DNS name"));
+        return Err(format!(
+            "{text:?} is neither an IP address nor a DNS name: give one of them"
+        ));
     }
     Ok(Address::Dns(text.to_ascii_lowercase()))
 }
@@ -198,8 +201,8 @@ mod tests {
         assert_eq!(instance.user, "core");
         assert_eq!(instance.node_address, Some([10, 1, 42, 7].into()));
         for (value, words) in [
-            ("username=core,nodeAddress=win", "no IP address"),
-            ("nodeAddress=10.1.42.7", "the user is empty"),
+            ("username=core,nodeAddress=win", "is not an IP address"),
+            ("nodeAddress=10.1.42.7", "the user name is empty"),
             ("username=core,password=x", "unknown key \"password\""),
         ] {
             let message = read(&[("10.1.42.1", value)]).unwrap_err();
@@ -227,7 +230,7 @@ mod tests {
     fn what_is_no_instance_is_refused_by_its_address() {
         for (address, value, words) in [
             ("10.1.42.1", "Administrator", "no equals sign"),
-            ("10.1.42.1", "username=", "the user is empty"),
+            ("10.1.42.1", "username=", "the user name is empty"),
             ("10.1.42.1", "user=core", "unknown key \"user\""),
             (
                 "10.1.42.1",
@@ -261,12 +264,12 @@ mod tests {
             assert!(message.contains(address), "{message}");
         }
         let message = read(&[("win.a", "username=a"), ("WIN.a", "username=b")]).unwrap_err();
-        assert!(message.contains("win.a is there twice"), "{message}");
+        assert!(message.contains("win.a is listed twice"), "{message}");
         let message = read(&[
             ("2001:db8::1", "username=a"),
             ("2001:DB8:0::1", "username=b"),
         ])
         .unwrap_err();
-        assert!(message.contains("2001:db8::1 is there twice"), "{message}");
+        assert!(message.contains("2001:db8::1 is listed twice"), "{message}");
     }
 }

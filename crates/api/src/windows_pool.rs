@@ -1,4 +1,4 @@
-//! `WindowsPool`: how the Windows nodes of a cluster are changed, and how far that has come. There is one
+//! `WindowsPool`: how the Windows nodes of a cluster are changed, and the progress of that. There is one
 //! object, [`crate::names::object::WINDOWS_POOL`]; without it the defaults hold.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -16,20 +16,20 @@ pub const VERSION: &str = "v1alpha1";
 /// How many instances are configured for the first time at once, unless the pool says otherwise.
 pub const PARALLEL_INSTANCES: u32 = 20;
 
-/// What the pool's owner writes.
+/// Desired state of the pool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WindowsPoolSpec {
-    /// How a node gets a new version: in place, or by a new Machine in the place of its own.
+    /// How nodes are upgraded. `InPlace` keeps the machine, Recreate replaces the Machines of a MachineSet.
     pub strategy: Strategy,
-    /// How many nodes may be unavailable at once, for whatever reason: a number, or a percentage that is
-    /// rounded down (but never to none).
+    /// How many nodes may be unavailable at once, for whatever reason. A number, or a percentage that is
+    /// rounded down to at least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::number_or_percent")]
     pub max_unavailable: Option<serde_json::Value>,
-    /// Whether no node may begin to change.
+    /// Whether the pool is paused. While it is, no further node starts to change.
     pub paused: bool,
-    /// How many instances are configured for the first time at once: they serve nobody yet.
+    /// How many new instances are configured at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "parallel_instances")]
     pub parallel_instances: Option<serde_json::Value>,
@@ -45,24 +45,24 @@ pub enum Strategy {
     Recreate,
 }
 
-/// What the operator says of the pool.
+/// Observed state of the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WindowsPoolStatus {
-    /// The generation of the pool that this is about.
+    /// Generation of the pool that this status describes.
     pub observed_generation: i64,
-    /// The version that nodes are to run.
+    /// Version that nodes are to run.
     pub version: String,
-    /// Its nodes, counted.
+    /// Number of nodes by state.
     pub nodes: WindowsNodeCounts,
-    /// Nodes that were granted a change and have not come to its end. A desired version that somebody
-    /// else has written is put back to what stands here, and on a node that is not here to what it runs.
+    /// Nodes that were granted a change and have not finished it. If somebody else changes the desired version of a
+    /// node, the operator puts it back to the version here, or on a node that is not here to the version that it runs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub updating: Vec<UpdatingNode>,
-    /// Upgradeable, Updating, Degraded; Idle where another operator leads.
+    /// Conditions of the pool. Types are Upgradeable, Updating, Degraded, and Idle where another operator manages the nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Nodes that may be disrupted now.
+    /// Disruption permits of the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<Permits>,
 }
@@ -71,36 +71,36 @@ pub struct WindowsPoolStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WindowsNodeCounts {
-    /// All that are ours.
+    /// Number of nodes that Evenkeel manages.
     pub total: u32,
-    /// Those that run what they are to run.
+    /// Number of nodes that run the desired version and services.
     pub updated: u32,
-    /// Those on their way.
+    /// Number of nodes that are being changed.
     pub updating: u32,
-    /// Those that cannot go on, or are not ready at what they are to run.
+    /// Number of nodes that cannot go on, or run the desired version and are not ready.
     pub failing: u32,
 }
 
 /// A node that was granted a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct UpdatingNode {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The version that it was granted.
+    /// Version that the node was granted.
     pub to: String,
-    /// How far it is: Granted, Draining, Supplying, Applying, Replacing, Removing or Failing.
+    /// Phase of the change, one of Granted, Draining, Supplying, Applying, Replacing, Removing and Failing.
     #[serde(default)]
     pub phase: String,
-    /// The MachineSet, as `namespace/name`, that makes a new Machine in the place of this node's. It stays here, when
-    /// the node is gone, until the new one serves.
+    /// MachineSet, as `namespace/name`, that replaces the Machine of this node. The entry stays after the node is gone,
+    /// until the new node serves.
     #[serde(
         default,
         rename = "machineSet",
         skip_serializing_if = "Option::is_none"
     )]
     pub machine_set: Option<String>,
-    /// Whether its permit is for its removal, because its instance is listed no more. Then it goes to no version, and
-    /// stays here until its Node is gone.
+    /// Whether the permit is for the removal of the node, because its instance is no longer listed. The node gets no
+    /// version then, and the entry stays until the Node is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removal: bool,
 }
@@ -111,7 +111,7 @@ impl WindowsPoolStatus {
         self.conditions.iter().find(|it| it.kind == kind)
     }
 
-    /// What `node` was granted, if it is on its way.
+    /// What `node` was granted, if it is being changed.
     pub fn granted(&self, node: &str) -> Option<&UpdatingNode> {
         self.updating.iter().find(|it| it.node == node)
     }
@@ -119,9 +119,9 @@ impl WindowsPoolStatus {
 
 /// Types of conditions.
 pub mod condition {
-    /// Whether nodes can go to the operator's version; if not, the message says what stands in the way.
+    /// Whether nodes can go to the operator's version; if not, the message says why.
     pub const UPGRADEABLE: &str = "Upgradeable";
-    /// Nodes are on their way.
+    /// Nodes are being changed.
     pub const UPDATING: &str = "Updating";
     /// Something is wrong.
     pub const DEGRADED: &str = "Degraded";

@@ -131,7 +131,7 @@ fn file(config: &MachineConfig, path: &str, what: &str) -> Result<Vec<u8>, NotAW
     let found = config.files.get(path).map(|file| file.contents.clone());
     found.filter(|it| !it.is_empty()).ok_or_else(|| {
         refused(format!(
-            "{what} ({path}) is not in it: add the file, or give the whole Ignition config of workers in the Secret {}, key {}",
+            "{what} ({path}) is missing: add the file, or give the whole Ignition config of workers in the Secret {}, key {}",
             object::WORKER_IGNITION, object::WORKER_IGNITION_FILE
         ))
     })
@@ -140,10 +140,10 @@ fn file(config: &MachineConfig, path: &str, what: &str) -> Result<Vec<u8>, NotAW
 /// YAML or JSON, as Kubernetes reads both.
 fn yaml(path: &str, contents: &[u8]) -> Result<Value, NotAWorker> {
     let text = std::str::from_utf8(contents)
-        .map_err(|_| refused(format!("{path} is no text: save it as UTF-8")))?;
+        .map_err(|_| refused(format!("{path} is not text: save it as UTF-8")))?;
     // What the parser says may hold parts of the text, and there are secrets in it.
     serde_saphyr::from_str(text)
-        .map_err(|_| refused(format!("{path} is neither YAML nor JSON: mend it")))
+        .map_err(|_| refused(format!("{path} is neither YAML nor JSON: correct it")))
 }
 
 fn read_settings(config: &MachineConfig, path: &str) -> Result<Value, NotAWorker> {
@@ -154,7 +154,7 @@ fn read_settings(config: &MachineConfig, path: &str) -> Result<Value, NotAWorker
     match settings["kind"].as_str() {
         Some("KubeletConfiguration") => Ok(settings),
         _ => Err(refused(format!(
-            "{path} is no KubeletConfiguration: write one, with its kind"
+            "{path} is not a KubeletConfiguration: write one, with its kind"
         ))),
     }
 }
@@ -165,7 +165,7 @@ fn judge_certificates(pem: &[u8], what: &str) -> Result<(), NotAWorker> {
         Ok(())
     } else {
         Err(refused(format!(
-            "{what} has no certificate in PEM: put one in"
+            "{what} has no certificate in PEM: add one"
         )))
     }
 }
@@ -213,7 +213,7 @@ fn api_server(
     config: &MachineConfig,
 ) -> Result<(String, Option<Vec<u8>>), NotAWorker> {
     let kubeconfig: Kubeconfig = serde_json::from_value(yaml(path, contents)?)
-        .map_err(|_| refused(format!("{path} is no kubeconfig: write one")))?;
+        .map_err(|_| refused(format!("{path} is not a kubeconfig: write one")))?;
     let context = kubeconfig
         .contexts
         .iter()
@@ -232,7 +232,7 @@ fn api_server(
     };
     if !cluster.server.starts_with("https://") {
         return Err(refused(format!(
-            "{path}: server {:?} is no https address: write for example https://api.example.com:6443",
+            "{path}: server {:?} is not an https address: write for example https://api.example.com:6443",
             cluster.server
         )));
     }
@@ -243,7 +243,7 @@ fn api_server(
         (Some(data), _) => {
             let decoded = STANDARD.decode(data.trim()).map_err(|_| {
                 refused(format!(
-                    "{path}: certificate-authority-data is no base64: write it anew"
+                    "{path}: certificate-authority-data is not base64: encode it again"
                 ))
             })?;
             Some(decoded)

@@ -24,33 +24,33 @@ fn a_text_that_is_no_document_is_refused() {
         ("---\n---\n", "the file is empty"),
         (
             "a: [1\nb: 2\n",
-            "line 2: column 2: broken YAML: illegal placement of ':' indicator",
+            "line 2: column 2: invalid YAML: illegal placement of ':' indicator",
         ),
         (
             "{\"a\": 1,\n \"b\" 2}",
-            "line 2: column 6: broken JSON: expected `:`",
+            "line 2: column 6: invalid JSON: expected `:`",
         ),
         (
             "{\"a\": 1",
-            "line 1: column 7: broken JSON: EOF while parsing an object",
+            "line 1: column 7: invalid JSON: EOF while parsing an object",
         ),
         (
             "a: 1\nb: 2\na: 3\n",
-            "line 3: column 1: the key \"a\" is there twice: keep one",
+            "line 3: column 1: the key \"a\" is set twice: keep one",
         ),
         ("- a\n", "line 1: found a list instead of an object"),
         ("hello\n", "line 1: found text instead of an object"),
         (
             "a: 1\n",
-            "line 1: neither kind nor ignition.version says what this is",
+            "line 1: the object has no kind and is not a bare Ignition config",
         ),
         (
             "apiVersion: apps/v1\nkind: Deployment\n",
-            "line 1: kind Deployment (apps/v1) is not read here: write a MachineConfig, a bare Ignition config",
+            "line 1: kind Deployment (apps/v1) is not supported: write a MachineConfig, a bare Ignition config",
         ),
         (
             "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\n",
-            "line 1: ConfigMap other is not read here",
+            "line 1: ConfigMap other is not supported",
         ),
         (
             "variant: fcos\nversion: 1.5.0\n",
@@ -58,7 +58,7 @@ fn a_text_that_is_no_document_is_refused() {
         ),
         (
             "apiVersion: machineconfiguration.openshift.io/v2\nkind: MachineConfig\nspec: {}\n",
-            "line 1: apiVersion \"machineconfiguration.openshift.io/v2\" is not read: write machineconfiguration.openshift.io/v1",
+            "line 1: apiVersion \"machineconfiguration.openshift.io/v2\" is not supported: write machineconfiguration.openshift.io/v1",
         ),
         (
             "kind: MachineConfig\nspec: {}\n",
@@ -107,7 +107,7 @@ fn aliases_cannot_blow_a_file_up() {
         let problems = refused(&bomb);
         assert_eq!(problems.len(), 1);
         assert!(
-            problems[0].contains("too many values, once its aliases are unfolded"),
+            problems[0].contains("too many values, once its aliases are expanded"),
             "{problems:?}"
         );
     }
@@ -124,7 +124,7 @@ fn every_rule_names_section_identity_and_cure() {
         ),
         (
             "storage: {files: [{path: /etc/../x}]}",
-            "line 2: storage.files[0] /etc/../x: path has a component \"..\": write it without",
+            "line 2: storage.files[0] /etc/../x: path has a component \"..\": remove it",
         ),
         (
             "storage: {files: [{path: /x, mode: 010000}]}",
@@ -144,7 +144,7 @@ fn every_rule_names_section_identity_and_cure() {
         ),
         (
             "storage: {files: [{path: /x, user: {id: -1}}]}",
-            "line 2: storage.files[0] /x: user.id -1 is no user number: give 0 to 4294967294",
+            "line 2: storage.files[0] /x: user.id -1 is not a valid user ID: use 0 to 4294967294",
         ),
         (
             "storage: {files: [{path: /x, group: {id: 1, name: a}}]}",
@@ -152,7 +152,7 @@ fn every_rule_names_section_identity_and_cure() {
         ),
         (
             "storage: {files: [{path: /x},\n {path: /x}]}",
-            "line 3: storage.files[1] /x: the same path is there twice in storage.files: keep one",
+            "line 3: storage.files[1] /x: the same path is listed twice in storage.files: keep one",
         ),
         (
             "storage: {files: [{path: /x}], directories: [{path: /x}]}",
@@ -168,11 +168,11 @@ fn every_rule_names_section_identity_and_cure() {
         ),
         (
             "storage: {files: [{path: /x, contents: {source: 'http://a/b'}}]}",
-            "line 2: storage.files[0] /x: contents.source has scheme \"http\", which is not fetched: put the contents in as a data URL",
+            "line 2: storage.files[0] /x: contents.source has scheme \"http\", which is not fetched: write the contents as a data URL",
         ),
         (
             "storage: {files: [{path: /run/machine-config-daemon-force}]}",
-            "line 2: storage.files[0] /run/machine-config-daemon-force: this is the force-file, by which a person asks for everything again: a configuration may not bring it",
+            "line 2: storage.files[0] /run/machine-config-daemon-force: this is the force file, with which a person has everything applied again: a configuration may not contain it",
         ),
         (
             "storage: {files: [{path: /x, contens: {}}]}",
@@ -200,11 +200,11 @@ fn every_rule_names_section_identity_and_cure() {
         ),
         (
             "storage: {disks: [{device: /dev/sda}, {device: /dev/sda}]}",
-            "line 2: storage.disks[1] /dev/sda: /dev/sda is there twice in storage.disks: keep one",
+            "line 2: storage.disks[1] /dev/sda: /dev/sda is listed twice in storage.disks: keep one",
         ),
         (
             "kernelArguments: {shouldExist: [a]}",
-            "line 2: kernelArguments: kernelArguments came with Ignition 3.3 and this configuration is 3.2: raise ignition.version",
+            "line 2: kernelArguments: kernelArguments needs Ignition 3.3 or later, and this configuration is 3.2: raise ignition.version",
         ),
         (
             "systemd: {units: [{name: a/b.service}]}",
@@ -216,11 +216,11 @@ fn every_rule_names_section_identity_and_cure() {
         ),
         (
             "systemd: {units: [{name: a.service}, {name: a.service}]}",
-            "line 2: systemd.units[1] a.service: the same unit is there twice: keep one",
+            "line 2: systemd.units[1] a.service: the same unit is listed twice: keep one",
         ),
         (
             "systemd: {units: [{name: a.service, dropins: [{name: a.conf, contents: b}, {name: a.conf, contents: c}]}]}",
-            "line 2: systemd.units[0].dropins[1] a.service a.conf: the same drop-in is there twice: keep one",
+            "line 2: systemd.units[0].dropins[1] a.service a.conf: the same drop-in is listed twice: keep one",
         ),
         (
             "systemd: {units: [{name: a.service, enable: true}]}",
@@ -228,11 +228,11 @@ fn every_rule_names_section_identity_and_cure() {
         ),
         (
             "systemd: {units: [{name: a.service, contents: x}]}\nstorage: {files: [{path: /etc/systemd/system/a.service}]}",
-            "line 3: storage.files[0] /etc/systemd/system/a.service: the same file is unit a.service: keep one of them",
+            "line 3: storage.files[0] /etc/systemd/system/a.service: the same file is also unit a.service: keep one of them",
         ),
         (
             "passwd: {users: [{name: core}, {name: core}]}",
-            "line 2: passwd.users[1] core: core is there twice in passwd.users: keep one",
+            "line 2: passwd.users[1] core: core is listed twice in passwd.users: keep one",
         ),
         (
             "passwd: {users: [{name: core, sshAuthorizedKeys: key}]}",
@@ -243,7 +243,7 @@ fn every_rule_names_section_identity_and_cure() {
     }
     assert_refused(
         "ignition: {version: 3.6.0}",
-        "line 1: ignition.version: ignition.version \"3.6.0\" is not known: use 3.5.0 or older (2.2.0 and 3.0.0 to 3.5.0 are read)",
+        "line 1: ignition.version: ignition.version \"3.6.0\" is unknown: use 3.5.0 or older (2.2.0 and 3.0.0 to 3.5.0 are supported)",
     );
     assert_refused(
         "ignition: {version: 3.2}",
@@ -255,7 +255,7 @@ fn every_rule_names_section_identity_and_cure() {
     );
     assert_refused(
         "ignition: {version: 2.2.0}\nstorage: {files: [{path: /x, filesystem: data}]}",
-        "line 2: storage.files[0] /x: filesystem \"data\" is not supported: only root is written",
+        "line 2: storage.files[0] /x: filesystem \"data\" is not supported: use root",
     );
     assert_refused(
         "ignition: {version: 2.2.0}\nstorage: {files: [{path: /x, filesystem: root, append: true}]}",

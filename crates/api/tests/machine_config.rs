@@ -121,7 +121,7 @@ fn a_machine_config_is_read_whole() {
     assert_eq!(
         warnings,
         [
-            "worker.yaml: line 38: systemd.units[0].dropins[1] a.service 20-b.conf: the drop-in has no contents and is left out"
+            "worker.yaml: line 38: systemd.units[0].dropins[1] a.service 20-b.conf: the drop-in has no contents and is ignored"
         ]
     );
 }

@@ -41,9 +41,9 @@ fn a_payload_that_is_not_what_was_sealed_is_told_file_by_file_with_the_cure() {
     let told = manifest.differences(&other);
     assert_eq!(told.len(), 3, "{told:?}");
     for (path, words) in [
-        ("files/evenkeel-agent.exe", "not the file that was sealed"),
-        ("files/cni/win-overlay.exe", "missing: put it back"),
-        ("files/extra.exe", "was not sealed: remove it"),
+        ("files/evenkeel-agent.exe", "differs from the sealed file"),
+        ("files/cni/win-overlay.exe", "missing: restore it"),
+        ("files/extra.exe", "not sealed: remove it"),
     ] {
         let line = told.iter().find(|it| it.starts_with(path)).unwrap();
         assert!(line.contains(words), "{line}");
@@ -74,8 +74,8 @@ fn what_cannot_be_on_windows_or_is_ours_is_not_sealed() {
     for (path, words) in [
         ("files/state/journal", "the agent's state"),
         ("files/Store/x", "the store of copies"),
-        ("files/kubelet.conf", "makes this file itself"),
-        ("files/BOOTSTRAP-kubeconfig", "makes this file itself"),
+        ("files/kubelet.conf", "generates this file"),
+        ("files/BOOTSTRAP-kubeconfig", "generates this file"),
         ("files/a:b", "does not allow the name"),
         ("files/nul.txt", "does not allow the name"),
         ("files/com1", "does not allow the name"),
@@ -105,8 +105,8 @@ fn what_cannot_be_on_windows_or_is_ours_is_not_sealed() {
 #[test]
 fn a_manifest_that_is_none_is_refused_with_its_line() {
     for (text, words) in [
-        ("", "no manifest"),
-        ("version: 1.2.3\nfiles: []\n", "is no version"),
+        ("", "not a manifest"),
+        ("version: 1.2.3\nfiles: []\n", "is not a version"),
         ("version: 1.2.3-abc1234\nfiles: [{path: a}]\n", "checksum"),
         ("version: 1.2.3-abc1234\n", "files"),
         (
@@ -156,7 +156,7 @@ fn a_template_is_judged_by_the_rules_of_the_services_config_map() {
         ),
         (
             "services:\n- {name: a, command: 'a.exe ${CLUSTER}', bootstrap: true, priority: 2}\n",
-            "nobody fills in ${CLUSTER}",
+            "unknown placeholder ${CLUSTER}",
         ),
     ] {
         let told = Template::read("services.yaml", text)
@@ -257,19 +257,19 @@ fn a_worker_ignition_that_does_not_do_is_refused_with_the_cure_and_without_its_s
     for (path, contents, words) in [
         (bootstrap, None, "Secret worker-ignition, key worker.ign"),
         (bootstrap, Some("{ very-secret"), "neither YAML nor JSON"),
-        (bootstrap, Some("[very-secret]"), "is no kubeconfig"),
+        (bootstrap, Some("[very-secret]"), "is not a kubeconfig"),
         (bootstrap, Some("{}"), "has no cluster"),
         (
             bootstrap,
             Some("clusters: [{name: a, cluster: {server: 'http://x'}}]"),
-            "is no https address",
+            "is not an https address",
         ),
         (
             bootstrap,
             Some(
                 "clusters: [{name: a, cluster: {server: 'https://x', certificate-authority-data: '?'}}]",
             ),
-            "is no base64",
+            "is not base64",
         ),
         ("/etc/ca.crt", None, "the API server's CA (/etc/ca.crt)"),
         (
@@ -285,7 +285,7 @@ fn a_worker_ignition_that_does_not_do_is_refused_with_the_cure_and_without_its_s
         (
             "/etc/kubernetes/kubelet.conf",
             Some("kind: Other"),
-            "no KubeletConfiguration",
+            "is not a KubeletConfiguration",
         ),
     ] {
         let told = with(path, contents);

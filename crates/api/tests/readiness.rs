@@ -76,11 +76,11 @@ fn what_is_no_rule_is_refused_with_the_extension() {
     for (spec, message) in [
         (
             extension("affectsReadiness: true"),
-            "line 5: spec.extensions[0] a: it has none of lease, status, pods, condition, probe: give exactly one",
+            "line 5: spec.extensions[0] a: none of lease, status, pods, condition, probe is set: set exactly one",
         ),
         (
             extension("lease: {}, condition: {type: A}"),
-            "line 5: spec.extensions[0] a: it has lease and condition together: give exactly one",
+            "line 5: spec.extensions[0] a: lease and condition are set together: set exactly one",
         ),
         (
             extension("lease: {expiry: 10}"),
@@ -88,7 +88,7 @@ fn what_is_no_rule_is_refused_with_the_extension() {
         ),
         (
             extension("lease: {expiry: ten}"),
-            "line 5: spec.extensions[0] a: expiry \"ten\" is no duration: write for example 10s, 5m or 1h30m",
+            "line 5: spec.extensions[0] a: expiry \"ten\" is not a duration: write for example 10s, 5m or 1h30m",
         ),
         (
             extension("lease: {expire: 10s}"),
@@ -96,31 +96,31 @@ fn what_is_no_rule_is_refused_with_the_extension() {
         ),
         (
             extension("probe: {}"),
-            "line 5: spec.extensions[0] a: it has none of httpGet, tcpSocket, grpc, unixSocket, service: give exactly one",
+            "line 5: spec.extensions[0] a: none of httpGet, tcpSocket, grpc, unixSocket, service is set: set exactly one",
         ),
         (
             extension("probe: {tcpSocket: {port: 70000}}"),
-            "line 5: spec.extensions[0] a: port 70000 is no port: give 1 to 65535",
+            "line 5: spec.extensions[0] a: port 70000 is invalid: use 1 to 65535",
         ),
         (
             extension(r#"probe: {httpGet: {port: 1, path: "/x HTTP/1.1\r\nHost: other"}}"#),
-            "line 5: spec.extensions[0] a: path has blanks or control characters, which would change the question: leave them out",
+            "line 5: spec.extensions[0] a: path has blanks or control characters, which would change the request: remove them",
         ),
         (
             extension(r#"probe: {httpGet: {port: 1, path: "/a b"}}"#),
-            "line 5: spec.extensions[0] a: path has blanks or control characters, which would change the question: leave them out",
+            "line 5: spec.extensions[0] a: path has blanks or control characters, which would change the request: remove them",
         ),
         (
             extension(r#"probe: {grpc: {port: 1, service: "a\nb"}}"#),
-            "line 5: spec.extensions[0] a: service has control characters, which would change the question: leave them out",
+            "line 5: spec.extensions[0] a: service has control characters, which would change the request: remove them",
         ),
         (
             extension(r#"probe: {unixSocket: {path: "/run/a\0"}}"#),
-            "line 5: spec.extensions[0] a: path has control characters, which would change the question: leave them out",
+            "line 5: spec.extensions[0] a: path has control characters, which would change the request: remove them",
         ),
         (
             extension(r#"probe: {service: {name: "a\r.service"}}"#),
-            "line 5: spec.extensions[0] a: name has control characters, which would change the question: leave them out",
+            "line 5: spec.extensions[0] a: name has control characters, which would change the request: remove them",
         ),
         (
             extension("lease: {expiry: 2s}"),
@@ -132,15 +132,15 @@ fn what_is_no_rule_is_refused_with_the_extension() {
         ),
         (
             extension("status: {apiVersion: a/v1, kind: B, lease: status.lease}"),
-            "line 5: spec.extensions[0] a: lease is no path: write for example .status.lease, or leave it out for the Lease of the same name",
+            "line 5: spec.extensions[0] a: lease is not a path: write for example .status.lease, or remove it to use the Lease of the same name",
         ),
         (
             extension("probe: {tcpSocket: {port: 1}, timeout: 6s}"),
-            "line 5: spec.extensions[0] a: timeout 6s is longer than period 5s: the next question would come before the answer; shorten it",
+            "line 5: spec.extensions[0] a: timeout 6s is longer than period 5s: the next probe would start before the answer; shorten it",
         ),
         (
             "  extensions: [{name: A_b, lease: {}}]".to_owned(),
-            "line 5: spec.extensions[0] A_b: name \"A_b\" is not possible: give one of at most 63 lower-case letters, digits, dashes and dots",
+            "line 5: spec.extensions[0] A_b: name \"A_b\" is invalid: use at most 63 lower-case letters, digits, dashes and dots",
         ),
         (
             "  taint: {key: example.com/mine}\n  extensions: [{name: a, lease: {}}]".to_owned(),
@@ -148,7 +148,7 @@ fn what_is_no_rule_is_refused_with_the_extension() {
         ),
         (
             extension("lease: {}}, {name: a, lease: {}"),
-            "line 5: spec.extensions[1] a: the extension a is there twice: keep one",
+            "line 5: spec.extensions[1] a: extension a is listed twice: keep one",
         ),
         (
             "  extensions: []".to_owned(),
@@ -201,6 +201,6 @@ fn the_nodes_own_list_has_the_same_shape() {
     let problems = extensions_from_json("node-1", r#"[{"name": "a"}]"#).unwrap_err();
     assert_eq!(
         problems.to_string(),
-        "node-1: extensions[0] a: it has none of lease, status, pods, condition, probe: give exactly one"
+        "node-1: extensions[0] a: none of lease, status, pods, condition, probe is set: set exactly one"
     );
 }

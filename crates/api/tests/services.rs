@@ -124,7 +124,7 @@ fn an_unknown_or_missing_key_is_named() {
         ),
         (
             vec![none[0], none[1], ("Files", "[]")],
-            "services: files: files is there twice (case makes no difference): keep one",
+            "services: files: files is set twice (case-insensitive): keep one",
         ),
         (
             vec![none[0], ("files", "")],
@@ -136,11 +136,11 @@ fn an_unknown_or_missing_key_is_named() {
         ),
         (
             vec![none[0], ("files", "[{]")],
-            "services: files: files is no JSON: column 3: broken JSON: key must be a string",
+            "services: files: files is not JSON: column 3: invalid JSON: key must be a string",
         ),
         (
             vec![none[0], ("files", "- path: x")],
-            "services: files: files is no JSON: column 2: broken JSON: invalid number",
+            "services: files: files is not JSON: column 2: invalid JSON: invalid number",
         ),
     ] {
         assert_eq!(refused(&entries), [message]);
@@ -167,19 +167,19 @@ fn every_element_is_checked_by_its_name() {
         ),
         (
             base.replace("k.exe", " "),
-            "kubelet: command is empty: give what the service runs",
+            "kubelet: command is empty: write the command that the service runs",
         ),
         (
             base.replace("k.exe", r#"\"k.exe"#),
-            "kubelet: command has a quotation mark that is never closed: close it",
+            "kubelet: command has an unclosed quotation mark: close it",
         ),
         (
             base.replace("kubelet", "a/b"),
-            "a/b: name has a slash or a backslash, which Windows does not allow: use others",
+            "a/b: name has a slash or a backslash, which Windows does not allow: remove it",
         ),
         (
             base.replace("kubelet", r"a\\b"),
-            r"a\b: name has a slash or a backslash, which Windows does not allow: use others",
+            r"a\b: name has a slash or a backslash, which Windows does not allow: remove it",
         ),
         (long, "name has 257 characters: the limit is 256"),
         (
@@ -198,7 +198,7 @@ fn every_element_is_checked_by_its_name() {
             format!(
                 r#"{base}, "nodeVariablesinCommand": {{"name": "A", "jsonPathNodeObject": "{{"}}"#
             ),
-            "kubelet: variable A: jsonPathNodeObject \"{\" has a brace without its other half: write one path, for example {.metadata.name}",
+            "kubelet: variable A: jsonPathNodeObject \"{\" has an unmatched brace: write one path, for example {.metadata.name}",
         ),
         (
             format!(r#"{base}, "powershellVariablesinCommand": {{"name": "A", "path": ""}}"#),
@@ -244,7 +244,7 @@ fn files_and_variables_are_checked_by_their_names() {
         (
             "files",
             r#"{"path": "C:\\k.exe", "checksum": "abc"}"#.to_owned(),
-            r"files[0] C:\k.exe: checksum is no SHA-256: give 64 hex digits",
+            r"files[0] C:\k.exe: checksum is not a SHA-256: write 64 hex digits",
         ),
         (
             "files",
@@ -254,7 +254,7 @@ fn files_and_variables_are_checked_by_their_names() {
         (
             "environmentVars",
             r#"[{"name": "a", "value": ""}, {"name": "A", "value": ""}]"#.to_owned(),
-            "environmentVars[1] A: the same variable is there twice (case makes no difference): keep one",
+            "environmentVars[1] A: the same variable is listed twice (case-insensitive): keep one",
         ),
         (
             "environmentVars",
@@ -290,35 +290,35 @@ fn services_that_cannot_be_together_are_refused_by_name() {
     for (lines, message) in [
         (
             vec!["a b 0 z", "z - 1"],
-            "services[0] a: bootstrap service a depends on z, which is not bootstrap: make z bootstrap or drop the dependency",
+            "services[0] a: bootstrap service a depends on z, which is not a bootstrap service: set bootstrap of z to true, or remove the dependency",
         ),
         (
             vec!["a - 0 a"],
-            "services[0] a: the service depends on itself: a -> a",
+            "services[0] a: the service depends on itself: a -> a: remove the dependency",
         ),
         (
             vec!["a - 0 b", "b - 0 A"],
-            "services[0] a: the dependencies form a cycle: a -> b -> a: drop one of them",
+            "services[0] a: the dependencies form a cycle: a -> b -> a: remove one of them",
         ),
         (
             vec!["x - 0", "y - 0 x", "c - 1 d", "d - 1 e", "e - 1 c"],
-            "services[2] c: the dependencies form a cycle: c -> d -> e -> c: drop one of them",
+            "services[2] c: the dependencies form a cycle: c -> d -> e -> c: remove one of them",
         ),
         (
             vec!["x - 0 b", "b - 0 a", "a - 0 b"],
-            "services[1] b: the dependencies form a cycle: b -> a -> b: drop one of them",
+            "services[1] b: the dependencies form a cycle: b -> a -> b: remove one of them",
         ),
         (
             vec!["a b 3", "z - 2"],
-            "services[0] a: bootstrap service a has priority 3, which is not below the 2 of z, which is not bootstrap: give a a lower one",
+            "services[0] a: bootstrap service a has priority 3, which is not below priority 2 of z, which is not a bootstrap service: give a a lower priority",
         ),
         (
             vec!["a b 2", "z - 2"],
-            "services[0] a: bootstrap service a shares priority 2 with z, which is not bootstrap: give a a lower one",
+            "services[0] a: bootstrap service a shares priority 2 with z, which is not a bootstrap service: give a a lower priority",
         ),
         (
             vec!["a - 0", "A - 1"],
-            "services[1] A: the name A is there twice (first as services[0] a): keep one",
+            "services[1] A: the name A is used twice (first by services[0] a): keep one",
         ),
     ] {
         let problems = refused(&[("services", &services(&lines)), ("files", "[]")]);
@@ -337,7 +337,7 @@ fn services_that_cannot_be_together_are_refused_by_name() {
     assert_eq!(
         refused(&[("services", variable), ("files", "[]")]),
         [
-            "services: services[0] a: bootstrap service a has node variables (NODE), and there is no Node yet: drop them or make it no bootstrap service"
+            "services: services[0] a: bootstrap service a has node variables (NODE), but it starts before the Node exists: remove them, or set bootstrap to false"
         ]
     );
 }
@@ -367,8 +367,8 @@ fn what_does_nothing_is_a_warning() {
     assert_eq!(
         warnings,
         [
-            "services: services[0] a: variable NODE is not in the command and does nothing",
-            "services: services[0] a: it has priority 0 and is created before its dependency b, which has 1",
+            "services: services[0] a: variable NODE is not used in the command: remove it",
+            "services: services[0] a: priority 0 creates the service before its dependency b, which has priority 1",
         ]
     );
 }
@@ -456,7 +456,7 @@ data:
     assert!(
         problems
             .to_string()
-            .starts_with("s.yaml: line 10: services: services is no JSON: "),
+            .starts_with("s.yaml: line 10: services: services is not JSON: "),
         "{problems}"
     );
 }

@@ -54,10 +54,10 @@ fn every_block_that_parses_is_taken_and_the_others_are_named() {
     assert_eq!(subjects, names);
     let problems: Vec<String> = bundle.problems.iter().map(ToString::to_string).collect();
     for (at, words) in [
-        "block 2: it is no base64",
-        "block 3: it holds no X.509",
-        "block 4: it has no end",
-        "block 6: this is a PRIVATE KEY",
+        "block 2: not valid base64",
+        "block 3: not an X.509 certificate",
+        "block 4: the block has no end",
+        "block 6: found a PRIVATE KEY",
     ]
     .iter()
     .enumerate()
@@ -73,9 +73,9 @@ fn every_block_that_parses_is_taken_and_the_others_are_named() {
     let warnings: Vec<String> = bundle.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(warnings.len(), 3);
     for (warning, words) in warnings.iter().zip([
-        "block 7 CN=leaf: it is no certificate of an authority",
-        "block 8 CN=old: it has expired",
-        "block 9 CN=young: it is not valid yet",
+        "block 7 CN=leaf: not a CA certificate",
+        "block 8 CN=old: the certificate has expired",
+        "block 9 CN=young: the certificate is not valid yet",
     ]) {
         assert!(warning.contains(words), "{warning}");
     }

@@ -1,4 +1,4 @@
-//! `evenkeel apply`: brings the machine to a configuration, and it ends there or where it was.
+//! `evenkeel apply`: brings the machine to a configuration, or leaves it as it was.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
 /// What cannot be brought about here is refused.
 fn can_be_applied(plan: &Plan) -> Result<()> {
     plan.refusal().map_or(Ok(()), |refused| {
-        Err(anyhow::Error::new(refused).context("nothing was touched"))
+        Err(anyhow::Error::new(refused).context("the plan is refused; nothing was changed"))
     })
 }
 

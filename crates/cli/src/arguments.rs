@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Keeps a machine in its declared state, and shows what a change would do before it is made.
+/// Keep machines in their declared state, and see what a change would do before you make it.
 ///
-/// Exit codes: 0 nothing to do, 2 there are changes (or drift, or findings), 1 it failed.
+/// Exit codes: 0 nothing to do, 1 error, 2 changes, drift or findings.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, arg_required_else_help = true)]
 pub(crate) struct Arguments {
@@ -16,52 +16,55 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Shows what would change, as diffs, and what that disrupts. Touches nothing.
+    /// Show what would change on a machine or in a pool, and what that disrupts. Changes nothing.
     Plan(PlanArguments),
-    /// Brings the machine to a configuration, journaled: it ends there, or where it was.
+    /// Bring the machine to a configuration. If a step fails, all changes are rolled back.
     Apply(ApplyArguments),
-    /// Lists every difference between the machine and a configuration.
+    /// List every difference between the machine and a configuration.
     Verify(VerifyArguments),
-    /// Reports drift as it happens, or repairs it. Ends with Ctrl-C.
+    /// Report drift as it happens, or repair it (--heal). Stop with Ctrl-C.
     Watch(WatchArguments),
-    /// Merges configurations into the one rendered `MachineConfig` they stand for.
+    /// Merge configurations into one rendered `MachineConfig`.
     Render(RenderArguments),
-    /// Validates any file that Evenkeel reads: 0 valid, 2 invalid, 1 unreadable.
+    /// Validate any file that Evenkeel reads.
+    ///
+    /// Exit codes: 0 valid, 1 unreadable, 2 invalid.
     Check(CheckArguments),
-    /// Shows every pool with its progress, and every node with what it waits for.
+    /// Show the progress of every pool, and what each node waits for.
     ///
-    /// Exit codes: 0 all nodes are as they should be, 2 some are not, 1 it failed.
+    /// Exit codes: 0 everything is up to date and healthy, 1 error, 2 something is not.
     Status(StatusArguments),
-    /// Says why a node is as it is, and what happens next: every extension with what tells of it.
+    /// Explain the state of a node and what happens next, with the evidence for each extension.
     ///
-    /// A node that is not ready is looked at until it is clear what it waits for, at most for the longest expiry of
-    /// its Leases. Exit codes: 0 pods may come to it, 2 they may not, 1 it failed.
+    /// A node that is not ready is watched until the cause is clear, at most for the longest expiry of its Leases.
+    ///
+    /// Exit codes: 0 the node takes pods, 1 error, 2 the node takes no pods.
     Explain(ExplainArguments),
-    /// Tries readiness rules out before they are made.
+    /// Try out readiness rules before you create them.
     Readiness(ReadinessArguments),
-    /// Looks on at the roll-out of a pool, pauses it, or lets it go on.
+    /// Watch, pause or resume the rollout of a pool.
     Rollout(RolloutArguments),
-    /// Pauses upgrades of Windows nodes, or lets them go on; `evenkeel status` shows how far they are.
+    /// Pause or resume upgrades of Windows nodes. `evenkeel status` shows their progress.
     Upgrade(UpgradeArguments),
-    /// Cares for Windows instances; `evenkeel status instances` shows them.
+    /// Manage Windows instances. `evenkeel status instances` lists them.
     Instances(InstancesArguments),
-    /// Collects objects, Events, logs and the journal into one file, without secrets.
+    /// Collect objects, Events, logs and the journal in one file, without secrets.
     ///
-    /// Exit codes: 0 all of it is there, 2 some is missing (the file says what), 1 it failed.
+    /// Exit codes: 0 the bundle is complete, 1 error, 2 parts are missing (about.json in the bundle lists them).
     SupportBundle(BundleArguments),
-    /// Shows all of it in one minute on a scratch tree; needs no root.
+    /// Run a one-minute demo on a temporary directory tree. Needs no root.
     Demo,
-    /// Prints a completion script for a shell.
+    /// Print a completion script for a shell.
     Completions {
-        /// For which shell.
+        /// Shell to print the script for.
         shell: clap_complete::Shell,
     },
 }
 
-/// How results are printed.
+/// Output formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
     /// One JSON document.
@@ -70,23 +73,23 @@ pub(crate) enum Format {
     Yaml,
 }
 
-/// Which cluster, and as whom.
+/// The cluster to use, and the login.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArguments {
-    /// How to reach the cluster; without it the file of the variable KUBECONFIG, or ~/.kube/config.
+    /// Path of the kubeconfig. Default: the variable KUBECONFIG, then ~/.kube/config.
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Another context of the kubeconfig than the current one.
+    /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME", help_heading = "Cluster")]
     pub(crate) context: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {
-    /// Shows Windows instances instead of pools and nodes, each with how far it is.
+    /// Show the progress of Windows instances instead of pools and nodes.
     #[arg(value_enum)]
     pub(crate) of: Option<StatusOf>,
-    /// The namespace that Evenkeel is installed in, where instances are listed.
+    /// Namespace that Evenkeel is installed in.
     #[arg(long, short = 'n', value_name = "NAME", default_value = "evenkeel")]
     pub(crate) namespace: String,
     #[command(flatten)]
@@ -109,14 +112,14 @@ pub(crate) struct InstancesArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum InstancesCommand {
-    /// Trusts whichever host key an instance shows next: for a machine that was made anew.
+    /// Trust the next host key of an instance, for example after you recreated its machine.
     ///
-    /// The operator pins the host key that an instance shows the first time, and refuses another one later.
+    /// The operator pins the first host key of an instance and refuses any other. This command removes the pinned key.
     Trust {
-        /// The instance, as it is listed.
+        /// Address of the instance, as `evenkeel status instances` shows it.
         #[arg(value_name = "ADDRESS")]
         address: String,
-        /// The namespace that Evenkeel is installed in.
+        /// Namespace that Evenkeel is installed in.
         #[arg(long, short = 'n', value_name = "NAME", default_value = "evenkeel")]
         namespace: String,
         #[command(flatten)]
@@ -126,12 +129,12 @@ pub(crate) enum InstancesCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArguments {
-    /// The node.
+    /// Name of the node.
     pub(crate) node: String,
-    /// How long to look for what is not renewed any more; 0s looks once.
+    /// How long to watch evidence for renewals; 0s checks once.
     #[arg(long, value_name = "DURATION", value_parser = evenkeel_api::duration::parse)]
     pub(crate) wait: Option<std::time::Duration>,
-    /// The namespace that Evenkeel is installed in, where a Windows node's services are.
+    /// Namespace that Evenkeel is installed in; the services ConfigMap of a Windows node is there.
     #[arg(long, short = 'n', value_name = "NAME", default_value = "evenkeel")]
     pub(crate) namespace: String,
     #[command(flatten)]
@@ -148,20 +151,21 @@ pub(crate) struct ReadinessArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReadinessCommand {
-    /// Lists which nodes of the cluster a rule would taint now, and why. Writes nothing.
+    /// List the nodes that a rule would taint now, and why. Writes nothing.
     ///
-    /// The rule is read from a file, and need not be in the cluster. Leases are looked at for as long as the longest of them
-    /// may go without a renewal. A probe cannot be tried before the rule is there: it counts as well, and is named.
+    /// The rule is read from a file and does not have to exist in the cluster. Leases are watched for the longest of their
+    /// expiries. Agents run probes only for rules that exist in the cluster: here a probe counts as healthy, and the output
+    /// names it.
     ///
-    /// Exit codes: 0 it would taint nobody, 2 it would, 1 it failed.
+    /// Exit codes: 0 the rule would taint no node, 1 error, 2 it would taint nodes.
     #[command(
         after_help = "Example:\n  evenkeel readiness dry-run -f examples/readiness-rule.yaml"
     )]
     DryRun {
-        /// The rule: a file, a folder, or - for standard input.
+        /// File or directory with the rule, or - for standard input.
         #[arg(short = 'f', long = "file", required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// How long to look for what is not renewed any more; 0s looks once.
+        /// How long to watch evidence for renewals; 0s checks once.
         #[arg(long, value_name = "DURATION", value_parser = evenkeel_api::duration::parse)]
         wait: Option<std::time::Duration>,
         #[command(flatten)]
@@ -179,25 +183,29 @@ pub(crate) struct RolloutArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RolloutCommand {
-    /// Looks on until all nodes are updated (0), or the roll-out has stopped (2). Ctrl-C ends it.
+    /// Watch a rollout until the pool is updated or the rollout stops.
+    ///
+    /// Ctrl-C ends the watch, not the rollout.
+    ///
+    /// Exit codes: 0 all nodes are updated, 1 error, 2 the rollout stopped or you pressed Ctrl-C.
     Watch {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
         #[command(flatten)]
         cluster: ClusterArguments,
         #[command(flatten)]
         output: Output,
     },
-    /// Lets no other node begin; those on their way arrive.
+    /// Pause a pool: no further node starts to update. Nodes that already started finish.
     Pause {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
         #[command(flatten)]
         cluster: ClusterArguments,
     },
-    /// Lets a paused pool go on.
+    /// Resume a paused pool.
     Resume {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
         #[command(flatten)]
         cluster: ClusterArguments,
@@ -212,12 +220,12 @@ pub(crate) struct UpgradeArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UpgradeCommand {
-    /// Lets no other Windows node begin; those on their way arrive.
+    /// Pause Windows nodes: no further node is upgraded or removed. Nodes that already started finish.
     Pause {
         #[command(flatten)]
         cluster: ClusterArguments,
     },
-    /// Lets them go on.
+    /// Resume paused Windows nodes.
     Resume {
         #[command(flatten)]
         cluster: ClusterArguments,
@@ -226,13 +234,13 @@ pub(crate) enum UpgradeCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct BundleArguments {
-    /// The file to write; without it evenkeel-support-TIME.tar.gz in this folder.
+    /// File to write. Default: evenkeel-support-TIME.tar.gz in the current directory.
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
-    /// The namespace that Evenkeel is installed in.
+    /// Namespace that Evenkeel is installed in.
     #[arg(long, short = 'n', value_name = "NAME", default_value = "evenkeel")]
     pub(crate) namespace: String,
-    /// Takes the journal of the tree in this folder instead of this machine's.
+    /// Take the journal from the directory tree in DIR instead of this machine.
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
     #[command(flatten)]
@@ -241,7 +249,7 @@ pub(crate) struct BundleArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct Configuration {
-    /// The configuration: `MachineConfigs` or Ignition configs in YAML or JSON, a folder of them, or
+    /// Configuration: a `MachineConfig` or Ignition config in YAML or JSON, a directory of them, or
     /// `-` for standard input. Several are merged in the order of their names.
     #[arg(short = 'f', long = "file", value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
@@ -249,14 +257,14 @@ pub(crate) struct Configuration {
 
 #[derive(Debug, Args)]
 pub(crate) struct Place {
-    /// Works on the tree in this folder instead of this machine; its services are not told anything.
+    /// Work on the directory tree in DIR instead of this machine. No service is reloaded or restarted.
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Output {
-    /// How to print the result.
+    /// Output format.
     #[arg(
         short = 'o',
         long = "output",
@@ -271,11 +279,11 @@ pub(crate) struct Output {
 pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) configuration: Configuration,
-    /// Compares with another configuration instead of a machine: two machine configurations, or two
+    /// Compare with this configuration instead of a machine: two machine configurations, or two
     /// services `ConfigMaps`.
     #[arg(long, value_name = "OLD", conflicts_with = "root")]
     pub(crate) from: Vec<PathBuf>,
-    /// Shows what new or changed `MachineConfigs` would do to this pool of a cluster: which nodes, which
+    /// Show what new or changed `MachineConfigs` would do to this pool of the cluster: which nodes, which
     /// disruption, in which order.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "from"])]
     pub(crate) pool: Option<String>,
@@ -293,10 +301,10 @@ pub(crate) struct ApplyArguments {
     pub(crate) configuration: Configuration,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Shows the plan and touches nothing.
+    /// Show the plan and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Reboots this machine at the end if the plan needs it; otherwise it only asks for it.
+    /// Reboot this machine at the end if the plan needs it. Without this flag, the output asks you to reboot.
     #[arg(long, conflicts_with_all = ["root", "dry_run"])]
     pub(crate) reboot: bool,
     #[command(flatten)]
@@ -319,10 +327,10 @@ pub(crate) struct WatchArguments {
     pub(crate) configuration: Configuration,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// Puts back what drifts.
+    /// Repair drift at once instead of only reporting it.
     #[arg(long)]
     pub(crate) heal: bool,
-    /// How to print what happens; JSON is one document a line.
+    /// Output format. JSON is one document per line.
     #[arg(
         short = 'o',
         long = "output",
@@ -337,10 +345,10 @@ pub(crate) struct WatchArguments {
 pub(crate) struct RenderArguments {
     #[command(flatten)]
     pub(crate) configuration: Configuration,
-    /// The pool that the configuration is for.
+    /// Name of the pool that the configuration is for.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: String,
-    /// How to print it; text is YAML.
+    /// Output format. Text is YAML.
     #[arg(
         short = 'o',
         long = "output",
@@ -353,10 +361,10 @@ pub(crate) struct RenderArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
-    /// The files, folders, or `-` for standard input.
+    /// Files or directories to validate, or `-` for standard input.
     #[arg(required_unless_present = "payload", value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Also a payload of Windows instances: whether every file in the folder is the one that was sealed.
+    /// Also validate the payload of Windows instances in DIR: every file must be the one that was sealed.
     #[arg(long, value_name = "DIR")]
     pub(crate) payload: Option<PathBuf>,
     #[command(flatten)]

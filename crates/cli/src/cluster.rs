@@ -24,7 +24,7 @@ const PAGE: u32 = 500;
 #[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    /// Its address, for sentences.
+    /// Its address, for messages.
     pub(crate) server: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Fleet {
     pub(crate) pools: Vec<Pool>,
     pub(crate) statuses: Vec<PoolStatus>,
     pub(crate) nodes: Vec<Node>,
-    /// The same nodes, as pods look at them that have to go somewhere.
+    /// The same nodes, as destinations of evicted pods.
     pub(crate) candidates: Vec<Candidate>,
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn with<T>(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot make a runtime")?;
+        .context("cannot start the async runtime")?;
     runtime.block_on(async {
         let config = config(arguments).await?;
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).with_context(|| {
-            format!("cannot make a client for {server}: check the certificates in the kubeconfig")
+            format!("cannot create a client for {server}: check the certificates in the kubeconfig")
         })?;
         work(Cluster { client, server }).await
     })
@@ -69,7 +69,7 @@ async fn config(arguments: &ClusterArguments) -> Result<Config> {
     };
     let wrong_context = |error: KubeconfigError| match (&error, &arguments.context) {
         (KubeconfigError::LoadContext(_), Some(context)) => anyhow!(
-            "there is no context {context:?}: `kubectl config get-contexts` lists those there are"
+            "context {context:?} does not exist: `kubectl config get-contexts` lists the contexts"
         ),
         _ => anyhow::Error::new(error),
     };
@@ -83,13 +83,13 @@ async fn config(arguments: &ClusterArguments) -> Result<Config> {
         config.map_err(wrong_context)?
     } else {
         Config::infer().await.context(
-            "do not know which cluster: give --kubeconfig FILE, or set the variable KUBECONFIG",
+            "no cluster is configured: give --kubeconfig FILE, or set the variable KUBECONFIG",
         )?
     };
     // There may be a password in it, and it would be in the error of a client that cannot use it.
     if config.proxy_url.take().is_some() {
         output::warn([
-            "HTTPS_PROXY, or proxy-url in the kubeconfig, names a proxy: the cluster is asked without it",
+            "the proxy from HTTPS_PROXY or from proxy-url in the kubeconfig is ignored: evenkeel connects to the cluster directly",
         ]);
     }
     config.connect_timeout = Some(std::time::Duration::from_secs(10));
@@ -122,15 +122,15 @@ impl Cluster {
         let server = &self.server;
         match &error {
             kube::Error::Api(status) if status.code == 403 => anyhow!(
-                "you may not {what}: ask your administrator for the ClusterRole evenkeel-viewer (evenkeel-editor to pause pools, evenkeel-instances for Windows instances, evenkeel-support for a bundle)\n  because: {}",
+                "you are not allowed to {what}: ask your administrator for the ClusterRole evenkeel-viewer (evenkeel-editor to pause pools, evenkeel-instances for Windows instances, evenkeel-support for a bundle)\n  because: {}",
                 status.message
             ),
             kube::Error::Api(status) if status.code == 401 => {
-                anyhow!("cannot {what}: {server} does not know you; log in again")
+                anyhow!("cannot {what}: {server} does not accept your credentials; log in again")
             }
             kube::Error::Api(status) => anyhow!("cannot {what}: {}", status.message),
             _ => anyhow::Error::new(error).context(format!(
-                "cannot {what}: {server} does not answer as it should; is it the right cluster, and can it be reached?"
+                "cannot {what}: no valid answer from {server}; check that it is the right cluster and that you can reach it"
             )),
         }
     }
@@ -216,9 +216,12 @@ impl Cluster {
         let all = self.all_pools().await?;
         let names: Vec<_> = all.iter().map(|it| it.pool.name.as_str()).collect();
         Err(if names.is_empty() {
-            anyhow!("there is no pool {name}: this cluster has none")
+            anyhow!("pool {name} does not exist: this cluster has no pools")
         } else {
-            anyhow!("there is no pool {name}: there are {}", names.join(", "))
+            anyhow!(
+                "pool {name} does not exist: the pools of this cluster are {}",
+                names.join(", ")
+            )
         })
     }
 

@@ -1,5 +1,5 @@
-//! `evenkeel demo`: the product in one minute, on a scratch tree, for anybody who may write to the
-//! temporary folder.
+//! `evenkeel demo`: the product in one minute, on a temporary directory tree, for anybody who may write to the
+//! temporary directory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -30,12 +30,12 @@ pub(crate) fn run() -> Result<Ending> {
     let folder = tempfile::Builder::new()
         .prefix("evenkeel-demo-")
         .tempdir()
-        .context("cannot make a folder for the demo in the temporary folder")?;
+        .context("cannot create a directory for the demo in the temporary directory")?;
     let demo = Demo {
         folder: folder.path().to_owned(),
         paint: Paint::for_stdout(),
     };
-    std::fs::create_dir(demo.root()).context("cannot make the demo's tree")?;
+    std::fs::create_dir(demo.root()).context("cannot create the directory tree of the demo")?;
     demo.play()?;
     Ok(Ending::Well)
 }
@@ -47,42 +47,42 @@ struct Demo {
 
 impl Demo {
     fn play(&self) -> Result<()> {
-        self.say("A tree stands in for a machine. worker.yaml says what should be on it. What would change?")?;
+        self.say("A directory tree stands in for a machine, and worker.yaml declares its state. What would change?")?;
         let mut config = worker();
         self.give("worker.yaml", &config)?;
         self.run("plan", "worker.yaml")?;
 
-        self.say("Bring it there. The plan is journaled first; every step can be undone.")?;
+        self.say("Apply it. The plan is journaled first; every step can be undone.")?;
         self.run("apply", "worker.yaml")?;
-        self.say("Again: nothing is left to do, and nothing is touched.")?;
+        self.say("Apply it again: nothing is left to do, and nothing is written.")?;
         self.run("apply", "worker.yaml")?;
 
-        self.say("Now somebody edits a file by hand while `evenkeel watch --heal` looks on.")?;
+        self.say("Now somebody edits a file by hand while `evenkeel watch --heal` runs.")?;
         self.heal()?;
 
-        self.say("Three updates, before anything is touched. One more search registry: reload.")?;
+        self.say("Plan three updates. One more search registry needs a reload.")?;
         let registries = |list: &str| format!("unqualified-search-registries = [{list}]\n");
         self.plan_with(
             "reload.yaml",
             REGISTRIES,
             &registries("\"quay.io\", \"docker.io\""),
         )?;
-        self.say(
-            "A search registry replaced: pods could lose an image source, so they leave first.",
-        )?;
+        self.say("A replaced search registry needs a drain: pods could lose an image source.")?;
         self.plan_with(
             "drain.yaml",
             REGISTRIES,
             &registries("\"registry.example.com\""),
         )?;
-        self.say("Another time server: nothing running is known to pick that up, so it reboots.")?;
+        self.say("Another time server needs a reboot: no running service is known to pick it up.")?;
         self.plan_with(
             "reboot.yaml",
             CHRONY,
             "server time.example.com iburst\nmakestep 1.0 3\n",
         )?;
 
-        self.say(&format!("Last: {MANY} new files, and the apply is killed in the middle (SIGKILL, no chance to clean up)."))?;
+        self.say(&format!(
+            "Add {MANY} files, and kill the apply in the middle (SIGKILL, no chance to clean up)."
+        ))?;
         for number in 0..MANY {
             put(
                 &mut config,
@@ -93,7 +93,7 @@ impl Demo {
         self.give("many.yaml", &config)?;
         self.kill_in_the_middle()?;
         self.say(
-            "The next start finds the journal and finishes it. Then everything is as declared.",
+            "The next start finds the journal and finishes the apply. Then everything is as declared.",
         )?;
         self.resume()?;
         self.run("verify", "many.yaml")
@@ -136,7 +136,8 @@ impl Demo {
             "--root".as_ref(),
             root.as_ref(),
         ];
-        let arguments = Arguments::try_parse_from(words).context("the demo typed nonsense")?;
+        let arguments = Arguments::try_parse_from(words)
+            .context("internal error in demo (please report): its command line is invalid")?;
         crate::dispatch(arguments.command).map(|_| ())
     }
 
@@ -168,7 +169,7 @@ impl Demo {
             stopper.stop();
             match watching.join() {
                 Ok(ended) => ended.map_err(explain)?,
-                Err(_) => bail!("the watch ended badly"),
+                Err(_) => bail!("internal error in demo (please report): the watch panicked"),
             }
             tampered
         })
@@ -183,11 +184,11 @@ impl Demo {
         let path = self.root().join(CHRONY.trim_start_matches('/'));
         let mut text = std::fs::read_to_string(&path).context("cannot read the demo's file")?;
         text.push_str("server evil.example.com\n");
-        std::fs::write(&path, text).context("cannot tamper with the demo's file")?;
+        std::fs::write(&path, text).context("cannot change the demo's file")?;
         loop {
             match told
                 .recv_timeout(PATIENCE)
-                .context("the watch did not notice in time")?
+                .context("the watch did not report the drift in time")?
             {
                 Event::Drifted { finding, after, .. } => {
                     let found = format!(
@@ -218,7 +219,7 @@ impl Demo {
                 .paint
                 .dim("$ evenkeel apply -f many.yaml --root tree & sleep a little; kill -9 $!"),
         )?;
-        let program = std::env::current_exe().context("cannot find this program")?;
+        let program = std::env::current_exe().context("cannot find the path of this program")?;
         let (root, file) = (self.root(), self.folder.join("many.yaml"));
         let words: [&OsStr; 5] = [
             "apply".as_ref(),
@@ -230,7 +231,7 @@ impl Demo {
         let half = root.join(format!("etc/many/{:04}.conf", MANY / 2));
         let killed = kill_when(&program, &words, PATIENCE, || half.exists()).map_err(explain)?;
         if !killed {
-            return tell("(this machine is so fast that it was done before it could be killed)");
+            return tell("(the apply finished before it could be killed)");
         }
         let there = std::fs::read_dir(root.join("etc/many")).map_or(0, Iterator::count);
         tell(&self.paint.red(&format!(

@@ -26,14 +26,14 @@ pub(crate) struct Egress {
 enum Proxy {
     /// The node runs with this.
     Runs(ProxySettings),
-    /// The node runs with something else, and is to run with this.
+    /// The node runs with other settings, and this is desired.
     Waits(ProxySettings),
-    /// Nobody can tell, and why.
+    /// It cannot be read, and why.
     Unknown(String),
 }
 
 impl Egress {
-    /// That of a Windows node of ours; nothing for any other.
+    /// That of a managed Windows node; nothing for any other.
     pub(crate) async fn of(
         cluster: &Cluster,
         namespace: &str,
@@ -65,7 +65,7 @@ impl Egress {
         let proxy = match &self.proxy {
             Proxy::Runs(settings) => format!("proxy: {}", shown(settings)),
             Proxy::Waits(settings) => format!(
-                "proxy: it is to have {}, and runs with other services until then",
+                "proxy: {} (pending: the node does not run these services yet)",
                 shown(settings)
             ),
             Proxy::Unknown(why) => format!("proxy: unknown: {why}"),
@@ -76,7 +76,7 @@ impl Egress {
                 missing,
                 foreign,
             } = it;
-            format!("trusted certificates: {ours} ours, {missing} missing, {foreign} foreign")
+            format!("trusted certificates: {ours} managed, {missing} missing, {foreign} foreign")
         });
         [proxy].into_iter().chain(certificates).collect()
     }
@@ -115,7 +115,7 @@ async fn proxy(
         // Whoever may only look at nodes still sees all the rest.
         Err(kube::Error::Api(status)) if status.code == 403 => {
             let why = format!(
-                "you may not read ConfigMaps of namespace {namespace}: ask for the ClusterRole evenkeel-support there"
+                "you are not allowed to read ConfigMaps in namespace {namespace}: ask your administrator for the ClusterRole evenkeel-support there"
             );
             return Ok(Proxy::Unknown(why));
         }
@@ -123,14 +123,16 @@ async fn proxy(
     };
     let Some(found) = found else {
         let why = format!(
-            "namespace {namespace} has no ConfigMap {name}: is that of Evenkeel another (--namespace)?"
+            "ConfigMap {namespace}/{name} does not exist: give the namespace that Evenkeel is installed in with --namespace"
         );
         return Ok(Proxy::Unknown(why));
     };
     let data = serde_json::from_value(found.data["data"].clone()).unwrap_or_default();
     // What is wrong with it may repeat parts of it.
     let Ok((services, _)) = Services::from_data(&name, &data) else {
-        return Ok(Proxy::Unknown(format!("ConfigMap {name} cannot be read")));
+        return Ok(Proxy::Unknown(format!(
+            "ConfigMap {namespace}/{name} is invalid"
+        )));
     };
     let settings = ProxySettings::declared_in(&services);
     Ok(if hash == Some(services.hash().as_str()) {

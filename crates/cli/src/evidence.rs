@@ -1,4 +1,4 @@
-//! What tells of the extensions of nodes, read from a cluster again and again, for the same decisions that
+//! The evidence of the extensions of nodes, read from a cluster again and again, for the same decisions that
 //! the operator makes. Nothing is written.
 
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, core_kind};
 
-/// The time between two looks.
+/// The time between two readings.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Nobody waits longer than this unless told so.
 const LONGEST: Duration = Duration::from_secs(40);
@@ -31,7 +31,7 @@ pub(crate) struct Rule {
     pub(crate) status: RuleStatus,
 }
 
-/// What is known of some nodes.
+/// The evidence of some nodes.
 pub(crate) struct Evidence<'c> {
     cluster: &'c Cluster,
     pub(crate) readiness: Readiness,
@@ -49,13 +49,15 @@ fn whole(object: &DynamicObject) -> Value {
     })
 }
 
-/// The rules of a cluster that can be followed, and what is wrong with the others.
+/// The valid rules of a cluster, and what is wrong with the others.
 pub(crate) async fn rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<String>)> {
     let (mut rules, mut problems) = (Vec::new(), Vec::new());
     for Rule { name, wish, .. } in all_rules(cluster).await? {
         match wish {
             Ok(rule) => rules.push(rule),
-            Err(wrong) => problems.push(format!("rule {name} is not followed: {wrong}")),
+            Err(wrong) => problems.push(format!(
+                "NodeReadinessRule {name} is invalid and ignored: {wrong}"
+            )),
         }
     }
     Ok((rules, problems))
@@ -108,13 +110,11 @@ pub(crate) async fn node(cluster: &Cluster, name: &str) -> Result<DynamicObject>
         Api::all_with(cluster.client.clone(), &core_kind("Node", "nodes"));
     let found = api.get_opt(name).await;
     let found = found.map_err(|error| cluster.explain(&format!("read node {name}"), error))?;
-    found.ok_or_else(|| {
-        anyhow!("there is no node {name}: `kubectl get nodes` lists those there are")
-    })
+    found.ok_or_else(|| anyhow!("node {name} does not exist: `kubectl get nodes` lists the nodes"))
 }
 
 impl<'c> Evidence<'c> {
-    /// Looks at `nodes` for the first time. The rules only say what they would do.
+    /// Reads the evidence of `nodes` for the first time. The rules only say what they would do.
     pub(crate) async fn of(
         cluster: &'c Cluster,
         rules: &[ReadinessRule],
@@ -142,7 +142,7 @@ impl<'c> Evidence<'c> {
         };
         let now = evidence.now();
         for mut node in nodes {
-            // What is seen now decides, not what somebody has written because of it.
+            // What is observed now decides, not what somebody has written because of it.
             node.taints.clear();
             node.has_permit = false;
             evidence.readiness.see_node(node, now);
@@ -156,7 +156,7 @@ impl<'c> Evidence<'c> {
         Moment(self.start.elapsed())
     }
 
-    /// Looks once more.
+    /// Reads the evidence once more.
     async fn look(&mut self) -> Result<()> {
         for feed in self.readiness.feeds() {
             let (api, which) = match &feed {
@@ -180,7 +180,7 @@ impl<'c> Evidence<'c> {
                 } => {
                     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
                     let kind = GroupVersionKind::gvk(group, version, kind);
-                    // What the cluster does not have tells nothing.
+                    // A kind that the cluster does not have is no evidence.
                     let Ok((kind, _)) = pinned_kind(&self.cluster.client, &kind).await else {
                         continue;
                     };
@@ -209,7 +209,7 @@ impl<'c> Evidence<'c> {
                     self.readiness.see_lease(&feed, &name, snapshot, now);
                 }
             }
-            // The first look is the one that counts everything as just seen.
+            // The first reading counts everything as just observed.
             if !self.has_looked {
                 self.readiness.listed(&feed, now);
             }
@@ -225,7 +225,7 @@ impl<'c> Evidence<'c> {
         Api::namespaced_with(self.cluster.client.clone(), namespace, kind)
     }
 
-    /// Looks on until `is_clear`, or nothing could be silent without being noticed.
+    /// Watches the evidence until `is_clear`, or until silence would have been noticed.
     pub(crate) async fn look_on(
         &mut self,
         wait: Option<Duration>,

@@ -1,4 +1,4 @@
-//! `evenkeel explain NODE`: why a node is as it is, and what happens next, on one screen.
+//! `evenkeel explain NODE`: the state of a node, its cause, and what happens next, on one screen.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use crate::instances;
 use crate::output::{self, Paint};
 use crate::table::{lines, table};
 
-/// What was found out.
+/// What was observed.
 struct Explanation {
     node: Node,
     is_tainted: bool,
@@ -24,7 +24,7 @@ struct Explanation {
     has_permit: bool,
     view: ReadinessView,
     egress: Option<Egress>,
-    /// How far its removal is, or what that waits for.
+    /// The progress of its removal, or what that waits for.
     removal: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
             is_tainted,
             owners,
             has_permit,
-            view: view.ok_or_else(|| anyhow::anyhow!("there is no node {name}"))?,
+            view: view.ok_or_else(|| anyhow::anyhow!("node {name} does not exist"))?,
         })
     })?;
     let text = match arguments.output.format {
@@ -83,13 +83,13 @@ impl Explanation {
         !self.is_tainted && !self.node.unschedulable && self.node.ready
     }
 
-    /// How it is, in one sentence each.
+    /// The causes of its state, one sentence each.
     fn why(&self) -> Vec<String> {
         let node = &self.node;
         let mut why = Vec::new();
         if self.is_tainted {
             let by = if self.owners.is_empty() {
-                "nobody says who".to_owned()
+                "an unknown owner".to_owned()
             } else {
                 self.owners.join(", ")
             };
@@ -98,16 +98,16 @@ impl Explanation {
             ));
         }
         if !node.ready {
-            why.push("its kubelet does not say that it is ready".to_owned());
+            why.push("the kubelet does not report the node as Ready".to_owned());
         }
         if node.unschedulable {
             let by = node.cordoned_by.as_deref().unwrap_or("a person");
-            why.push(format!("it is cordoned, by {by}"));
+            why.push(format!("the node is cordoned by {by}"));
         }
         why.extend(node.desired().refusal().filter(|_| node.is_foreign()));
         if node.is_degraded() {
             let reason = node.reason.as_deref().unwrap_or_default();
-            why.push(format!("its configuration is Degraded: {reason}"));
+            why.push(format!("the node is Degraded: {reason}"));
         }
         why
     }
@@ -117,13 +117,13 @@ impl Explanation {
         let blocking: Vec<_> = self.blocking().map(|it| it.extension.as_str()).collect();
         let governed = !self.view.extensions.is_empty();
         match (self.is_tainted, blocking.is_empty()) {
-            _ if self.has_permit => "it has leave to be down: the taint goes when it is back and all that it must have was heard of".to_owned(),
-            (true, false) => format!("the taint goes when {} is well", blocking.join(" and ")),
-            (true, true) if governed => "nothing speaks against it: the taint goes as soon as all that it must have was heard of since the restart".to_owned(),
-            (true, true) => "no readiness rule is about it any more: the operator takes the taint off, if it was the operator who put it there".to_owned(),
-            (false, false) => format!("the operator taints it because of {}, unless limits hold that back", blocking.join(" and ")),
-            (false, true) if governed => "nothing, as long as all that it must have is well".to_owned(),
-            (false, true) => "no readiness rule is about this node: nothing happens to it".to_owned(),
+            _ if self.has_permit => "the node has a disruption permit: the operator removes the taint when the node is back and every required extension is healthy".to_owned(),
+            (true, false) => format!("waiting for {} to be healthy; then the operator removes the taint", blocking.join(" and ")),
+            (true, true) if governed => "nothing blocks the node: the operator removes the taint when every required extension was heard from since the restart".to_owned(),
+            (true, true) => "no readiness rule selects this node any more: the operator removes the taint if the operator added it".to_owned(),
+            (false, false) => format!("the operator taints the node because of {}, unless its limits hold the taint back", blocking.join(" and ")),
+            (false, true) if governed => "nothing, as long as every required extension is healthy".to_owned(),
+            (false, true) => "nothing: no readiness rule selects this node".to_owned(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Explanation {
             );
             let _ = writeln!(
                 text,
-                "  configuration: {}, runs {}, is to run {}",
+                "  configuration: {}, current {}, desired {}",
                 configuration(state),
                 configuration(current),
                 configuration(desired)
@@ -168,7 +168,14 @@ impl Explanation {
         }
         if !self.view.extensions.is_empty() {
             let mut rows = table(
-                &["EXTENSION", "RULE", "SOURCE", "SAYS", "HEARD", "BLOCKS"],
+                &[
+                    "EXTENSION",
+                    "RULE",
+                    "SOURCE",
+                    "VERDICT",
+                    "LAST HEARD",
+                    "BLOCKS",
+                ],
                 paint,
             );
             for row in &self.view.extensions {
@@ -221,9 +228,9 @@ impl Explanation {
 
 fn blocks(row: &Row) -> &'static str {
     match (row.blocks, row.affects_readiness, row.dry_run) {
-        (_, _, true) => "no, its rule is dry",
+        (_, _, true) => "no (dry run)",
         (true, ..) => "yes",
         (false, true, _) => "no",
-        (false, false, _) => "no, it is optional",
+        (false, false, _) => "no (optional)",
     }
 }

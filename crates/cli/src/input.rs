@@ -17,7 +17,7 @@ pub(crate) struct Source {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Everything that `files` name, folders opened, in order of name within a folder.
+/// Everything that `files` name, with the files of directories in the order of their names.
 pub(crate) fn sources(files: &[PathBuf]) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for file in files {
@@ -36,7 +36,10 @@ pub(crate) fn sources(files: &[PathBuf]) -> Result<Vec<Source>> {
         } else if file.is_dir() {
             let inside = folder(file)?;
             if inside.is_empty() {
-                bail!("{} has no .yaml, .yml, .json or .ign file", file.display());
+                bail!(
+                    "directory {} has no .yaml, .yml, .json or .ign file",
+                    file.display()
+                );
             }
             for file in inside {
                 sources.push(read(&file)?);
@@ -85,7 +88,7 @@ pub(crate) fn documents(source: &Source) -> Result<(Vec<Document>, Vec<Warning>)
     document::read(&source.name, &source.bytes)
 }
 
-/// What a machine is to be, in either way to say it.
+/// The configuration of a machine, of either kind.
 pub(crate) enum Configuration {
     /// For a Linux machine.
     Machine(MachineConfig),
@@ -110,7 +113,7 @@ pub(crate) fn configuration(files: &[PathBuf]) -> Result<Configuration> {
                         Document::MachineConfig(config) => machines.push(config),
                         Document::Services { services: one, .. } => services.push(one),
                         other => problems.push(format!(
-                            "{}: this is a {}, and a configuration of a machine is wanted here",
+                            "{}: found a {}: give a MachineConfig, an Ignition config or a services ConfigMap",
                             source.name,
                             other.kind()
                         )),
@@ -121,18 +124,20 @@ pub(crate) fn configuration(files: &[PathBuf]) -> Result<Configuration> {
     }
     if !problems.is_empty() {
         bail!(
-            "the configuration is not valid; nothing was touched\n  {}",
+            "the configuration is invalid; nothing was changed\n  {}",
             problems.join("\n  ")
         );
     }
     match (machines.len(), services.pop()) {
-        (0, None) => bail!("there is no configuration of a machine in the given files"),
+        (0, None) => bail!("the given files have no machine configuration"),
         (0, Some(only)) if services.is_empty() => Ok(Configuration::Services(only)),
-        (_, Some(_)) => bail!("a services ConfigMap stands alone: give one, and nothing beside it"),
+        (_, Some(_)) => bail!(
+            "a services ConfigMap cannot be combined with other configurations: give exactly one"
+        ),
         (1, None) => machines
             .pop()
             .map(Configuration::Machine)
-            .context("there is no configuration of a machine"),
+            .context("the given files have no machine configuration"),
         (_, None) => Ok(Configuration::Machine(render::merge(fragments(&sources)?)?)),
     }
 }
@@ -152,8 +157,8 @@ pub(crate) fn machine_config(files: &[PathBuf]) -> Result<MachineConfig> {
     match configuration(files)? {
         Configuration::Machine(config) => Ok(config),
         Configuration::Services(_) => bail!(
-            "this is a services ConfigMap, for Windows machines: here it can only be compared with \
-             another one, by `evenkeel plan -f NEW --from OLD`"
+            "a services ConfigMap is for Windows machines: you can only compare it with another one, \
+             with `evenkeel plan -f NEW --from OLD`"
         ),
     }
 }

@@ -1,5 +1,5 @@
-//! `evenkeel status instances` and `evenkeel instances trust`: how far every Windows instance is, and a
-//! host key that has changed for a good reason.
+//! `evenkeel status instances` and `evenkeel instances trust`: the progress of every Windows instance, and
+//! trust in a host key that has changed for a good reason.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::table::{lines, table};
 /// How many are asked for at a time.
 const PAGE: u32 = 250;
 
-/// What was said of each instance, or that it cannot be read.
+/// The record of each instance, or why it cannot be read.
 type Instances = BTreeMap<String, Result<InstanceRecord, String>>;
 
 /// Shows every instance.
@@ -47,11 +47,11 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<Ending> {
 
 async fn instances(cluster: &Cluster, namespace: &str) -> Result<Instances> {
     let found = read(cluster, namespace).await;
-    found.map_err(|error| cluster.explain("see how far instances are", error))
+    found.map_err(|error| cluster.explain("read the status of Windows instances", error))
 }
 
-/// How far the removal of a Windows node is, or what it waits for; nothing if it is not removed. Whoever may not read
-/// what is remembered of instances sees what its Node says.
+/// The progress of the removal of a Windows node, or what it waits for; nothing if it is not removed. Whoever may not read
+/// the records of instances sees what the Node says.
 pub(crate) async fn removal(
     cluster: &Cluster,
     namespace: &str,
@@ -63,12 +63,14 @@ pub(crate) async fn removal(
     let by_its_node = || {
         let removal = is_asked(node).then(|| Removal::Granted(RemovalStep::of(node)))?;
         let waits_for = removal.waits_for(node);
-        Some(waits_for.unwrap_or_else(|| "its pods have left, and it goes".to_owned()))
+        Some(
+            waits_for.unwrap_or_else(|| "all pods have left; the node is being removed".to_owned()),
+        )
     };
     let instances = match read(cluster, namespace).await {
         Ok(instances) => instances,
         Err(kube::Error::Api(status)) if status.code == 403 => return Ok(by_its_node()),
-        Err(error) => return Err(cluster.explain("see how far instances are", error)),
+        Err(error) => return Err(cluster.explain("read the status of Windows instances", error)),
     };
     let mut records = instances.into_values().filter_map(Result::ok);
     let own = records.find(|it| it.node.as_ref() == Some(&node.name));
@@ -112,7 +114,7 @@ fn text(instances: &Instances, paint: Paint) -> String {
             object::WINDOWS_INSTANCES
         );
     }
-    let mut rows = table(&["INSTANCE", "STATE", "NODE", "SINCE", "WHAT"], paint);
+    let mut rows = table(&["INSTANCE", "STATE", "NODE", "SINCE", "MESSAGE"], paint);
     for (name, record) in instances {
         rows.add_row(match record {
             Ok(it) => [
@@ -146,7 +148,7 @@ fn document(instances: &Instances) -> Value {
     json!({ "instances": all.collect::<Vec<_>>() })
 }
 
-/// Forgets the host key of an instance: whichever it shows next is trusted.
+/// Removes the pinned host key of an instance: the operator trusts the next one that it shows.
 pub(crate) fn run(arguments: &InstancesArguments) -> Result<Ending> {
     let InstancesCommand::Trust {
         address,
@@ -171,12 +173,12 @@ pub(crate) fn run(arguments: &InstancesArguments) -> Result<Ending> {
                 .map(|(name, _)| name.as_str())
                 .collect();
             let known = if known.is_empty() {
-                "none has one".to_owned()
+                "no instance has one".to_owned()
             } else {
-                format!("those that have one are {}", known.join(", "))
+                format!("the instances with one are {}", known.join(", "))
             };
             return Err(anyhow!(
-                "there is no host key of {address} in namespace {namespace}: {known}"
+                "no host key of {address} is pinned in namespace {namespace}: {known}"
             ));
         }
         let patch = Patch::Merge(json!({ "data": { name: null } }));
@@ -184,7 +186,7 @@ pub(crate) fn run(arguments: &InstancesArguments) -> Result<Ending> {
         let patched = secrets.patch(object::HOST_KEYS, &parameters, &patch).await;
         patched.map_err(failed)?;
         let said = format!(
-            "The host key of {address} is forgotten: the one that it shows next is trusted from then on.\n"
+            "Removed the pinned host key of {address}. The operator trusts the next key that the instance shows.\n"
         );
         output::print(said.as_bytes())?;
         Ok(Ending::Well)

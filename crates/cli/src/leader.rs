@@ -1,5 +1,5 @@
-//! Whether an operator leads: what nodes wait for goes on only if one does. A cluster that never had one is silent about
-//! it; so is one whose Leases the person may not read.
+//! Whether an operator is the leader: only then what nodes wait for makes progress. Nothing is said of a cluster that
+//! never had one, or whose Leases the person may not read.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::cluster::Cluster;
 /// A leader renews every few seconds, and its successor comes within fifteen.
 const LATE: Duration = Duration::from_mins(1);
 
-/// What is to be said if nobody leads.
+/// What is to be said if no operator is the leader.
 pub(crate) async fn missing(cluster: &Cluster) -> Option<String> {
     let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
     let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
@@ -32,6 +32,6 @@ pub(crate) async fn missing(cluster: &Cluster) -> Option<String> {
     }
     let namespace = lease.namespace().unwrap_or_default();
     Some(format!(
-        "no operator leads since {last}: what nodes wait for does not go on. See `kubectl get pods --namespace {namespace}`"
+        "no operator has been the leader since {last}: nothing that nodes wait for makes progress. Check `kubectl get pods --namespace {namespace}`"
     ))
 }

@@ -1,4 +1,4 @@
-//! The machine that a command works on: this one, or a tree.
+//! The machine that a command works on: this one, or a directory tree.
 
 use std::path::PathBuf;
 
@@ -85,7 +85,7 @@ pub(crate) fn explain(error: Error) -> anyhow::Error {
     let denied = matches!(&error, Error::Path { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied);
     if denied {
         return anyhow::Error::new(error)
-            .context("this needs root: run it with sudo, or give --root a tree of your own");
+            .context("this command needs root: run it with sudo, or give a directory tree of your own with --root");
     }
     anyhow::Error::new(error)
 }

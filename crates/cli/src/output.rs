@@ -162,7 +162,7 @@ pub(crate) fn summary(plan: &Plan) -> String {
     );
     let actions: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
     let around = if actions.is_empty() {
-        "nothing else happens".to_owned()
+        "no action needed".to_owned()
     } else {
         actions.join(", then ")
     };
@@ -185,7 +185,7 @@ fn diff_of(plan: &Plan, resource: &Resource, old: &Contents, new: &Contents) -> 
         .collect()
 }
 
-/// A link that enables or masks a unit is told in words already.
+/// A link that enables or masks a unit is described in words already.
 fn has_diff(part: &Part) -> bool {
     matches!(part, Part::Whole | Part::DropIn(_))
 }

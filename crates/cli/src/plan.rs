@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Ending> {
             print(&compared, &nothing.contents, format)
         }
         _ => bail!(
-            "one side is for Linux machines and the other for Windows machines: give two of a kind"
+            "cannot compare a machine configuration (Linux) with a services ConfigMap (Windows): give two of the same kind"
         ),
     }
 }

@@ -1,5 +1,5 @@
 //! `evenkeel plan --pool NAME -f NEW`: what a new or changed MachineConfig would do to a pool: the
-//! difference, which nodes it disrupts and how, and in which order. Touches nothing.
+//! difference, which nodes it disrupts and how, and in which order. Changes nothing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ use crate::output::{self, Paint, PlanDocument};
 use crate::table::{lines, table};
 use crate::{Ending, input, plan};
 
-/// How many waves are played one by one.
+/// How many waves are forecast one by one.
 const WAVES: usize = 100;
 
 pub(crate) fn run(arguments: &PlanArguments, name: &str) -> Result<Ending> {
@@ -62,13 +62,13 @@ fn given(arguments: &PlanArguments) -> Result<Vec<Given>> {
         for fragment in document::fragments(&source.name, &source.bytes)? {
             let Some(name) = fragment.name.clone() else {
                 bail!(
-                    "{}: a MachineConfig of a pool needs metadata.name: it says which one of the pool is replaced",
+                    "{}: metadata.name is missing: it says which MachineConfig of the pool is replaced",
                     source.name
                 );
             };
             if name.starts_with(RENDERED_PREFIX) {
                 bail!(
-                    "{}: {name} is a rendered configuration: give the MachineConfig that it is to be rendered from",
+                    "{}: {name} is a rendered configuration: give the MachineConfigs that it is rendered from",
                     source.name
                 );
             }
@@ -123,7 +123,7 @@ async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
         let label = |key: &str| one.labels.get(key).map(String::as_str);
         if !selector.is_some_and(|it| it.matches(label)) {
             output::warn([format!(
-                "{} has no labels that pool {name} selects: it is taken as if it had",
+                "MachineConfig {} has no labels that pool {name} selects: the plan assumes that it has them",
                 one.name
             )]);
         }
@@ -132,7 +132,10 @@ async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
     let sources: Vec<_> = sources.into_iter().collect();
     let rendered = render::render(name, &sources);
     let Rendered { config, .. } = rendered.map_err(|problem| {
-        anyhow::anyhow!("pool {name} cannot be rendered so: {}", problem.note)
+        anyhow::anyhow!(
+            "cannot render pool {name} with these MachineConfigs: {}",
+            problem.note
+        )
     })?;
     let new = config.name.clone().unwrap_or_default();
     let wanted = Wanted::of(config);
@@ -195,8 +198,9 @@ async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
 
 async fn read(cluster: &Cluster, name: &str) -> Result<MachineConfig> {
     let text = cluster.config(name).await?;
-    let text = text
-        .with_context(|| format!("there is no MachineConfig {name}, though the pool names it"))?;
+    let text = text.with_context(|| {
+        format!("MachineConfig {name} does not exist, but the pool refers to it")
+    })?;
     let (documents, _) = document::read(name, text.as_bytes())?;
     let config = documents.into_iter().find_map(|it| match it {
         Document::MachineConfig(config) => Some(config),
@@ -216,7 +220,11 @@ async fn way(
         None => return Ok(Err("unknown: the node runs no configuration yet".to_owned())),
         Some(name) => match cluster.config(name).await? {
             Some(_) => read(cluster, name).await?,
-            None => return Ok(Err(format!("unknown: {name} is gone"))),
+            None => {
+                return Ok(Err(format!(
+                    "unknown: MachineConfig {name} does not exist any more"
+                )));
+            }
         },
     };
     Ok(match plan::between(&Wanted::of(old), wanted) {
@@ -234,7 +242,7 @@ impl Shown {
             .forecast
             .later
             .iter()
-            .map(|node| (node, None, Some("its turn comes later".to_owned())));
+            .map(|node| (node, None, Some("in a later wave".to_owned())));
         let held = self
             .forecast
             .held
@@ -264,7 +272,7 @@ impl Shown {
         }
     }
 
-    /// What is down with the cluster's only node, if it is drained, or may be.
+    /// The outage that a drain of the cluster's only node is, if it is drained, or may be.
     fn outage(&self) -> Option<String> {
         let only = self.only_node.as_deref()?;
         let row = self.rows().find(|row| row.node == only)?;
@@ -278,7 +286,7 @@ impl Shown {
             "if it has to be drained"
         };
         Some(format!(
-            "node {only} is the only one that takes pods: {when}, every workload of the cluster is down until it is back. Add a node first, or pause the pool until it suits you: docs/drain.md#a-cluster-with-one-node"
+            "node {only} is the only node that takes pods: {when}, every workload of the cluster is down until it is back. Add a node first, or pause the pool until a maintenance window: docs/drain.md#a-cluster-with-one-node"
         ))
     }
 
@@ -289,13 +297,13 @@ impl Shown {
         let limit = self.pool.allowance.max_unavailable.of(self.nodes);
         let _ = writeln!(
             text,
-            "\nPool {} would go to {}: {} nodes, at most {limit} at once.",
+            "\nPool {} would roll out {}: {} nodes, at most {limit} at once.",
             self.pool.name, self.new, self.nodes
         );
         if self.pool.allowance.paused {
             let _ = writeln!(
                 text,
-                "It is paused: nothing begins before `evenkeel rollout resume {}`.",
+                "The pool is paused: the rollout starts after `evenkeel rollout resume {}`.",
                 self.pool.name
             );
         }
@@ -305,7 +313,7 @@ impl Shown {
         if let Some(outage) = self.outage() {
             let _ = writeln!(text, "{} {outage}", paint.red("!"));
         }
-        let mut rows = table(&["WAVE", "NODE", "RUNS", "DISRUPTION"], paint);
+        let mut rows = table(&["WAVE", "NODE", "CURRENT", "DISRUPTION"], paint);
         let mut is_empty = true;
         for row in self.rows() {
             is_empty = false;

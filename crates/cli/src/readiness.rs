@@ -127,7 +127,7 @@ fn text(
     if !untried.is_empty() {
         let _ = writeln!(
             text,
-            "\nNot tried, because agents probe only what a rule in the cluster asks for: {}",
+            "\nNot tried (agents run probes only for rules that exist in the cluster): {}",
             untried.join(", ")
         );
     }

@@ -1,4 +1,4 @@
-//! `evenkeel rollout watch|pause|resume`: looks on until a pool is where it should be, or holds it.
+//! `evenkeel rollout watch|pause|resume`: watches a rollout until the pool is updated, pauses or resumes it.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::output;
 use crate::status::{pool_document, problems, word};
 use crate::table::bar;
 
-/// The pause between two looks; a large fleet, whose looks take longer, is looked at less often.
+/// The pause between two readings; a large fleet, which takes longer to read, is read less often.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_PER_LOOK: u32 = 10;
 /// For how long the API server may be away before that is a failure.
@@ -32,8 +32,8 @@ pub(crate) fn run(arguments: &RolloutArguments) -> Result<Ending> {
             tokio::select! {
                 ended = watch(&cluster, pool, output.format) => ended,
                 heard = interrupted => {
-                    heard.context("cannot be told of Ctrl-C")?;
-                    output::warn(["not looking any more; the roll-out goes on without you"]);
+                    heard.context("cannot listen for Ctrl-C")?;
+                    output::warn(["stopped watching; the rollout continues"]);
                     Ok(Ending::Differs)
                 }
             }
@@ -51,7 +51,7 @@ fn hold(
     cluster::with(arguments, async |cluster| {
         let before = cluster.pool(name).await?.pool.allowance.paused;
         let said = match (before, paused) {
-            (true, true) => format!("Pool {name} is paused already.\n"),
+            (true, true) => format!("Pool {name} is already paused.\n"),
             (false, false) => format!("Pool {name} is not paused.\n"),
             (_, paused) => {
                 let patch = json!({ "spec": { "paused": paused } });
@@ -63,10 +63,10 @@ fn hold(
                 patched.map_err(|error| cluster.explain(&format!("{what} pool {name}"), error))?;
                 if paused {
                     format!(
-                        "Pool {name} is paused: no other node begins. Nodes on their way arrive. Go on with `evenkeel rollout resume {name}`.\n"
+                        "Paused pool {name}: no further node starts to update. Nodes that already started finish. Resume with `evenkeel rollout resume {name}`.\n"
                     )
                 } else {
-                    format!("Pool {name} goes on. Look on with `evenkeel rollout watch {name}`.\n")
+                    format!("Resumed pool {name}. Watch it with `evenkeel rollout watch {name}`.\n")
                 }
             }
         };
@@ -75,7 +75,7 @@ fn hold(
     })
 }
 
-/// Prints every change of the pool until it is at rest: everybody updated (0), or stopped (2).
+/// Prints every change of the pool until all nodes are updated (0), or the rollout has stopped (2).
 async fn watch(cluster: &Cluster, name: &str, format: Format) -> Result<Ending> {
     cluster.pool(name).await?;
     let mut last = String::new();
@@ -93,14 +93,14 @@ async fn watch(cluster: &Cluster, name: &str, format: Format) -> Result<Ending> 
                     return Ok(ending);
                 }
             }
-            Ok(None) => anyhow::bail!("pool {name} is gone"),
+            Ok(None) => anyhow::bail!("pool {name} was deleted"),
             Err(error) => {
                 let since = *failing.get_or_insert_with(Instant::now);
                 if since.elapsed() > PATIENCE {
                     return Err(error);
                 }
                 if since >= start {
-                    output::warn([format!("{error:#}; trying again")]);
+                    output::warn([format!("{error:#}; retrying")]);
                 }
             }
         }
@@ -149,7 +149,7 @@ async fn look(cluster: &Cluster, name: &str, format: Format) -> Result<Option<Lo
     Ok(Some(Look { text, ending }))
 }
 
-/// One line: how far it is, and who is at it.
+/// One line: the progress, and which nodes are busy.
 fn line(view: &PoolView<'_>, word: &str) -> String {
     let counts = view.counts;
     let busy: Vec<String> = view

@@ -17,7 +17,7 @@ use crate::table::{lines, table};
 /// How many nodes are named at most.
 const WORST: usize = 10;
 
-/// Nodes of one zone that a rule is about.
+/// Nodes of one zone that a rule selects.
 #[derive(Debug, Default, Clone, Copy)]
 struct Zone {
     nodes: usize,
@@ -50,7 +50,7 @@ impl Rules {
         Ok(Self { all, zones })
     }
 
-    /// Whether every node that a rule is about is ready, and every rule is followed.
+    /// Whether every node that a rule selects is ready, and every rule is followed.
     pub(crate) fn are_well(&self) -> bool {
         let is_well = |rule: &Rule| {
             let nodes = rule.status.nodes;
@@ -115,7 +115,10 @@ impl Rules {
             let all: u32 = self.all.iter().map(|it| it.status.nodes.not_ready).sum();
             let _ = match usize::try_from(all).unwrap_or(usize::MAX) - named {
                 0 => Ok(()),
-                more => writeln!(text, "and {more} more; `evenkeel explain NODE` says why"),
+                more => writeln!(
+                    text,
+                    "and {more} more; run `evenkeel explain NODE` for the cause"
+                ),
             };
         }
         text
@@ -150,7 +153,7 @@ impl Rule {
         self.status.conditions.iter().find(|it| it.kind == kind)
     }
 
-    /// How it is, in few words.
+    /// Its state, in few words.
     fn word(&self) -> &'static str {
         let valid = self.says(condition::VALID);
         match &self.wish {
@@ -181,7 +184,9 @@ impl Rule {
         match &self.wish {
             Err(why) => problems.push(why.clone()),
             Ok(_) if self.status.observed_generation < self.generation => {
-                problems.push("no operator has looked at it yet: does one run?".to_owned());
+                problems.push(
+                    "the operator has not processed this rule yet: check that it runs".to_owned(),
+                );
             }
             Ok(_) => {}
         }

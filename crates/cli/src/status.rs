@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
     if is_idle {
         let waiting = views.iter_mut().flat_map(|it| &mut it.nodes);
         for node in waiting.filter(|it| it.state == NodeProgress::Waiting) {
-            "nothing: Evenkeel leaves it to OpenShift's operator".clone_into(&mut node.waits_for);
+            "nothing: OpenShift's operator manages this node".clone_into(&mut node.waits_for);
         }
     }
     let text = match arguments.output.format {
@@ -88,7 +88,7 @@ pub(crate) fn problems(view: &PoolView<'_>, status: &PoolStatus) -> Vec<String> 
     problems.extend(view.rollout.stopped.clone());
     for (node, others) in &view.torn {
         problems.push(format!(
-            "node {node} belongs to {} as well",
+            "node {node} also belongs to pool {}",
             others.join(" and ")
         ));
     }
@@ -98,12 +98,12 @@ pub(crate) fn problems(view: &PoolView<'_>, status: &PoolStatus) -> Vec<String> 
     problems
 }
 
-/// How a pool is, in few words, where all of them may be left to OpenShift's operator.
+/// The state of a pool, in few words, where all of them may be left to OpenShift's operator.
 fn state(view: &PoolView<'_>, status: &PoolStatus, is_idle: bool) -> &'static str {
     if is_idle { "idle" } else { word(view, status) }
 }
 
-/// How a pool is, in few words.
+/// The state of a pool, in few words.
 pub(crate) fn word(view: &PoolView<'_>, status: &PoolStatus) -> &'static str {
     let counts = view.counts;
     if view.pool.allowance.paused && counts.updated < counts.total {
@@ -119,7 +119,7 @@ pub(crate) fn word(view: &PoolView<'_>, status: &PoolStatus) -> &'static str {
     }
 }
 
-/// How we live with OpenShift's own operators, where they are.
+/// The coexistence with OpenShift's own operators, where they are.
 fn told(notices: &Notices, paint: Paint) -> String {
     let present = notices
         .values()
@@ -200,16 +200,13 @@ fn text(
         text.push('\n');
         text.push_str(&lines(&nodes));
     }
-    let _ = writeln!(
-        text,
-        "\n{done} of {all} nodes in pools are as they should be."
-    );
+    let _ = writeln!(text, "\n{done} of {all} nodes in pools are up to date.");
     for (nodes, what) in [
         (&assignment.others, "in no pool"),
-        (&assignment.windows, "run Windows"),
+        (&assignment.windows, "that run Windows"),
     ] {
         if !nodes.is_empty() {
-            let _ = writeln!(text, "{} nodes {what}.", nodes.len());
+            let _ = writeln!(text, "Nodes {what}: {}.", nodes.len());
         }
     }
     text

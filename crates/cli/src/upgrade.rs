@@ -1,5 +1,4 @@
-//! Windows nodes on their way to another version: what `evenkeel status` shows of them, and `evenkeel upgrade
-//! pause|resume`.
+//! Upgrades of Windows nodes: what `evenkeel status` shows of them, and `evenkeel upgrade pause|resume`.
 
 use std::fmt::Write;
 
@@ -44,7 +43,7 @@ impl WindowsNodes {
         }))
     }
 
-    /// Whether all of them are as they should be.
+    /// Whether all of them are up to date and healthy.
     pub(crate) fn are_well(&self, nodes: &[&Node]) -> bool {
         self.problems().is_empty()
             && view(&self.status, nodes)
@@ -155,7 +154,7 @@ fn versions(view: &WindowsNodeView<'_>) -> String {
     }
 }
 
-/// Holds upgrades, or lets them go on.
+/// Pauses or resumes upgrades.
 pub(crate) fn run(arguments: &UpgradeArguments) -> Result<Ending> {
     match &arguments.command {
         UpgradeCommand::Pause { cluster } => hold(cluster, true),
@@ -167,12 +166,12 @@ fn hold(arguments: &ClusterArguments, paused: bool) -> Result<Ending> {
     cluster::with(arguments, async |cluster| {
         let Some(before) = WindowsNodes::of(&cluster).await? else {
             return Err(anyhow!(
-                "there is no WindowsPool {}: install the chart with windows.enabled (docs/windows-pool.md)",
+                "WindowsPool {} does not exist: install the chart with windows.enabled (docs/windows-pool.md)",
                 object::WINDOWS_POOL
             ));
         };
         let said = match (before.pool.allowance.paused, paused) {
-            (true, true) => "Windows nodes are paused already.\n",
+            (true, true) => "Windows nodes are already paused.\n",
             (false, false) => "Windows nodes are not paused.\n",
             (_, paused) => {
                 let patch = Patch::Merge(json!({ "spec": { "paused": paused } }));
@@ -186,9 +185,9 @@ fn hold(arguments: &ClusterArguments, paused: bool) -> Result<Ending> {
                 };
                 patched.map_err(|error| cluster.explain(what, error))?;
                 if paused {
-                    "Windows nodes are paused: no other one begins. Those on their way arrive. Go on with `evenkeel upgrade resume`.\n"
+                    "Paused Windows nodes: no further node is upgraded or removed. Nodes that already started finish. Resume with `evenkeel upgrade resume`.\n"
                 } else {
-                    "Windows nodes go on. Look on with `evenkeel status`.\n"
+                    "Resumed Windows nodes. Watch them with `evenkeel status`.\n"
                 }
             }
         };

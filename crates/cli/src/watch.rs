@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &WatchArguments) -> Result<Ending> {
         .map_err(explain)?;
     for (path, error) in watcher.blind() {
         output::warn([format!(
-            "{path} cannot be watched and is only checked now and then: {error}"
+            "cannot watch {path}, so it is only checked periodically: {error}"
         )]);
     }
     let stopper = watcher.stopper();
@@ -76,11 +76,11 @@ impl Teller<'_> {
             return Ok(());
         }
         let what = if heal {
-            "and putting back what drifts"
+            "and repairing drift"
         } else {
-            "and reporting what drifts"
+            "and reporting drift"
         };
-        output::print(format!("Watching {paths} paths {what}; Ctrl-C ends.\n").as_bytes())
+        output::print(format!("Watching {paths} paths {what}; press Ctrl-C to stop.\n").as_bytes())
     }
 
     fn tell(&self, event: &Event) -> Result<()> {
@@ -111,7 +111,11 @@ impl Teller<'_> {
                     })
             }
             Event::Recovered { finding } => {
-                format!("{} {}: is right again\n", paint.green("="), name(finding))
+                format!(
+                    "{} {}: is as declared again\n",
+                    paint.green("="),
+                    name(finding)
+                )
             }
             Event::Healed { finding, took } => {
                 format!(
@@ -128,7 +132,7 @@ impl Teller<'_> {
             } => {
                 let error = error.with_causes();
                 format!(
-                    "{} {}: cannot be put back, trying again in {}: {error}\n",
+                    "{} {}: cannot be put back, retrying in {}: {error}\n",
                     paint.red("!"),
                     name(finding),
                     shown(*again_in)
@@ -139,7 +143,7 @@ impl Teller<'_> {
                 times,
                 wait,
             } => format!(
-                "{} {}: somebody changes it over and over ({times} times): looking again in {}\n",
+                "{} {}: something keeps changing it ({times} times): next check in {}\n",
                 paint.red("!"),
                 name(finding),
                 shown(*wait)

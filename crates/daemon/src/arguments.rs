@@ -9,7 +9,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 /// How a program logs, is observed, and reaches the cluster.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// What to log: error, warn, info, debug, trace or off; also per module
+    /// Log level: error, warn, info, debug, trace or off; also per module
     ///
     /// For example `info,evenkeel_agent=debug`.
     #[arg(
@@ -22,7 +22,7 @@ pub struct Arguments {
         global = true
     )]
     pub log_level: Targets,
-    /// How to log: lines for people, or one JSON object a line
+    /// Log format: lines for people, or one JSON object per line
     ///
     /// Logs go to standard error, with time in UTC.
     #[arg(
@@ -34,13 +34,13 @@ pub struct Arguments {
         global = true
     )]
     pub log_format: LogFormat,
-    /// Log to this file instead, and keep four full ones of 8 MiB beside it
+    /// Log to this file instead of standard error, and keep four older files of 8 MiB next to it
     #[arg(long, value_name = "FILE", help_heading = "Daemon", global = true)]
     pub log_file: Option<PathBuf>,
-    /// Where to serve /healthz, /readyz and /metrics over HTTP, or `off`
+    /// Address to serve /healthz, /readyz and /metrics on over HTTP, or `off`
     ///
     /// An address with a port, for example 0.0.0.0:9180 for probes of the kubelet. With --metrics-listen, /metrics is
-    /// not here.
+    /// not served here.
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -49,15 +49,15 @@ pub struct Arguments {
         global = true
     )]
     pub listen: Listen,
-    /// Where to serve /metrics over HTTPS, instead of at --listen
+    /// Address to serve /metrics on over HTTPS, instead of at --listen
     ///
     /// An address with a port, for example 0.0.0.0:9443.
     #[arg(long, value_name = "ADDRESS", help_heading = "Daemon", global = true)]
     pub metrics_listen: Option<SocketAddr>,
-    /// Serve /metrics only to who has the right to get it
+    /// Serve /metrics only to clients that are allowed to get it
     ///
-    /// Who asks gives a token of the cluster (Authorization: Bearer TOKEN). The API server says whose it is, and whether
-    /// they may get the path /metrics, as the role evenkeel-metrics-reader allows.
+    /// A client sends a token of the cluster (Authorization: Bearer TOKEN). The API server says whose token it is, and
+    /// whether its user may get the path /metrics, as the role evenkeel-metrics-reader allows.
     #[arg(
         long,
         requires = "metrics_listen",
@@ -65,9 +65,9 @@ pub struct Arguments {
         global = true
     )]
     pub metrics_auth: bool,
-    /// The folder with tls.crt and tls.key for --metrics-listen, such as a mounted Secret
+    /// Directory with tls.crt and tls.key for --metrics-listen, such as a mounted Secret
     ///
-    /// It is read again when it changes. Without it a certificate is made at every start, which nobody has signed.
+    /// It is read again when it changes. Without it, the program makes a self-signed certificate at every start.
     #[arg(
         long,
         value_name = "FOLDER",
@@ -76,10 +76,10 @@ pub struct Arguments {
         global = true
     )]
     pub metrics_certificate: Option<PathBuf>,
-    /// How to reach the cluster, and as whom
+    /// Path of the kubeconfig
     ///
-    /// Without it: the service account of the pod; outside of a pod the file of the variable
-    /// KUBECONFIG, or ~/.kube/config.
+    /// Default: the service account of the pod; outside of a pod the variable KUBECONFIG, then
+    /// ~/.kube/config.
     #[arg(long, value_name = "FILE", help_heading = "Daemon", global = true)]
     pub kubeconfig: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ fn log_level(text: &str) -> Result<Targets, String> {
         "debug" => Ok(LevelFilter::DEBUG),
         "trace" => Ok(LevelFilter::TRACE),
         _ => Err(format!(
-            "there is no level {word:?}: write error, warn, info, debug, trace or off, or MODULE=LEVEL"
+            "unknown log level {word:?}: use error, warn, info, debug, trace or off, or MODULE=LEVEL"
         )),
     };
     let mut targets = Targets::new().with_default(LevelFilter::INFO);
@@ -111,10 +111,10 @@ fn log_level(text: &str) -> Result<Targets, String> {
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Lines for people.
     #[default]
     Text,
-    /// For a log collector.
+    /// One JSON object per line, for a log collector.
     Json,
 }
 
@@ -150,7 +150,8 @@ impl FromStr for Listen {
             return Ok(Self::Off);
         }
         text.parse().map(Self::At).map_err(|_| {
-            "write an address with a port, such as 127.0.0.1:9180 or [::1]:9180, or off".to_owned()
+            "not an address with a port: use for example 127.0.0.1:9180 or [::1]:9180, or off"
+                .to_owned()
         })
     }
 }
@@ -225,7 +226,7 @@ mod tests {
         }
         for text in ["loud", "a=b=c", "evenkeel_agent="] {
             let error = log_level(text).unwrap_err();
-            assert!(error.contains("write error, warn, info"), "{text}: {error}");
+            assert!(error.contains("use error, warn, info"), "{text}: {error}");
         }
     }
 

@@ -17,7 +17,7 @@ const STOP: Duration = Duration::from_secs(20);
 /// How long the last Events may take after that.
 const LAST_EVENTS: Duration = Duration::from_secs(3);
 
-/// A running program: its log, its numbers, its health, its client and its end.
+/// A running program: its log, its metrics, its health, its client and its end.
 #[derive(Clone)]
 pub struct Daemon {
     program: Program,
@@ -65,7 +65,7 @@ impl Daemon {
         tokio::spawn(async move {
             loop {
                 let signal = signals.next().await;
-                tracing::info!(signal, "asked to stop");
+                tracing::info!(signal, "stopping on a signal");
                 asked.stop();
             }
         });
@@ -116,7 +116,7 @@ impl Daemon {
         self.client.clone()
     }
 
-    /// The program's numbers.
+    /// The program's metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
@@ -146,7 +146,7 @@ impl Daemon {
         self.metrics_address
     }
 
-    /// Stands for leadership by `lease`, from now on.
+    /// Is a candidate for leadership by `lease`, from now on.
     pub fn stand_for(&self, lease: LeaseName, timing: Timing) -> Leadership {
         Leadership::start(
             self.client(),

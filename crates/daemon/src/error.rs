@@ -6,7 +6,7 @@ use std::time::Duration;
 /// What most of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a daemon could not start, or did not end well.
+/// Why a daemon could not start, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file of `--kubeconfig` is not one, or cannot be read.
@@ -19,12 +19,12 @@ pub enum Error {
     },
     /// There is no way to the API server.
     #[error(
-        "do not know how to reach the API server: run in a pod with a service account, or give --kubeconfig FILE or the variable KUBECONFIG"
+        "no API server is configured: run in a pod with a service account, give --kubeconfig FILE, or set the variable KUBECONFIG"
     )]
     NoCluster(#[source] kube::config::KubeconfigError),
     /// The login was understood and cannot be used.
     #[error(
-        "cannot make a client for {server}: check the certificates and the address in the kubeconfig"
+        "cannot create a client for {server}: check the certificates and the address in the kubeconfig"
     )]
     Client {
         /// The address of the API server.
@@ -55,7 +55,7 @@ pub enum Error {
     },
     /// The certificate of the metrics cannot be used.
     #[error(
-        "cannot use the certificate for metrics ({place}): the folder of --metrics-certificate has tls.crt and tls.key, in PEM, that belong together"
+        "cannot use the certificate for metrics ({place}): the directory of --metrics-certificate needs a tls.crt and a tls.key in PEM that belong together"
     )]
     Certificate {
         /// Where it is.
@@ -71,13 +71,11 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// The system does not tell us when we shall stop.
-    #[error("cannot be told of SIGTERM and Ctrl-C")]
+    /// The system does not deliver the signals to stop.
+    #[error("cannot listen for SIGTERM and Ctrl-C")]
     Signals(#[source] std::io::Error),
     /// The work did not end in time after it was asked to.
-    #[error(
-        "did not stop within {0:?} of being asked to: work was abandoned, and is picked up at the next start"
-    )]
+    #[error("work did not stop within {0:?}: it was abandoned, and continues at the next start")]
     StopTimeout(Duration),
     /// The program's own work failed.
     #[error(transparent)]

@@ -148,7 +148,7 @@ impl Events {
         self.shared.work.notify_one();
     }
 
-    /// Waits until everything was sent, also counts that would wait for their turn; not longer than
+    /// Waits until everything was sent, also counts that are not due yet; not longer than
     /// `limit`. Says whether everything was.
     pub async fn flush(&self, limit: Duration) -> bool {
         self.shared.queue().hurry(true);
@@ -168,7 +168,7 @@ impl Events {
         in_time
     }
 
-    /// What the API server knows nothing of yet, the oldest first.
+    /// Pending events: those that the API server does not have yet, oldest first.
     pub fn untold(&self) -> Vec<Event> {
         let queue = self.shared.queue();
         let untold = queue.untold().map(|key| Event {
@@ -233,12 +233,18 @@ impl Sender {
                 Fate::Arrived => Sent::Arrived,
                 Fate::Gone => Sent::Gone,
                 Fate::Refused(error) => {
-                    tracing::warn!(reason = delivery.key.reason, "event was refused: {error}");
+                    tracing::warn!(
+                        reason = delivery.key.reason,
+                        "the API server refused an Event: {error}"
+                    );
                     self.shared.metrics.drop_events("refused", 1);
                     Sent::Refused
                 }
                 Fate::Later { answered, why } => {
-                    tracing::debug!(reason = delivery.key.reason, "event must wait: {why}");
+                    tracing::debug!(
+                        reason = delivery.key.reason,
+                        "cannot send an Event yet, retrying: {why}"
+                    );
                     if answered {
                         self.shared.queue().put_last(&delivery.key);
                     }

@@ -73,7 +73,7 @@ impl Timing {
         self.duration / 3
     }
 
-    /// The time from one renewal, or one look at the Lease, to the next.
+    /// The time from one renewal, or one reading of the Lease, to the next.
     pub fn pause(self) -> Duration {
         self.duration / 5
     }
@@ -98,7 +98,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Stands for leadership by `lease`, in a task of its own.
+    /// Is a candidate for leadership by `lease`, in a task of its own.
     pub fn start(
         client: Client,
         lease: LeaseName,
@@ -223,7 +223,7 @@ impl Candidate {
         }
     }
 
-    /// One look or renewal, and the pause after it. The time of stepping down interrupts both.
+    /// One reading or renewal, and the pause after it. The time of stepping down interrupts both.
     async fn turn(&mut self) {
         let begin = Moment::now();
         let left = self.claim.until().map(|until| until.since(begin));
@@ -232,8 +232,12 @@ impl Candidate {
         let attempt = attempt(&self.api, &mut self.claim);
         match tokio::time::timeout(limit, attempt).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(lease = %self.lease, "no renewal: {error}"),
-            Err(_) => tracing::debug!(lease = %self.lease, "no answer within {limit:?}"),
+            Ok(Err(error)) => {
+                tracing::debug!(lease = %self.lease, "cannot renew the Lease: {error}")
+            }
+            Err(_) => {
+                tracing::debug!(lease = %self.lease, "no answer from the API server within {limit:?}")
+            }
         }
         self.judge();
         let pause = begin + self.timing.pause();
@@ -256,7 +260,11 @@ impl Candidate {
             .send_if_modified(|said| std::mem::replace(said, leads) != leads);
         if changed {
             let who = self.claim.identity();
-            let what = if leads { "leads" } else { "leads no more" };
+            let what = if leads {
+                "became the leader"
+            } else {
+                "is no longer the leader"
+            };
             tracing::info!(lease = %self.lease, who, "{what}");
         }
         self.gauge.set(i64::from(leads));
@@ -265,9 +273,11 @@ impl Candidate {
     async fn give_back(&mut self) {
         let giving = give_back(&self.api, &mut self.claim);
         match tokio::time::timeout(self.timing.patience(), giving).await {
-            Ok(Ok(())) => tracing::debug!(lease = %self.lease, "given back"),
-            Ok(Err(error)) => tracing::info!(lease = %self.lease, "cannot give it back: {error}"),
-            Err(_) => tracing::info!(lease = %self.lease, "cannot give it back in time"),
+            Ok(Ok(())) => tracing::debug!(lease = %self.lease, "released the Lease"),
+            Ok(Err(error)) => {
+                tracing::info!(lease = %self.lease, "cannot release the Lease: {error}")
+            }
+            Err(_) => tracing::info!(lease = %self.lease, "cannot release the Lease in time"),
         }
     }
 }

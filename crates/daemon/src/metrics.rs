@@ -1,4 +1,4 @@
-//! The numbers of a program, for Prometheus, and those that every program of ours has.
+//! The metrics of a program, for Prometheus, and those that every program of ours has.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::reachability::Reachability;
 /// What `/metrics` answers.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Every number of a program. Clones are the same.
+/// Every metric of a program. Clones are the same.
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
@@ -43,7 +43,7 @@ struct LeaseLabels {
 }
 
 impl Metrics {
-    /// The numbers of `program`, all of them zero.
+    /// The metrics of `program`, all of them zero.
     pub fn new(program: Program) -> Self {
         let metrics = Self {
             registry: Arc::default(),
@@ -56,7 +56,7 @@ impl Metrics {
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_build",
-                "The program that runs",
+                "Name and version of the running program",
                 Info::new(vec![
                     ("program", program.name),
                     ("version", program.version),
@@ -69,7 +69,7 @@ impl Metrics {
             );
             registry.register(
                 "evenkeel_api_errors",
-                "Requests to the API server that failed, by status code, or timeout or connection",
+                "Requests to the API server that failed, by reason: a status code, timeout or connection",
                 metrics.errors.clone(),
             );
             registry.register(
@@ -89,19 +89,19 @@ impl Metrics {
             );
             registry.register(
                 "evenkeel_leader",
-                "Whether this program leads, by Lease",
+                "Whether this program is the leader, by Lease",
                 metrics.leader.clone(),
             );
         });
         metrics
     }
 
-    /// Adds numbers of the program's own.
+    /// Adds metrics of the program's own.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry());
     }
 
-    /// All numbers as text, as `/metrics` answers it.
+    /// All metrics as text, as `/metrics` answers it.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_has_our_numbers_under_their_names() {
+    fn the_text_has_our_metrics_under_their_names() {
         let metrics = Metrics::new(Program {
             name: "evenkeel-test",
             version: "1.2.3",

@@ -59,12 +59,16 @@ pub fn end_the_program() {
             count(part).inc();
             tracing::error!(
                 category = "Panic",
-                "a task of {part} ends: {}",
+                "a task of {part} ended: {}",
                 words_of_hook(panic)
             );
             return;
         }
-        tracing::error!(category = "Panic", "ends: {}", words_of_hook(panic));
+        tracing::error!(
+            category = "Panic",
+            "the program ends: {}",
+            words_of_hook(panic)
+        );
         usual(panic);
         std::process::abort();
     }));
@@ -103,7 +107,7 @@ pub async fn supervise(part: &str, work: impl AsyncFn()) {
             return;
         }
         let pause = pauses.after(begin.elapsed());
-        tracing::error!("{part} starts again in {pause:?}");
+        tracing::error!("{part} restarts in {pause:?}");
         tokio::time::sleep(pause).await;
     }
 }
@@ -174,13 +178,13 @@ fn note(part: &str, object: &str, panic: &(dyn Any + Send)) {
     if object.is_empty() {
         tracing::error!(
             category = "Panic",
-            "{part} panicked at {place}: {words}: this is a defect of Evenkeel, please report it"
+            "internal error in {part} (please report): panicked at {place}: {words}"
         );
     } else {
         tracing::error!(
             category = "Panic",
             object,
-            "work on {object} panicked in {part} at {place}, and is left: {words}: this is a defect of Evenkeel, please report it"
+            "internal error in {part} (please report): work on {object} panicked at {place} and was abandoned: {words}"
         );
     }
 }
@@ -190,14 +194,17 @@ fn words(panic: &(dyn Any + Send)) -> &str {
         Some(words) => words,
         None => panic
             .downcast_ref::<String>()
-            .map_or("without words", String::as_str),
+            .map_or("no message", String::as_str),
     }
 }
 
 fn words_of_hook(panic: &PanicHookInfo<'_>) -> String {
     let place = panic.location().map(ToString::to_string);
-    let words = panic.payload_as_str().unwrap_or("without words");
-    format!("panicked at {}: {words}", place.unwrap_or_default())
+    let words = panic.payload_as_str().unwrap_or("no message");
+    format!(
+        "internal error (please report): panicked at {}: {words}",
+        place.unwrap_or_default()
+    )
 }
 
 fn rehearse(part: &str, object: &str) {
@@ -227,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_after_waiting_is_contained_and_what_runs_beside_it_is_not() {
+    async fn a_panic_after_waiting_is_contained_and_what_runs_next_to_it_is_not() {
         let bad = contain_work("test-waits", "bad", async {
             tokio::task::yield_now().await;
             std::panic::panic_any("bad");

@@ -180,7 +180,7 @@ impl Watch {
         let asked = timeout(ANSWER, self.client.apiserver_version()).await;
         if asked.is_err() {
             let seconds = ANSWER.as_secs();
-            let late = std::io::Error::other(format!("it does not answer within {seconds} s"));
+            let late = std::io::Error::other(format!("no answer within {seconds} s"));
             self.reachability.failed(&self.server, &late);
         }
     }
@@ -242,12 +242,10 @@ fn cause(error: &(dyn StdError + 'static)) -> String {
             "no connection within {seconds} s: check routes, firewalls and network policies ({text})"
         )
     } else if kinds.contains(&ErrorKind::ConnectionRefused) {
-        format!(
-            "nothing listens there: check the address, and whether the API server runs ({text})"
-        )
+        format!("nothing listens there: check the address, and that the API server runs ({text})")
     } else if text.contains("certificate") {
         format!(
-            "TLS fails: check the certificate authority of the login and the server's name ({text})"
+            "TLS fails: check the certificate authority of the kubeconfig or service account, and the name of the server ({text})"
         )
     } else {
         text.to_owned()

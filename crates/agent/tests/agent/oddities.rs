@@ -76,7 +76,7 @@ async fn a_configuration_for_another_system_is_refused_by_the_paths_that_give_it
     let foreign = scene.config("windows", spec(&files, &[])).await?;
     scene.desire(&foreign).await?;
     let reason = scene.until_degraded("kubelet.exe", SOON).await?;
-    assert!(reason.contains("one of Windows"), "{reason}");
+    assert!(reason.contains("is a Windows path"), "{reason}");
     let seen = scene.annotations().await?;
     assert!(says(&seen, CURRENT, &base), "{seen:#?}");
     assert_eq!(scene.node.read(PULL_SECRET)?, b"one\n");

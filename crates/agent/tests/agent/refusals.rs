@@ -54,7 +54,7 @@ async fn a_configuration_that_is_missing_or_broken_is_taken_as_soon_as_it_is_rig
     let broken = json!({ "config": { "ignition": { "version": "9.9.9" } } });
     scene.config("later", broken).await?;
     let reason = scene.until_degraded("9.9.9", SOON).await?;
-    assert!(reason.contains("3.0.0 to 3.5.0 are read"), "{reason}");
+    assert!(reason.contains("3.0.0 to 3.5.0 are supported"), "{reason}");
     assert!(says(&scene.annotations().await?, CURRENT, &base));
 
     scene

@@ -37,7 +37,7 @@ pub(super) fn rules() -> Value {
         decorate(&mut spec, path, facts);
     }
     let schema = json!({
-        "description": "Which extensions a set of nodes must have before pods come to them, and what tells that each is well.",
+        "description": "Extensions that a set of nodes must have before pods are scheduled to them, and the evidence that each is healthy.",
         "type": "object",
         "required": ["spec"],
         "properties": { "spec": spec, "status": structural::<RuleStatus>() },
@@ -136,7 +136,7 @@ fn only_one(keys: &[&str]) -> Value {
 }
 
 fn port() -> Value {
-    json!({ "description": "The port, on the node itself.", "minimum": 1, "maximum": 65535 })
+    json!({ "description": "Port on the node.", "minimum": 1, "maximum": 65535 })
 }
 
 fn selector_rule() -> Value {
@@ -147,7 +147,7 @@ fn selector_rule() -> Value {
 }
 
 fn facts() -> Vec<(&'static str, Value)> {
-    let name = "must have {node} in it: what all nodes share tells of none";
+    let name = "must have {node} in it: what all nodes share is evidence for none";
     let has_node = |key: &str| {
         rule(
             &format!("!has(self.{key}) || self.{key}.contains('{{node}}')"),
@@ -161,7 +161,7 @@ fn facts() -> Vec<(&'static str, Value)> {
         (
             "nodeSelector",
             json!({
-                "description": "The nodes that it is about; without it, or empty, all of them.",
+                "description": "Nodes that the rule selects. All nodes if it is absent or empty.",
                 "x-kubernetes-validations": selector_rule(),
             }),
         ),
@@ -172,26 +172,26 @@ fn facts() -> Vec<(&'static str, Value)> {
         (
             "evictAfter",
             duration(
-                "How long something may be unhealthy or silent before pods are evicted; 0s is never. What was only not heard yet after a restart never evicts.",
+                "How long an extension may be unhealthy or silent before pods are evicted. 0s means never. An extension that was only not heard yet after a restart never causes evictions.",
                 "5m",
             ),
         ),
         (
             "dryRun",
-            json!({ "description": "Whether it only says what it would do, and writes no Node.", "default": false }),
+            json!({ "description": "Whether the rule only reports what it would do, and changes no Node.", "default": false }),
         ),
         (
             "publishConditions",
-            json!({ "description": "Whether every extension becomes a condition evenkeel.dev/NAME of its Node.", "default": false }),
+            json!({ "description": "Whether every extension is published as a condition evenkeel.dev/NAME of its Node.", "default": false }),
         ),
         (
             "autoscalerStartupTaint",
-            json!({ "description": "Whether a node that is not ready also has the taint that the Cluster Autoscaler takes for starting up.", "default": false }),
+            json!({ "description": "Whether a node that is not ready also gets the startup taint of the Cluster Autoscaler.", "default": false }),
         ),
         (
             "extensions",
             json!({
-                "description": "What a node must have.",
+                "description": "Extensions that a node must have.",
                 "minItems": 1,
                 "x-kubernetes-list-type": "map",
                 "x-kubernetes-list-map-keys": ["name"],
@@ -213,7 +213,7 @@ fn facts() -> Vec<(&'static str, Value)> {
         ),
         (
             "extensions.[].affectsReadiness",
-            json!({ "description": "Whether the node is unready without it; if not, it is only reported.", "default": true }),
+            json!({ "description": "Whether the node is not ready without the extension. If false, the extension is only reported.", "default": true }),
         ),
         (
             "extensions.[].lease",
@@ -225,11 +225,13 @@ fn facts() -> Vec<(&'static str, Value)> {
         ),
         (
             "extensions.[].lease.name",
-            text("Its name; {node} stands for the node's. {node}.EXTENSION by default."),
+            text(
+                "Name of the Lease. {node} stands for the name of the node. The default is {node}.EXTENSION.",
+            ),
         ),
         (
             "extensions.[].lease.expiry",
-            duration("How long ago the last renewal may be.", "10s"),
+            duration("How old the last renewal may be.", "10s"),
         ),
         (
             "extensions.[].status",
@@ -246,20 +248,22 @@ fn facts() -> Vec<(&'static str, Value)> {
         ),
         (
             "extensions.[].status.name",
-            json!({ "description": "Its name; {node} stands for the node's.", "default": "{node}" }),
+            json!({ "description": "Name of the object. {node} stands for the name of the node.", "default": "{node}" }),
         ),
         (
             "extensions.[].status.lease",
-            json!({ "description": "Where in it the Lease is, for example .status.lease; without it, the Lease of the same name.", "pattern": "^(\\.[A-Za-z_][A-Za-z0-9_]*)+$" }),
+            json!({ "description": "Path of the Lease in the object, for example .status.lease. Without it, the Lease of the same name is used.", "pattern": "^(\\.[A-Za-z_][A-Za-z0-9_]*)+$" }),
         ),
         (
             "extensions.[].pods",
-            text("Pods that must all be ready on the node; none is not ready."),
+            text(
+                "Pods that must all be ready on the node. A node without such a pod is not ready.",
+            ),
         ),
         ("extensions.[].pods.namespace", text("Their namespace.")),
         (
             "extensions.[].pods.selector",
-            json!({ "description": "Which ones.", "x-kubernetes-validations": selector_rule() }),
+            json!({ "description": "Selects the pods.", "x-kubernetes-validations": selector_rule() }),
         ),
         (
             "extensions.[].pods.selector.matchExpressions.[].operator",
@@ -267,70 +271,73 @@ fn facts() -> Vec<(&'static str, Value)> {
         ),
         (
             "extensions.[].pods.debounce",
-            duration("How long they must stay unready to count.", "0s"),
+            duration("How long pods must be unready before that counts.", "0s"),
         ),
         (
             "extensions.[].condition",
             text(
-                "A condition of the Node. Written once, it stays; after a reboot it counts once anything of it was written again.",
+                "A condition of the Node. Written once, it counts until it changes. After a reboot, it counts after it was written again.",
             ),
         ),
         ("extensions.[].condition.type", text("Its type.")),
         (
             "extensions.[].condition.status",
-            json!({ "description": "The status that is well.", "default": "True", "enum": ["True", "False", "Unknown"] }),
+            json!({ "description": "Status that means healthy.", "default": "True", "enum": ["True", "False", "Unknown"] }),
         ),
         (
             "extensions.[].condition.freshness",
             duration(
-                "How old its heartbeat may be; 0s is any, also none after a restart of the kubelet.",
+                "How old the heartbeat may be. 0s means any age, and none is needed after a restart of the kubelet.",
                 "0s",
             ),
         ),
         (
             "extensions.[].probe",
             json!({
-                "description": "A question that the node's agent asks on the node itself.",
+                "description": "A probe that the agent runs on the node.",
                 "x-kubernetes-validations": [
                     only_one(&["httpGet", "tcpSocket", "grpc", "unixSocket", "service"]),
                     rule(
                         "duration(self.period) > duration('0s') && duration(self.timeout) > duration('0s') && duration(self.timeout) <= duration(self.period)",
-                        "period and timeout are above 0s, and timeout is not longer than period",
+                        "period and timeout must be above 0s, and timeout not longer than period",
                     ),
                 ],
             }),
         ),
         (
             "extensions.[].probe.httpGet",
-            text("An answer of 200 to 399 is well."),
+            text("An HTTP request. An answer of 200 to 399 means healthy."),
         ),
         ("extensions.[].probe.httpGet.port", port()),
         (
             "extensions.[].probe.httpGet.path",
-            json!({ "description": "The path, without blanks and control characters.", "default": "/", "pattern": LINE }),
+            json!({ "description": "Path, without blanks and control characters.", "default": "/", "pattern": LINE }),
         ),
         (
             "extensions.[].probe.tcpSocket",
-            text("A connection that is taken is well."),
+            text("A TCP connection. An accepted connection means healthy."),
         ),
         ("extensions.[].probe.tcpSocket.port", port()),
         (
             "extensions.[].probe.grpc",
-            text("gRPC's own health service; SERVING is well."),
+            text("The gRPC health service. SERVING means healthy."),
         ),
         ("extensions.[].probe.grpc.port", port()),
         (
             "extensions.[].probe.grpc.service",
-            printed("Which service to ask for; empty is the whole server."),
+            printed("Service to ask for. If empty, the whole server."),
         ),
         (
             "extensions.[].probe.unixSocket",
-            text("A connection to a socket file that is taken is well."),
+            text("A connection to a socket file. An accepted connection means healthy."),
         ),
-        ("extensions.[].probe.unixSocket.path", printed("The file.")),
+        (
+            "extensions.[].probe.unixSocket.path",
+            printed("Path of the socket file."),
+        ),
         (
             "extensions.[].probe.service",
-            text("A service of the system that runs is well."),
+            text("A system service. Running means healthy."),
         ),
         (
             "extensions.[].probe.service.name",
@@ -338,7 +345,7 @@ fn facts() -> Vec<(&'static str, Value)> {
         ),
         (
             "extensions.[].probe.period",
-            duration("How often it is asked.", "5s"),
+            duration("How often the probe runs.", "5s"),
         ),
         (
             "extensions.[].probe.timeout",
@@ -346,7 +353,7 @@ fn facts() -> Vec<(&'static str, Value)> {
         ),
         (
             "extensions.[].probe.failureThreshold",
-            json!({ "description": "How many failures in a row count.", "default": 3, "minimum": 1 }),
+            json!({ "description": "How many failures in a row mean unhealthy.", "default": 3, "minimum": 1 }),
         ),
     ]
 }

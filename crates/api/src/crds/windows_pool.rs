@@ -19,7 +19,7 @@ pub(super) fn pools() -> Value {
         AGE,
     ];
     let schema = json!({
-        "description": "The Windows nodes of the cluster: how they are changed, and how far that has come. One object, named windows, is read.",
+        "description": "How the Windows nodes of the cluster are changed, and the progress of that. Only the object named windows is read.",
         "type": "object",
         "properties": { "spec": structural::<WindowsPoolSpec>(), "status": structural::<WindowsPoolStatus>() },
     });

@@ -32,7 +32,7 @@ impl Allowance {
     fn take(&mut self, bytes: usize) -> Result<(), String> {
         self.0 = self.0.checked_sub(bytes).ok_or_else(|| {
             format!(
-                "contents come to more than {} MiB in all, decompressed: make them smaller",
+                "contents have more than {} MiB in total after decompression: make them smaller",
                 MAX_CONTENTS / 1024 / 1024
             )
         })?;
@@ -81,10 +81,10 @@ fn decode(source: &str) -> Result<Vec<u8>, String> {
         let scheme = source.split_once(':').map_or("", |(scheme, _)| scheme);
         return Err(
             if scheme.is_empty() || scheme.len() > 16 || scheme.contains('/') {
-                "contents.source is no URL: write data:,TEXT or data:;base64,TEXT".to_owned()
+                "contents.source is not a URL: write data:,TEXT or data:;base64,TEXT".to_owned()
             } else {
                 format!(
-                    "contents.source has scheme {scheme:?}, which is not fetched: put the contents in as a data URL"
+                    "contents.source has scheme {scheme:?}, which is not fetched: write the contents as a data URL"
                 )
             },
         );
@@ -178,7 +178,7 @@ fn verify(contents: &[u8], hash: &str) -> Result<(), String> {
         Some(("sha512", wanted)) => (wanted, to_hex(&Sha512::digest(contents))),
         _ => {
             return Err(format!(
-                "contents.verification.hash {hash:?} is no checksum that we know: write sha256-HEX or sha512-HEX"
+                "contents.verification.hash {hash:?} is not a known kind of checksum: write sha256-HEX or sha512-HEX"
             ));
         }
     };
@@ -269,7 +269,7 @@ mod tests {
             ("http://example.com/x", "", "scheme \"http\""),
             ("s3://bucket/x", "", "scheme \"s3\""),
             ("tftp://host/x", "", "scheme \"tftp\""),
-            ("hello", "", "is no URL"),
+            ("hello", "", "is not a URL"),
             ("data:,x", "xz", "compression \"xz\" is not supported"),
             ("data:,x", "gzip", "malformed or truncated gzip"),
             (truncated.as_str(), "gzip", "malformed or truncated gzip"),
@@ -294,7 +294,10 @@ mod tests {
         }
         for hash in ["md5-900150983cd24fb0d6963f7d28e17f72", "sha512", "ba7816bf"] {
             let message = read("data:,abc", "", hash).unwrap_err();
-            assert!(message.contains("no checksum that we know"), "{message}");
+            assert!(
+                message.contains("not a known kind of checksum"),
+                "{message}"
+            );
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) fn read(
         {
             refuse(
                 "filesystem",
-                format!("filesystem {filesystem:?} is not supported: only root is written"),
+                format!("filesystem {filesystem:?} is not supported: use root"),
             );
         }
         if !item.list("append").is_empty() || item.flag("append") == Some(true) {
@@ -124,7 +124,7 @@ fn owner(item: &Node<'_>, key: &str) -> Result<Owner, String> {
         (Some(id), None) => match u32::try_from(id) {
             Ok(id) if id < u32::MAX => Ok(Owner::Id(id)),
             _ => Err(format!(
-                "{key}.id {id} is no {key} number: give 0 to {}",
+                "{key}.id {id} is not a valid {key} ID: use 0 to {}",
                 u32::MAX - 1
             )),
         },

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 use super::{Spec, keys, keys_2_2};
 use crate::shape::{Field, Shape};
 
-/// In a merged configuration the words of all versions may stand beside each other.
+/// In a merged configuration the words of all versions may stand next to each other.
 const CONFIGS: [&Shape; 2] = [&keys::CONFIG, &keys_2_2::CONFIG];
 
 /// `lower` with what `higher` says over it. Both are valid, and have no null in them.

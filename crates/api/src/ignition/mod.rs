@@ -28,7 +28,7 @@ impl Spec {
     const NEWEST: u8 = 5;
 
     fn named(version: &str) -> Result<Self, String> {
-        let readable = "2.2.0 and 3.0.0 to 3.5.0 are read";
+        let readable = "2.2.0 and 3.0.0 to 3.5.0 are supported";
         if version == "2.2.0" {
             return Ok(Self::TwoTwo);
         }
@@ -45,15 +45,15 @@ impl Spec {
             format!("ignition.version {version:?} is experimental: use a released one ({readable})")
         } else if version.starts_with("2.") {
             format!(
-                "ignition.version {version:?} is not read: write it as 2.2.0 or translate it to 3.x ({readable})"
+                "ignition.version {version:?} is not supported: write it as 2.2.0 or translate it to 3.x ({readable})"
             )
         } else if version.starts_with("3.") {
             format!(
-                "ignition.version {version:?} is not known: use 3.{}.0 or older ({readable})",
+                "ignition.version {version:?} is unknown: use 3.{}.0 or older ({readable})",
                 Self::NEWEST
             )
         } else {
-            format!("ignition.version {version:?} is not known: {readable}")
+            format!("ignition.version {version:?} is unknown: {readable}")
         })
     }
 
@@ -154,14 +154,14 @@ mod tests {
             ("3.5.1", "use 3.5.0 or older"),
             ("3.05.0", "use 3.5.0 or older"),
             ("3.6.0-experimental", "is experimental"),
-            ("1", "is not known"),
-            ("4.0.0", "is not known"),
-            ("", "is not known"),
+            ("1", "is unknown"),
+            ("4.0.0", "is unknown"),
+            ("", "is unknown"),
         ] {
             let message = Spec::named(text).unwrap_err();
             assert!(message.contains(words), "{message}");
             assert!(
-                message.contains("2.2.0 and 3.0.0 to 3.5.0 are read"),
+                message.contains("2.2.0 and 3.0.0 to 3.5.0 are supported"),
                 "{message}"
             );
         }

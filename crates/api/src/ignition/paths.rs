@@ -19,7 +19,7 @@ impl Taken {
     pub(super) fn claim(&mut self, path: &str, what: &'static str) -> Result<(), String> {
         match self.0.get(path) {
             Some(other) if *other == what => {
-                Err(format!("the same path is there twice in {what}: keep one"))
+                Err(format!("the same path is listed twice in {what}: keep one"))
             }
             Some(other) => Err(format!("the same path is also in {other}: keep one")),
             None => {
@@ -44,7 +44,7 @@ pub(super) fn judge(path: &str) -> Result<(), String> {
     }
     if is_of_windows(path) {
         return Err(
-            "path is one of Windows, and this is for Linux nodes: begin it with /, or let no Linux node have this"
+            "path is a Windows path, and this is for Linux nodes: begin it with /, or keep it out of configurations of Linux nodes"
                 .to_owned(),
         );
     }
@@ -61,9 +61,7 @@ pub(super) fn judge(path: &str) -> Result<(), String> {
         match component {
             "" => return Err("path has two slashes in a row: write one".to_owned()),
             "." | ".." => {
-                return Err(format!(
-                    "path has a component {component:?}: write it without"
-                ));
+                return Err(format!("path has a component {component:?}: remove it"));
             }
             name if name.len() > MAX_COMPONENT => {
                 return Err(format!(
@@ -81,7 +79,7 @@ pub(super) fn judge(path: &str) -> Result<(), String> {
         ));
     }
     if path == linux::FORCE_FILE {
-        return Err("this is the force-file, by which a person asks for everything again: a configuration may not bring it".to_owned());
+        return Err("this is the force file, with which a person has everything applied again: a configuration may not contain it".to_owned());
     }
     if is_at_or_below(path, linux::OWN_STATE) || is_at_or_below(linux::OWN_STATE, path) {
         return Err(format!(
@@ -129,7 +127,10 @@ pub(super) fn check_together(
             );
         }
         if let Some(owner) = unit_files.get(path) {
-            findings.problem(&here, format!("the same file is {owner}: keep one of them"));
+            findings.problem(
+                &here,
+                format!("the same file is also {owner}: keep one of them"),
+            );
         }
     }
 }
@@ -173,9 +174,9 @@ mod tests {
         for (path, words) in [
             ("", "is empty"),
             ("etc/x", "is relative"),
-            (r"C:\k\kubelet.exe", "is one of Windows"),
-            ("c:/k", "is one of Windows"),
-            (r"\\share\k", "is one of Windows"),
+            (r"C:\k\kubelet.exe", "is a Windows path"),
+            ("c:/k", "is a Windows path"),
+            (r"\\share\k", "is a Windows path"),
             ("/etc/x/", "ends in a slash"),
             ("/", "ends in a slash"),
             ("//etc", "two slashes"),

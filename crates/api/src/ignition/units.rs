@@ -51,7 +51,7 @@ pub(super) fn read(
             drop_ins: drop_ins(item, &here, findings),
         };
         if units.insert(name.to_owned(), unit).is_some() {
-            findings.problem(&here, "the same unit is there twice: keep one");
+            findings.problem(&here, "the same unit is listed twice: keep one");
         }
     }
     units
@@ -70,10 +70,10 @@ fn drop_ins(unit: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> BTreeMap<S
         }
         let contents = filled(item);
         if contents.is_none() {
-            findings.warning(&here, "the drop-in has no contents and is left out");
+            findings.warning(&here, "the drop-in has no contents and is ignored");
         }
         if drop_ins.insert(name.to_owned(), contents).is_some() {
-            findings.problem(&here, "the same drop-in is there twice: keep one");
+            findings.problem(&here, "the same drop-in is listed twice: keep one");
         }
     }
     let filled = drop_ins.into_iter();
@@ -103,7 +103,7 @@ fn judge_unit(name: &str) -> Result<(), String> {
     match name.rsplit_once('.') {
         Some((stem, suffix)) if !stem.is_empty() && SUFFIXES.contains(&suffix) => Ok(()),
         _ => Err(format!(
-            "name does not end in a kind of unit: add one of .{}",
+            "name does not end in a unit type: add one of .{}",
             SUFFIXES.join(" .")
         )),
     }
@@ -151,10 +151,10 @@ mod tests {
             ("", "is empty"),
             ("a/b.service", "slash"),
             ("../a.service", "slash"),
-            ("a", "kind of unit"),
-            ("a.conf", "kind of unit"),
-            (".service", "kind of unit"),
-            ("a.service.d", "kind of unit"),
+            ("a", "unit type"),
+            ("a.conf", "unit type"),
+            (".service", "unit type"),
+            ("a.service.d", "unit type"),
             ("a b.service", "does not load"),
             (long.as_str(), "256 bytes"),
         ] {

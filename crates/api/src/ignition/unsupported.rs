@@ -160,7 +160,7 @@ fn read_list(
             "storage.directories" => taken.claim(&identity, "storage.directories"),
             "storage.links" => taken.claim(&identity, "storage.links"),
             _ if seen.insert(identity.clone()) => Ok(()),
-            _ => Err(format!("{identity} is there twice in {name}: keep one")),
+            _ => Err(format!("{identity} is listed twice in {name}: keep one")),
         };
         if let Err(message) = claimed {
             findings.problem(&here, message);

@@ -90,7 +90,7 @@ pub(crate) fn read_rule(
     if node_selector == Selector::default() {
         findings.warning(
             &here,
-            "nodeSelector selects every node, those of the control plane, too: name the labels of those that are meant",
+            "nodeSelector selects every node, including the control plane: select the labels of the nodes that you mean",
         );
     }
     Some(ReadinessRule {
@@ -115,13 +115,10 @@ fn read_extensions(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> 
         if !is_name(name) {
             findings.problem(
                 &here,
-                format!("name {name:?} is not possible: give one of at most 63 lower-case letters, digits, dashes and dots"),
+                format!("name {name:?} is invalid: use at most 63 lower-case letters, digits, dashes and dots"),
             );
         } else if !seen.insert(name) {
-            findings.problem(
-                &here,
-                format!("the extension {name} is there twice: keep one"),
-            );
+            findings.problem(&here, format!("extension {name} is listed twice: keep one"));
         }
         let source = match only_one(item, &SOURCES) {
             Ok((kind, node)) => read_source(kind, node, name, &here, findings),
@@ -160,13 +157,13 @@ fn only_one<'n, 'a>(
     match found.as_slice() {
         [one] => Ok(*one),
         [] => Err(format!(
-            "it has none of {}: give exactly one",
+            "none of {} is set: set exactly one",
             keys.join(", ")
         )),
         several => {
             let names: Vec<_> = several.iter().map(|(key, _)| *key).collect();
             Err(format!(
-                "it has {} together: give exactly one",
+                "{} are set together: set exactly one",
                 names.join(" and ")
             ))
         }
@@ -217,7 +214,7 @@ fn read_source(
             if lease.is_some_and(|it| !is_path(it)) {
                 findings.problem(
                     &here,
-                    "lease is no path: write for example .status.lease, or leave it out for the Lease of the same name",
+                    "lease is not a path: write for example .status.lease, or remove it to use the Lease of the same name",
                 );
             }
             Source::Status {
@@ -241,11 +238,11 @@ fn read_source(
         _ => {
             let (period, timeout) = (time("period", 5), time("timeout", 1));
             if period.is_zero() || timeout.is_zero() {
-                findings.problem(&here, "probe needs a period and a timeout above 0s");
+                findings.problem(&here, "period and timeout of a probe must be above 0s");
             } else if timeout > period {
                 findings.problem(
                     &here,
-                    format!("timeout {timeout:?} is longer than period {period:?}: the next question would come before the answer; shorten it"),
+                    format!("timeout {timeout:?} is longer than period {period:?}: the next probe would start before the answer; shorten it"),
                 );
             }
             let threshold = node.integer("failureThreshold").unwrap_or(3);
@@ -253,7 +250,7 @@ fn read_source(
             if failure_threshold == 0 {
                 findings.problem(
                     &here,
-                    format!("failureThreshold {threshold} is not possible: give 1 or more"),
+                    format!("failureThreshold {threshold} is invalid: use 1 or more"),
                 );
             }
             Source::Probe {
@@ -266,7 +263,7 @@ fn read_source(
     })
 }
 
-/// What all nodes share tells of none.
+/// What all nodes share is evidence for none.
 fn has_node(name: &str, at: &At<'_>, findings: &mut Findings) {
     if !name.contains(NODE) {
         findings.problem(
@@ -297,7 +294,7 @@ fn read_check(probe: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Option<
             let blanks = if in_a_line { "blanks or " } else { "" };
             findings.problem(
                 &here,
-                format!("{key} has {blanks}control characters, which would change the question: leave them out"),
+                format!("{key} has {blanks}control characters, which would change the request: remove them"),
             );
         }
     }
@@ -305,7 +302,7 @@ fn read_check(probe: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Option<
         let port = node.integer("port")?;
         let valid = u16::try_from(port).ok().filter(|port| *port > 0);
         if valid.is_none() {
-            findings.problem(&here, format!("port {port} is no port: give 1 to 65535"));
+            findings.problem(&here, format!("port {port} is invalid: use 1 to 65535"));
         }
         valid
     };
@@ -373,7 +370,7 @@ fn read_selector(node: Option<&Node<'_>>, at: &At<'_>, findings: &mut Findings) 
             "DoesNotExist" => (Operator::DoesNotExist, false),
             other => {
                 let message = format!(
-                    "operator {other:?} of {key} is not known: use In, NotIn, Exists or DoesNotExist"
+                    "operator {other:?} of {key} is unknown: use In, NotIn, Exists or DoesNotExist"
                 );
                 findings.problem(at, message);
                 continue;

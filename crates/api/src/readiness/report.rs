@@ -1,4 +1,4 @@
-//! What an agent says of its node: one JSON text on its Lease, rewritten only when something has
+//! The node report of an agent: one JSON text on its Lease, rewritten only when something has
 //! changed.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub struct Report {
     pub kubelet_start: String,
     /// What the agent makes of the node's configuration: Done, Working or Degraded; empty if nothing.
     pub state: String,
-    /// What its questions were answered, by the extension's name.
+    /// The results of its probes, by the extension's name.
     pub probes: BTreeMap<String, ProbeReport>,
     /// Whom the machine trusts, where the agent keeps that: on Windows.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -26,7 +26,7 @@ pub struct Report {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CertificateReport {
-    /// Those that we brought.
+    /// Those that Evenkeel manages.
     pub ours: usize,
     /// Those of the cluster's bundle that are not there.
     pub missing: usize,
@@ -34,11 +34,11 @@ pub struct CertificateReport {
     pub foreign: usize,
 }
 
-/// What a question was answered.
+/// The result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProbeReport {
-    /// Whether that is well.
+    /// Whether the answer is healthy.
     pub healthy: bool,
     /// Since when, by the node's own clock; for people.
     pub since: String,
@@ -50,7 +50,7 @@ impl Report {
     /// Reads what an agent wrote.
     pub fn from_json(text: &str) -> Result<Self, String> {
         serde_json::from_str(text)
-            .map_err(|error| format!("the report of an agent cannot be read: {error}"))
+            .map_err(|error| format!("cannot read the node report of an agent: {error}"))
     }
 
     /// The text for the annotation.

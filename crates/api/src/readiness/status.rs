@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine_config_pool::Condition;
 
-/// What the operator says of a rule.
+/// Observed state of the rule.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RuleStatus {
-    /// The generation of the rule that this is about.
+    /// Generation of the rule that this status describes.
     pub observed_generation: i64,
-    /// Its nodes, counted.
+    /// Number of nodes by state.
     pub nodes: NodeCounts,
-    /// Some nodes that it holds, longest first.
+    /// Some nodes that the rule holds, longest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<Worst>,
-    /// Valid: whether it can be followed. Guarded: whether limits hold something back.
+    /// Conditions of the rule. Valid is whether it can be followed, Guarded whether limits hold something back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -25,26 +25,26 @@ pub struct RuleStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeCounts {
-    /// All that the rule selects.
+    /// Number of nodes that the rule selects.
     pub total: u32,
-    /// Those that it does not hold.
+    /// Number of nodes that the rule does not hold.
     pub ready: u32,
-    /// Those that it holds: new, restarted, or with an extension that is not well.
+    /// Number of nodes that the rule holds, because they are new, restarted, or have an extension that is not healthy.
     pub not_ready: u32,
-    /// Those of them whose pods are being evicted.
+    /// Number of held nodes whose pods are being evicted.
     pub evicting: u32,
-    /// Those that fell silent and are not tainted, because limits hold that back.
+    /// Number of nodes that fell silent and are not tainted, because limits hold the taint back.
     pub held_back: u32,
 }
 
 /// A node that is held, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Worst {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The extension that holds it.
+    /// Extension that holds the node.
     pub extension: String,
-    /// Why, for people.
+    /// Explanation for people.
     pub why: String,
 }
 

@@ -36,7 +36,7 @@ pub(super) fn json_path(text: &str) -> Result<String, String> {
         (None, None) => inner,
         _ => {
             return Err(format!(
-                "jsonPathNodeObject {text:?} has a brace without its other half: {cure}"
+                "jsonPathNodeObject {text:?} has an unmatched brace: {cure}"
             ));
         }
     };
@@ -53,7 +53,7 @@ pub(super) fn json_path(text: &str) -> Result<String, String> {
     }
     if path.matches('[').count() != path.matches(']').count() {
         return Err(format!(
-            "jsonPathNodeObject {text:?} has a bracket without its other half: {cure}"
+            "jsonPathNodeObject {text:?} has an unmatched bracket: {cure}"
         ));
     }
     let dot = if path.starts_with(['.', '[']) {

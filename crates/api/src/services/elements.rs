@@ -17,7 +17,7 @@ pub(super) fn each<T>(
         let here = at.index(index, item.line);
         let before = findings.count();
         if item.value == Value::Null {
-            findings.problem(&here, "an element is empty: remove it or fill it");
+            findings.problem(&here, "the element is empty: remove it or fill it in");
         }
         shape::check(item, shape, 0, &here, findings);
         let identity = ["name", "path"].into_iter().find_map(|key| item.text(key));

@@ -40,13 +40,13 @@ pub(super) fn read_files(
         if !path.is_empty() && !seen.insert(folded(path)) {
             findings.problem(
                 at,
-                "the same path is there twice (case makes no difference): keep one",
+                "the same path is listed twice (case-insensitive): keep one",
             );
         }
         if item.get("checksum").is_some()
             && (checksum.len() != 64 || !checksum.bytes().all(|digit| digit.is_ascii_hexdigit()))
         {
-            findings.problem(at, "checksum is no SHA-256: give 64 hex digits");
+            findings.problem(at, "checksum is not a SHA-256: write 64 hex digits");
         }
         PayloadFile {
             path: path.to_owned(),
@@ -73,7 +73,7 @@ fn judge_path(path: &str) -> Result<(), String> {
         return Err(r"path is relative: begin it with a drive, for example C:\k\".to_owned());
     }
     if path.split(['\\', '/']).any(|component| component == "..") {
-        return Err("path has a component \"..\": write it without".to_owned());
+        return Err("path has a component \"..\": remove it".to_owned());
     }
     if path.chars().any(char::is_control) {
         return Err(r"path has a control character: in JSON a backslash is written \\".to_owned());
@@ -95,7 +95,7 @@ pub(super) fn read_environment(
         if !name.is_empty() && !seen.insert(folded(name)) {
             findings.problem(
                 at,
-                "the same variable is there twice (case makes no difference): keep one",
+                "the same variable is listed twice (case-insensitive): keep one",
             );
         }
         Variable {
@@ -122,7 +122,7 @@ pub(super) fn read_watched(
             Some(name)
         } else {
             if item.value == Value::Null {
-                findings.problem(&here, "an element is empty: remove it or fill it");
+                findings.problem(&here, "the element is empty: remove it or fill it in");
             }
             shape::check(item, &WATCHED, 0, &here, findings);
             item.text("name")

@@ -99,10 +99,7 @@ pub(crate) fn read_entries(
         if !found.insert(*name) {
             findings.problem(
                 &here,
-                format!(
-                    "{} is there twice (case makes no difference): keep one",
-                    entry.key
-                ),
+                format!("{} is set twice (case-insensitive): keep one", entry.key),
             );
         }
         let Some(elements) = elements(entry, element, &here, findings) else {
@@ -151,7 +148,7 @@ fn elements<'a>(
             let place = malformed.line.map_or(*at, |line| at.on_line(line));
             findings.problem(
                 &place,
-                format!("{} is no JSON: {}", entry.key, malformed.message),
+                format!("{} is not JSON: {}", entry.key, malformed.message),
             );
             return None;
         }
@@ -227,13 +224,13 @@ fn read_service(item: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Servic
         findings.problem(at, message);
     }
     if item.get("command").is_some() && service.command.trim().is_empty() {
-        findings.problem(at, "command is empty: give what the service runs");
-    }
-    if command::has_open_quote(&service.command) {
         findings.problem(
             at,
-            "command has a quotation mark that is never closed: close it",
+            "command is empty: write the command that the service runs",
         );
+    }
+    if command::has_open_quote(&service.command) {
+        findings.problem(at, "command has an unclosed quotation mark: close it");
     }
     if service
         .dependencies
@@ -251,7 +248,7 @@ fn read_service(item: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Servic
         let name = &service.name;
         findings.problem(
             at,
-            format!("bootstrap service {name} has node variables ({names}), and there is no Node yet: drop them or make it no bootstrap service"),
+            format!("bootstrap service {name} has node variables ({names}), but it starts before the Node exists: remove them, or set bootstrap to false"),
         );
     }
     let variables = service.node_variables.iter().map(|variable| &variable.name);
@@ -269,7 +266,7 @@ fn read_service(item: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Servic
                 "a variable has an empty name: give the text in the command that it replaces",
             );
         } else if !seen.insert(name) {
-            findings.problem(at, format!("variable {name} is there twice: keep one"));
+            findings.problem(at, format!("variable {name} is listed twice: keep one"));
         }
     }
     service
@@ -358,7 +355,7 @@ fn judge_name(name: &str) -> Result<(), String> {
     }
     if name.contains(['/', '\\']) {
         return Err(
-            "name has a slash or a backslash, which Windows does not allow: use others".to_owned(),
+            "name has a slash or a backslash, which Windows does not allow: remove it".to_owned(),
         );
     }
     if name.chars().any(char::is_control) || name.trim() != name {

@@ -40,7 +40,7 @@ pub(super) fn doubts(drafts: &[Draft]) -> Vec<Finding> {
         for name in names.filter(|name| !service.command.contains(*name)) {
             findings.push((
                 index,
-                format!("variable {name} is not in the command and does nothing"),
+                format!("variable {name} is not used in the command: remove it"),
             ));
         }
         for (name, other) in known_dependencies(service, &by_name, drafts) {
@@ -48,7 +48,7 @@ pub(super) fn doubts(drafts: &[Draft]) -> Vec<Finding> {
                 findings.push((
                     index,
                     format!(
-                        "it has priority {} and is created before its dependency {name}, which has {}",
+                        "priority {} creates the service before its dependency {name}, which has priority {}",
                         service.priority, other.priority
                     ),
                 ));
@@ -91,7 +91,7 @@ fn duplicates(drafts: &[Draft], by_name: &ByName) -> Vec<Finding> {
             findings.push((
                 index,
                 format!(
-                    "the name {} is there twice (first as services[{first}] {other}): keep one",
+                    "the name {} is used twice (first by services[{first}] {other}): keep one",
                     service.name
                 ),
             ));
@@ -115,7 +115,7 @@ fn bootstrap_dependencies(drafts: &[Draft], by_name: &ByName) -> Vec<Finding> {
                 let (name, other) = (&service.name, &other.service.name);
                 findings.push((
                     index,
-                    format!("bootstrap service {name} depends on {other}, which is not bootstrap: make {other} bootstrap or drop the dependency"),
+                    format!("bootstrap service {name} depends on {other}, which is not a bootstrap service: set bootstrap of {other} to true, or remove the dependency"),
                 ));
             }
         }
@@ -137,7 +137,7 @@ fn cycles(drafts: &[Draft], by_name: &ByName) -> Vec<Finding> {
             let name = &service.name;
             findings.push((
                 index,
-                format!("the service depends on itself: {name} -> {name}"),
+                format!("the service depends on itself: {name} -> {name}: remove the dependency"),
             ));
             known.retain(|other| *other != index);
         }
@@ -170,7 +170,7 @@ fn cycles(drafts: &[Draft], by_name: &ByName) -> Vec<Finding> {
         let names: Vec<_> = names.collect();
         if names.len() > 2 {
             let message = format!(
-                "the dependencies form a cycle: {}: drop one of them",
+                "the dependencies form a cycle: {}: remove one of them",
                 names.join(" -> ")
             );
             findings.push((cycle[0], message));
@@ -220,14 +220,14 @@ fn priorities(drafts: &[Draft]) -> Vec<Finding> {
             let other = &other.name;
             findings.push((
                 index,
-                format!("bootstrap service {name} shares priority {priority} with {other}, which is not bootstrap: give {name} a lower one"),
+                format!("bootstrap service {name} shares priority {priority} with {other}, which is not a bootstrap service: give {name} a lower priority"),
             ));
         }
         if priority > *lowest {
             let other = &first.name;
             findings.push((
                 index,
-                format!("bootstrap service {name} has priority {priority}, which is not below the {lowest} of {other}, which is not bootstrap: give {name} a lower one"),
+                format!("bootstrap service {name} has priority {priority}, which is not below priority {lowest} of {other}, which is not a bootstrap service: give {name} a lower priority"),
             ));
         }
     }

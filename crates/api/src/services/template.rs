@@ -43,7 +43,7 @@ impl Template {
                 [node] => template = read_template(node, &mut findings),
                 _ => findings.problem(
                     &At::top(None),
-                    "a template is one YAML document with the key \"services\": write it",
+                    "not a template: write one YAML document with the key \"services\"",
                 ),
             },
         }
@@ -113,7 +113,7 @@ fn read_template(node: &Node<'_>, findings: &mut Findings) -> Template {
             let list = at.key("services", line("services"));
             findings.problem(
                 &list.index(index, 0).called(&service.name),
-                format!("nobody fills in ${{{name}}}: only {KUBELET_ARGUMENTS} is known"),
+                format!("unknown placeholder ${{{name}}}: only {KUBELET_ARGUMENTS} is supported"),
             );
         }
     }
@@ -127,7 +127,7 @@ fn read_template(node: &Node<'_>, findings: &mut Findings) -> Template {
             let list = at.key("environmentVars", line("environmentVars"));
             findings.problem(
                 &list.index(index, 0).called(&variable.name),
-                "the operator sets it, from the proxy of the cluster or of the chart: leave it out",
+                "the operator sets this variable, from the proxy of the cluster or of the chart: remove it",
             );
         }
     }

@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &BundleArguments) -> Result<Ending> {
     let file = tempfile::Builder::new()
         .prefix(".evenkeel-support-")
         .tempfile_in(folder)
-        .with_context(|| format!("cannot write into {}", folder.display()))?;
+        .with_context(|| format!("cannot write to directory {}", folder.display()))?;
     let mut bundle = Bundle {
         archive: tar::Builder::new(GzEncoder::new(file, Compression::default())),
         time: u64::try_from(now.as_second()).unwrap_or_default(),
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &BundleArguments) -> Result<Ending> {
         .with_context(|| format!("cannot write {}", path.display()))?;
     output::warn(&missing);
     let said = format!(
-        "Wrote {}. {removed} things that look secret were taken out; look it through before you send it.\n",
+        "Wrote {}. Removed {removed} values that look secret; review the file before you send it.\n",
         path.display()
     );
     output::print(said.as_bytes())?;
@@ -136,7 +136,7 @@ impl Bundle {
         // One question before all: is there anybody, and do they know us?
         let version = cluster.client.apiserver_version().await;
         let version =
-            version.map_err(|error| cluster.explain("ask for the cluster's version", error))?;
+            version.map_err(|error| cluster.explain("read the version of the cluster", error))?;
         self.add(
             "version.json",
             &json!({

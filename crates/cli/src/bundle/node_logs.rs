@@ -59,7 +59,7 @@ impl Bundle {
                 }
                 Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                     self.missing.push(format!(
-                        "logs of Windows nodes: you may not read them through their kubelets: ask your \
+                        "logs of Windows nodes: you are not allowed to read them through the kubelets: ask your \
                          administrator for the ClusterRole evenkeel-node-logs\n  because: {}",
                         status.message
                     ));

@@ -103,7 +103,7 @@ fn walk(name: &str, value: &mut Value) -> usize {
         }
         Value::Array(items) => items.iter_mut().map(|item| walk(name, item)).sum(),
         Value::Object(fields) => {
-            // A variable of a container: its name is beside its value.
+            // A variable of a container: its name is next to its value.
             let named = fields
                 .get("name")
                 .and_then(Value::as_str)

@@ -77,7 +77,7 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
         assert!(said.err.contains(missing), "{said:?}");
     }
     assert!(
-        said.out.contains("look it through before you send it"),
+        said.out.contains("review the file before you send it"),
         "{said:?}"
     );
     let unpacked = unpack(&to)?;
@@ -127,7 +127,7 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
         said.err.contains(
-            "objects/deployments.json: you may not list deployments in namespace evenkeel"
+            "objects/deployments.json: you are not allowed to list deployments in namespace evenkeel"
         ),
         "{}",
         said.err
@@ -145,7 +145,7 @@ fn a_bundle_has_what_helps_and_no_secret() -> Result<()> {
     assert!(
         about["missing"]
             .to_string()
-            .contains("you may not list deployments"),
+            .contains("you are not allowed to list deployments"),
         "{about}"
     );
     Ok(())

@@ -1,4 +1,4 @@
-//! What the command line says beside OpenShift's own operators: whose a node is, and who does the work.
+//! What the command line says of the coexistence with OpenShift's own operators: whose a node is, and who does the work.
 
 use evenkeel_api::names::annotation;
 use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notice, Notices};

@@ -58,7 +58,7 @@ fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
         "worker  rolling out  1 of 3   [######--------------]  1 (at most 1)  rendered-worker-2\n",
         "b     worker  Draining  its pods to leave, since 2026-01-01T00:00:00Z\n",
         "c     worker  Waiting   at most 1 of its pool may be unavailable at once, and now it is b\n",
-        "\n1 of 3 nodes in pools are as they should be.\n1 nodes in no pool.\n",
+        "\n1 of 3 nodes in pools are up to date.\nNodes in no pool: 1.\n",
     ] {
         assert!(said.out.contains(line), "{line} is not in\n{}", said.out);
     }
@@ -91,7 +91,11 @@ fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
     // Without a login, without rights, and with another context.
     let said = fleet.says("nobody", &["status"])?;
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
-    assert!(said.err.contains("you may not list "), "{}", said.err);
+    assert!(
+        said.err.contains("you are not allowed to list "),
+        "{}",
+        said.err
+    );
     assert!(
         said.err.contains("ClusterRole evenkeel-viewer"),
         "{}",
@@ -105,7 +109,7 @@ fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
     let said = fleet.says("viewer", &["status", "--context", "nowhere"])?;
     assert_eq!(said.code, Some(1));
     assert!(
-        said.err.contains("there is no context \"nowhere\""),
+        said.err.contains("context \"nowhere\" does not exist"),
         "{}",
         said.err
     );
@@ -210,7 +214,7 @@ fn a_plan_for_a_pool_shows_the_difference_who_it_disrupts_how_and_in_which_order
     for part in [
         "~ file /etc/containers/registries.conf: contents differ [reload]\n",
         "    +unqualified-search-registries = [\"quay.io\", \"docker.io\"]\n",
-        "\nPool worker would go to rendered-worker-",
+        "\nPool worker would roll out rendered-worker-",
         ": 4 nodes, at most 2 at once.\n",
         "reload (reload crio.service)\n",
         "reboot (drain, then reboot)\n",
@@ -255,14 +259,16 @@ fn a_plan_for_a_pool_shows_the_difference_who_it_disrupts_how_and_in_which_order
     fleet.pool("worker", &now, |pool| pool["spec"]["paused"] = json!(true))?;
     let said = fleet.says("viewer", &plan)?;
     assert!(
-        said.out.contains("It is paused: nothing begins"),
+        said.out
+            .contains("The pool is paused: the rollout starts after"),
         "{}",
         said.out
     );
     let said = fleet.says("viewer", &["plan", "--pool", "gpu", "-f", &path])?;
     assert_eq!(said.code, Some(1));
     assert!(
-        said.err.contains("there is no pool gpu: there are worker"),
+        said.err
+            .contains("pool gpu does not exist: the pools of this cluster are worker"),
         "{}",
         said.err
     );
@@ -292,7 +298,7 @@ fn a_plan_for_a_pool_shows_the_difference_who_it_disrupts_how_and_in_which_order
 }
 
 #[test]
-fn a_roll_out_is_watched_to_its_end_and_paused_by_who_may() -> Result<()> {
+fn a_rollout_is_watched_to_its_end_and_paused_by_who_may() -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());
     }
@@ -306,7 +312,8 @@ fn a_roll_out_is_watched_to_its_end_and_paused_by_who_may() -> Result<()> {
     let said = fleet.says("viewer", &["rollout", "pause", "worker"])?;
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(
-        said.err.contains("you may not pause pool worker"),
+        said.err
+            .contains("you are not allowed to pause pool worker"),
         "{}",
         said.err
     );
@@ -314,11 +321,11 @@ fn a_roll_out_is_watched_to_its_end_and_paused_by_who_may() -> Result<()> {
     for (word, expected, now) in [
         (
             "pause",
-            "Pool worker is paused: no other node begins",
+            "Paused pool worker: no further node starts to update",
             "true",
         ),
-        ("pause", "Pool worker is paused already", "true"),
-        ("resume", "Pool worker goes on", "false"),
+        ("pause", "Pool worker is already paused", "true"),
+        ("resume", "Resumed pool worker", "false"),
         ("resume", "Pool worker is not paused", "false"),
     ] {
         let said = fleet.says("editor", &["rollout", word, "worker"])?;
@@ -386,7 +393,7 @@ fn a_roll_out_is_watched_to_its_end_and_paused_by_who_may() -> Result<()> {
         let took = start.elapsed();
         assert_eq!(said.code, Some(2), "{said:?}");
         assert!(
-            said.err.contains("the roll-out goes on without you"),
+            said.err.contains("stopped watching; the rollout continues"),
             "{said:?}"
         );
         Ok(took)
@@ -436,7 +443,7 @@ fn a_plan_for_the_only_node_that_takes_pods_says_that_every_workload_is_down() -
     let new = fleet.give("new.json", &new)?;
     let plan = ["plan", "--pool", "worker", "-f", &new];
     let said = fleet.says("viewer", &plan)?;
-    let outage = "node n1 is the only one that takes pods: while it is drained, every workload of the cluster is down";
+    let outage = "node n1 is the only node that takes pods: while it is drained, every workload of the cluster is down";
     assert!(said.out.contains(outage), "{}", said.out);
     let json = fleet.says("viewer", &[&plan[..], &["-o", "json"]].concat())?;
     let told = json.json()["outage"]
@@ -475,7 +482,7 @@ fn status_says_that_nobody_goes_on_while_no_operator_leads() -> Result<()> {
             .strftime("%Y-%m-%dT%H:%M:%S.000000Z")
             .to_string()
     };
-    let words = "! no operator leads since 2026-01-01T00:00:00Z: what nodes wait for does not go on. See `kubectl get pods --namespace leaderless`\n";
+    let words = "! no operator has been the leader since 2026-01-01T00:00:00Z: nothing that nodes wait for makes progress. Check `kubectl get pods --namespace leaderless`\n";
     for (holder, renewed, is_said) in [
         ("gone", long_ago(), true),
         ("lives", now(), false),
@@ -483,7 +490,9 @@ fn status_says_that_nobody_goes_on_while_no_operator_leads() -> Result<()> {
     ] {
         lease(holder, renewed)?;
         let said = fleet.says("viewer", &["status"])?;
-        let is_told = said.out.starts_with("! no operator leads since ");
+        let is_told = said
+            .out
+            .starts_with("! no operator has been the leader since ");
         assert_eq!(
             (is_told, said.code == Some(2)),
             (is_said, is_said),

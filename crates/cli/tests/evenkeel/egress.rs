@@ -62,7 +62,7 @@ fn explain_shows_the_proxy_of_a_windows_node_without_its_password_and_counts_who
     let shown = "HTTPS_PROXY=http://***@proxy.example:3128 NO_PROXY=.svc";
     let said = fleet.says("supporter", &explain)?;
     assert!(said.out.contains(&format!("proxy: {shown}\n")), "{said:?}");
-    let counts = "trusted certificates: 143 ours, 2 missing, 12 foreign\n";
+    let counts = "trusted certificates: 143 managed, 2 missing, 12 foreign\n";
     assert!(said.out.contains(counts), "{said:?}");
     let as_json = fleet.says("supporter", &[&explain[..], &["-o", "json"]].concat())?;
     let egress = &as_json.json()["egress"];
@@ -73,11 +73,13 @@ fn explain_shows_the_proxy_of_a_windows_node_without_its_password_and_counts_who
     // It runs other services as yet; and who may only look at nodes is told why he does not see it.
     fleet.annotate("win-1", &[(current, "other")])?;
     let waits = fleet.says("supporter", &explain)?;
-    let words = format!("it is to have {shown}, and runs with other services");
+    let words = format!("proxy: {shown} (pending: the node does not run these services yet)\n");
     assert!(waits.out.contains(&words), "{waits:?}");
     let denied = fleet.says("viewer", &explain)?;
     assert!(
-        denied.out.contains("proxy: unknown: you may not read"),
+        denied.out.contains(
+            "proxy: unknown: you are not allowed to read ConfigMaps in namespace evenkeel"
+        ),
         "{denied:?}"
     );
     assert!(denied.out.contains(counts), "{denied:?}");
@@ -131,9 +133,9 @@ fn a_trust_bundle_is_checked_block_by_block_and_one_that_no_config_map_holds_is_
     );
     for words in [
         "block 2",
-        "it has expired",
-        "it is not valid yet",
-        "no certificate of an authority",
+        "the certificate has expired",
+        "the certificate is not valid yet",
+        "not a CA certificate",
     ] {
         assert!(said.err.contains(words), "{words}: {said:?}");
     }
@@ -150,7 +152,7 @@ fn a_trust_bundle_is_checked_block_by_block_and_one_that_no_config_map_holds_is_
     let nothing = scene.give("nothing.pem", broken);
     let said = evenkeel(&["check", &nothing]);
     assert!(
-        said.out.contains("there is no certificate in it"),
+        said.out.contains("the bundle has no readable certificate"),
         "{said:?}"
     );
     // Five megabytes are read, and named.
@@ -158,7 +160,7 @@ fn a_trust_bundle_is_checked_block_by_block_and_one_that_no_config_map_holds_is_
     let large = scene.give("large.pem", good.repeat(count));
     let said = evenkeel(&["check", &large]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    let words = "KiB, and a ConfigMap holds 1024 KiB: leave out certificates";
+    let words = "KiB, and a ConfigMap holds 1024 KiB: remove certificates";
     assert!(
         said.out.contains(words) && said.out.lines().count() == 1,
         "{said:?}"
@@ -226,7 +228,7 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     // The line is that of the file.
     let said = evenkeel(&["check", &scene.give("map.yaml", yaml.clone())]);
     let at = yaml.lines().position(|line| line.trim() == "broken!");
-    let line = format!("line {}: block 2: it is no base64", at.unwrap_or_default());
+    let line = format!("line {}: block 2: not valid base64", at.unwrap_or_default());
     assert!(said.out.contains(&line), "{line}: {said:?}");
 
     // One that is right, one that nobody has filled in, and one that no agent looks for.
@@ -238,14 +240,14 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     let empty = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: trusted-ca}\n";
     let said = evenkeel(&["check", &scene.give("empty.yaml", empty)]);
     assert_eq!(said.code, Some(0), "{said:?}");
-    let words = "nothing is in ca-bundle.crt: nodes keep whom they trust";
+    let words = "ca-bundle.crt is empty: nodes keep the certificates that they trust";
     assert!(said.err.contains(words), "{said:?}");
     let other = bundle_map(&good).replace("trusted-ca", "our-ca") + "  other.crt: x\n";
     let said = evenkeel(&["check", &scene.give("other.yaml", other)]);
     assert_eq!(said.code, Some(0), "{said:?}");
     for words in [
-        "no agent looks for a trust bundle in ConfigMap our-ca: call it trusted-ca",
-        "other.crt: no agent reads this key: the bundle is ca-bundle.crt",
+        "agents do not read a trust bundle from ConfigMap our-ca: name it trusted-ca",
+        "other.crt: agents do not read this key: put the bundle in ca-bundle.crt",
     ] {
         assert!(said.err.contains(words), "{words}: {said:?}");
     }
@@ -253,7 +255,7 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     let said = evenkeel(&["check", &rubbish]);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
-        said.out.contains("there is no certificate in it"),
+        said.out.contains("the bundle has no readable certificate"),
         "{said:?}"
     );
 
@@ -261,7 +263,7 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     let large = bundle_map(&good.repeat((5 << 20) / good.len() + 1));
     let said = evenkeel(&["check", &scene.give("large.yaml", large)]);
     assert_eq!(said.code, Some(2), "{said:?}");
-    let words = "KiB, and a ConfigMap holds 1024 KiB: leave out certificates";
+    let words = "KiB, and a ConfigMap holds 1024 KiB: remove certificates";
     assert!(
         said.out.contains(words) && said.out.lines().count() == 1,
         "{said:?}"

@@ -92,7 +92,9 @@ fn instances_are_shown_and_a_new_host_key_is_trusted_by_whoever_may() -> Result<
     let unknown = fleet.says("keeper", &trust)?;
     assert_eq!(unknown.code, Some(1));
     assert!(
-        unknown.err.contains("no host key of WIN-2.example"),
+        unknown
+            .err
+            .contains("no host key of WIN-2.example is pinned"),
         "{unknown:?}"
     );
     let keys = json!({ "10.0.0.1": "a2V5", "win-2.example": "a2V5" });

@@ -45,8 +45,8 @@ fn a_payload_is_valid_if_it_is_what_was_sealed_and_else_every_file_is_named() {
     let said = evenkeel(&["check", "--payload", &folder]);
     assert_eq!(said.code, Some(2), "{said:?}");
     for words in [
-        "files/k.exe: not the file that was sealed: put that one back, or seal the payload again",
-        "files/new.exe: was not sealed: remove it",
+        "files/k.exe: differs from the sealed file: restore it, or seal the payload again",
+        "files/new.exe: not sealed: remove it",
     ] {
         assert!(said.out.contains(words), "{}", said.out);
     }

@@ -141,7 +141,7 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
 
     assert_eq!(well.code, Some(0), "{well:?}");
     assert!(well.out.contains("gpu-1: ready for pods"), "{well:?}");
-    assert!(well.out.contains("no, it is optional"), "{well:?}");
+    assert!(well.out.contains("no (optional)"), "{well:?}");
     assert_eq!(held.code, Some(2), "{held:?}");
     for words in [
         "gpu-2: not ready for pods",
@@ -149,8 +149,8 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
         "silent",
         "soft       gpu   Plugin node-extensions/gpu-2                silent",
         "! dp: Lease node-extensions/gpu-2.dp was not renewed for 4s",
-        "Next: the taint goes when dp is well",
-        "configuration: Done, runs rendered-gpu-1",
+        "Next: waiting for dp to be healthy; then the operator removes the taint",
+        "configuration: Done, current rendered-gpu-1",
     ] {
         assert!(held.out.contains(words), "{words}: {held:?}");
     }
@@ -165,7 +165,9 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
     assert_eq!(blocking.len(), 1, "{document}");
     assert_eq!(blocking[0]["extension"], "dp");
     assert!(
-        other.out.contains("no readiness rule is about this node"),
+        other
+            .out
+            .contains("nothing: no readiness rule selects this node"),
         "{other:?}"
     );
 
@@ -174,7 +176,7 @@ fn explain_says_what_a_node_waits_for_and_a_dry_run_whom_a_rule_would_taint() ->
     assert!(
         wrong
             .err
-            .contains("there is no node nobody: `kubectl get nodes`"),
+            .contains("node nobody does not exist: `kubectl get nodes`"),
         "{wrong:?}"
     );
     let pool = fleet.give("pool.json", &super::fleet::machine_config("m", "web", &[]))?;
@@ -225,7 +227,7 @@ fn explain_judges_a_condition_as_the_operator_does() -> Result<()> {
     assert_eq!(said.code, Some(2), "{said:?}");
     for words in [
         "! net: condition NetReady was not written since the reboot",
-        "Next: the taint goes when net is well",
+        "Next: waiting for net to be healthy; then the operator removes the taint",
     ] {
         assert!(said.out.contains(words), "{words}: {said:?}");
     }
@@ -259,8 +261,9 @@ fn status_tells_every_rule_what_its_limits_hold_back_and_the_worst_few() -> Resu
     let said = fleet.says("viewer", &["status"])?;
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(
-        said.out
-            .contains("! rule gpu: no operator has looked at it yet: does one run?"),
+        said.out.contains(
+            "! rule gpu: the operator has not processed this rule yet: check that it runs"
+        ),
         "{said:?}"
     );
 
@@ -324,7 +327,7 @@ b     0 of 1
 
 NODE   RULE  EXTENSION  WHY
 gpu-2  gpu   dp         Lease node-extensions/gpu-2.dp was not renewed for 10s
-and 1 more; `evenkeel explain NODE` says why
+and 1 more; run `evenkeel explain NODE` for the cause
 "
         ),
         "{said:?}"

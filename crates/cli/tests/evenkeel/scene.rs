@@ -37,7 +37,7 @@ impl Scene {
         std::fs::write(path, text).unwrap();
     }
 
-    /// A file beside the tree, to be given to `evenkeel`.
+    /// A file next to the tree, to be given to `evenkeel`.
     pub(crate) fn give(&self, name: &str, contents: impl AsRef<[u8]>) -> String {
         let path = self.folder.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -17,7 +17,10 @@ fn upgrades_are_shown_node_by_node_and_held_by_whoever_may() -> Result<()> {
     let fleet = Fleet::start()?;
     let none = fleet.says("editor", &["upgrade", "pause"])?;
     assert_eq!(none.code, Some(1), "{none:?}");
-    assert!(none.err.contains("there is no WindowsPool"), "{none:?}");
+    assert!(
+        none.err.contains("WindowsPool windows does not exist"),
+        "{none:?}"
+    );
     fleet.apply(&json!({
         "apiVersion": "evenkeel.dev/v1alpha1", "kind": "WindowsPool",
         "metadata": { "name": "windows" }, "spec": {},
@@ -84,9 +87,9 @@ fn upgrades_are_shown_node_by_node_and_held_by_whoever_may() -> Result<()> {
     assert_eq!(denied.code, Some(1));
     assert!(denied.err.contains("evenkeel-editor"), "{denied:?}");
     for (words, is_paused, says) in [
-        ("pause", "true", "no other one begins"),
-        ("pause", "true", "paused already"),
-        ("resume", "false", "go on"),
+        ("pause", "true", "no further node is upgraded or removed"),
+        ("pause", "true", "already paused"),
+        ("resume", "false", "Resumed Windows nodes"),
         ("resume", "false", "not paused"),
     ] {
         let said = fleet.says("editor", &["upgrade", words])?;

@@ -169,7 +169,7 @@ impl Queue {
         }
     }
 
-    /// In a hurry, nothing waits for its turn.
+    /// In a hurry, everything is due.
     pub(super) fn hurry(&mut self, hurry: bool) {
         self.hurry = hurry;
     }
@@ -182,7 +182,7 @@ impl Queue {
         }
     }
 
-    /// Those of which none was sent yet, oldest first.
+    /// Pending events: those of which none was sent yet, oldest first.
     pub(super) fn untold(&self) -> impl Iterator<Item = &Key> {
         let is_untold = |key: &&Key| self.series.get(*key).is_some_and(|it| it.known == 0);
         self.waiting.iter().filter(is_untold)

@@ -1,4 +1,4 @@
-//! The certificate of the metrics: from a folder, read again when it changed, or made at every start.
+//! The certificate of the metrics: from a directory, read again when it changed, or made at every start.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -92,7 +92,7 @@ fn read(folder: &Path) -> Result<ServerConfig> {
 
 fn made() -> Result<ServerConfig> {
     let failed = |source| Error::Certificate {
-        place: "made at the start".to_owned(),
+        place: "made at start".to_owned(),
         source,
     };
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])

@@ -61,11 +61,11 @@ impl Pages {
             ("/metrics", Some(metrics)) => numbers(metrics),
             (_, Some(_)) => text(
                 StatusCode::NOT_FOUND,
-                "there are /healthz, /readyz and /metrics\n".to_owned(),
+                "not found: this address serves /healthz, /readyz and /metrics\n".to_owned(),
             ),
             (_, None) => text(
                 StatusCode::NOT_FOUND,
-                "there are /healthz and /readyz; /metrics is at the address of --metrics-listen, over HTTPS\n".to_owned(),
+                "not found: this address serves /healthz and /readyz; /metrics is at the address of --metrics-listen, over HTTPS\n".to_owned(),
             ),
         }
     }

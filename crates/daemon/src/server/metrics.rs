@@ -95,31 +95,36 @@ impl Desk {
         }
         if let Some(access) = &self.access {
             let Some(token) = token(request.headers()) else {
-                return who_are_you("give a token: Authorization: Bearer TOKEN\n");
+                return who_are_you("no token: send the header Authorization: Bearer TOKEN\n");
             };
             match access.judge(token, request.uri().path()).await {
                 Answer::Allowed => {}
-                Answer::Unknown => return who_are_you("the API server does not know this token\n"),
+                Answer::Unknown => {
+                    return who_are_you("the API server does not accept this token\n");
+                }
                 Answer::Forbidden(user) => {
                     let words = format!(
-                        "{user} may not get {}: bind it to the ClusterRole evenkeel-metrics-reader\n",
+                        "{user} is not allowed to get {}: bind the ClusterRole evenkeel-metrics-reader to this user\n",
                         request.uri().path()
                     );
                     return text(StatusCode::FORBIDDEN, words);
                 }
                 Answer::TooMany => {
-                    let words = "too many unknown tokens at once: try again in a second\n";
+                    let words = "too many unknown tokens at once: retry in a second\n";
                     return text(StatusCode::TOO_MANY_REQUESTS, words.to_owned());
                 }
                 Answer::NotAnswered(error) => {
-                    let words = format!("cannot ask the API server who you are: {error}\n");
+                    let words = format!("the API server cannot review the token: {error}\n");
                     return text(StatusCode::SERVICE_UNAVAILABLE, words);
                 }
             }
         }
         match request.uri().path() {
             PATH => numbers(&self.metrics),
-            _ => text(StatusCode::NOT_FOUND, "there is /metrics\n".to_owned()),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "not found: this address serves /metrics\n".to_owned(),
+            ),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Nobody can hold it up by talking slowly or often: one answer a connection, not for long, and when
 //! there are too many connections the oldest one is closed. So a probe of the kubelet, which asks and is
-//! answered within a millisecond, always has its turn.
+//! answered within a millisecond, is always answered.
 
 mod access;
 mod certificate;
@@ -67,7 +67,10 @@ fn refused(method: &Method) -> Option<Page> {
     if matches!(*method, Method::GET | Method::HEAD) {
         return None;
     }
-    let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned());
+    let mut refusal = text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "method not allowed: use GET or HEAD\n".to_owned(),
+    );
     let allowed = HeaderValue::from_static("GET, HEAD");
     refusal.headers_mut().insert(ALLOW, allowed);
     Some(refusal)

@@ -166,7 +166,7 @@ async fn a_leader_without_answers_ends_its_work_before_another_one_leads() -> Re
     assert_eq!(alive.load(Ordering::SeqCst), 0, "the work goes on");
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 
-    // Back again, it waits for its turn, and then works anew.
+    // Back again, it waits until it leads, and then works anew.
     proxy.resume();
     let too_soon = when(false, second_leads, DURATION).await;
     assert!(too_soon.is_err(), "the one who leads was disturbed");

@@ -85,7 +85,7 @@ impl Bench {
         Ok(path)
     }
 
-    /// A client as a daemon has it, and the numbers it counts in.
+    /// A client as a daemon has it, and the metrics it counts in.
     async fn client(&self, name: &str, login: &Kubeconfig) -> Result<(Client, Metrics)> {
         let metrics = Metrics::new(PROGRAM);
         let path = self.file(name, login)?;

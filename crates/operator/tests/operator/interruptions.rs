@@ -180,7 +180,7 @@ async fn an_operator_cut_off_from_the_api_server_leads_again_and_finishes() -> R
     until_async("it to step down", SOON, async || {
         operator.still_runs()?;
         let log = scene.log();
-        Ok(if log.contains("leads no more") {
+        Ok(if log.contains("is no longer the leader") {
             Look::Found(())
         } else {
             Look::NotYet(log)

@@ -149,11 +149,13 @@ async fn only_who_has_the_right_reads_metrics_and_health_answers_in_a_flood() ->
     let reader = Reader::new(made.cert.der().clone(), metrics)?;
 
     // Nobody, a liar, somebody without the right, and somebody with it.
-    reader.is_answered(None, 401, "give a token").await?;
+    reader
+        .is_answered(None, 401, "no token: send the header")
+        .await?;
     let junk = Some("eyJhbGciOiJub25lIn0.e30.");
-    reader.is_answered(junk, 401, "does not know").await?;
+    reader.is_answered(junk, 401, "does not accept").await?;
     let user = format!(
-        "system:serviceaccount:{}:stranger may not get /metrics",
+        "system:serviceaccount:{}:stranger is not allowed to get /metrics",
         scene.name
     );
     reader.is_answered(Some(stranger_token), 403, &user).await?;

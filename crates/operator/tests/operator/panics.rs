@@ -57,12 +57,16 @@ async fn a_panic_costs_one_object_or_one_part_and_everybody_else_is_served() -> 
         })
         .await?;
         let said = match object {
-            "" => format!("{part} panicked at crates/daemon/src/panics.rs"),
-            _ => format!("work on {object} panicked in {part} at crates/daemon/src/panics.rs"),
+            "" => format!(
+                "internal error in {part} (please report): panicked at crates/daemon/src/panics.rs"
+            ),
+            _ => format!(
+                "internal error in {part} (please report): work on {object} panicked at crates/daemon/src/panics.rs"
+            ),
         };
         assert!(scene.log().contains(&said), "{said}: {}", scene.log());
         if object.is_empty() {
-            let again = format!("{part} starts again in");
+            let again = format!("{part} restarts in");
             assert!(scene.log().contains(&again), "{}", scene.log());
         } else {
             let seen = scene.node(&bad).await?;

@@ -221,7 +221,7 @@ services:
         let refused = Template::read("services.yaml", text).unwrap_err();
         let said = refused.to_string();
         assert!(
-            said.contains("Https_Proxy") && said.contains("leave it out"),
+            said.contains("Https_Proxy") && said.contains("remove it"),
             "{said}"
         );
     }

@@ -366,10 +366,7 @@ fn a_node_lists_extensions_of_its_own_and_a_list_that_cannot_be_read_taints_nobo
     world.show("n1");
     assert!(!world.is_tainted("n1"));
     let why = world.readiness.problem("n1").unwrap();
-    assert!(
-        why.contains("extensions[0] csi: it has none of lease"),
-        "{why}"
-    );
+    assert!(why.contains("extensions[0] csi: none of lease"), "{why}");
 }
 
 #[test]

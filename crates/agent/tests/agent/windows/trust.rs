@@ -216,17 +216,20 @@ fn a_machine_trusts_whom_the_bundle_names_and_whom_it_trusted_before() -> Result
     let data = scene.data("", &json!([]))?;
     let hash = scene.publish(&data)?;
     let said = scene.bootstrap()?;
-    assert!(said.contains("block 301: it is no base64"), "{said}");
+    assert!(said.contains("block 301: not valid base64"), "{said}");
     let ours: Vec<&Root> = roots.iter().collect();
     until_ours(&scene, &ours)?;
     scene.instance.ask(&[AGENT, "service", "install"])?;
     scene.tell(&hash)?;
     scene.until_annotation(super::CURRENT, &hash, SOON)?;
     scene.until_told("BundleBroken", "block 301")?;
-    let doubts = scene.until_told("BundleDoubtful", "block 1 CN=old: it has expired")?;
+    let doubts = scene.until_told(
+        "BundleDoubtful",
+        "block 1 CN=old: the certificate has expired",
+    )?;
     for words in [
-        "block 2 CN=young: it is not valid yet",
-        "block 3 CN=leaf: it is no certificate of an authority",
+        "block 2 CN=young: the certificate is not valid yet",
+        "block 3 CN=leaf: not a CA certificate",
     ] {
         assert!(doubts.contains(words), "{doubts}");
     }
@@ -280,7 +283,7 @@ fn a_machine_trusts_whom_the_bundle_names_and_whom_it_trusted_before() -> Result
     publish(&scene, None)?;
     publish(&scene, Some("rubbish -----BEGIN CERTIFICATE-----"))?;
     publish(&scene, Some("-----BEGIN CERTIFICATE-----\nrubbish\n"))?;
-    scene.until_told("BundleBroken", "block 1: it has no end")?;
+    scene.until_told("BundleBroken", "block 1: the block has no end")?;
     assert_eq!(trusted(&scene)?.1.len(), MANY);
 
     // A shorter one is followed; one that is gone, without a proxy, leaves nothing of ours. What the

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(names, ["10.0.0.1", "win.example"]);
         for (name, words) in [
             ("10.0.0.2", "no equals sign"),
-            ("10.0.0.3", "the user is empty"),
+            ("10.0.0.3", "the user name is empty"),
             ("win.example", "there twice"),
             ("a_b", "neither an IP address nor a DNS name"),
         ] {

@@ -274,7 +274,7 @@ impl Bed {
         let log = || self.scene.log();
         until_async("the operator to lead", LONG, async || {
             let log = log();
-            Ok(if log.contains("leads") {
+            Ok(if log.contains("became the leader") {
                 Look::Found(())
             } else {
                 Look::NotYet(log)

@@ -152,7 +152,7 @@ async fn machines_become_nodes_beside_a_silent_one_and_one_that_leaves_is_as_bar
         ("InstanceSilent", &[SILENT, "is there an SSH server"][..]),
         ("NotWindows", &[LINUX, "take it out of the list"]),
         ("InvalidInstance", &["10.99.0.1", "write username=<user>"]),
-        ("InvalidInstance", &["10.99.0.2", "the user is empty"]),
+        ("InvalidInstance", &["10.99.0.2", "the user name is empty"]),
         (
             "AddressUnknown",
             &["nowhere.invalid", "list the IP address"],

@@ -176,7 +176,7 @@ impl Stage {
         let name = instance.computer_name().to_lowercase();
         let (ours, others) = trusted(instance)?;
         let wanted = format!(
-            "  proxy: {proxy}\n  trusted certificates: {} ours, 0 missing, {} foreign\n",
+            "  proxy: {proxy}\n  trusted certificates: {} managed, 0 missing, {} foreign\n",
             ours.len(),
             others.len()
         );

@@ -67,7 +67,7 @@ fn a_payload_is_sealed_as_this_version_and_not_if_something_is_wrong_with_it() -
     );
     let refused = seal(&folder, &["--payload-version", "1.2"])?;
     assert!(
-        said(&refused).contains("is no version"),
+        said(&refused).contains("is not a version"),
         "{}",
         said(&refused)
     );
@@ -88,7 +88,7 @@ async fn a_payload_that_is_not_what_was_sealed_is_refused_by_the_name_of_the_fil
         .until_condition(condition::DEGRADED, true, "InvalidPayload")
         .await?;
     assert!(
-        message.contains("files/kubelet.exe: not the file that was sealed"),
+        message.contains("files/kubelet.exe: differs from the sealed file"),
         "{message}"
     );
     assert!(message.contains("payload seal"), "the cure: {message}");
