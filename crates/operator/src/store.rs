@@ -249,7 +249,7 @@ impl<T: Kept> Store<T> {
                         return;
                     }
                 }
-                Err(error) => tracing::warn!("cannot watch {what}, and try again: {error}"),
+                Err(error) => tracing::warn!("cannot watch {what}, will retry: {error}"),
             }
         }
     }

@@ -117,7 +117,7 @@ impl Cluster {
             Ok(()) if self.permits.epoch(&record).is_some() => {}
             Ok(()) => self.pause(RECORD_PAUSE).await,
             Err(error) => {
-                tracing::warn!("cannot claim the permits of {record}, and try again: {error}");
+                tracing::warn!("cannot claim the permits of {record}, will retry: {error}");
                 self.pause(RECORD_PAUSE).await;
             }
         }
@@ -140,12 +140,12 @@ impl Cluster {
                 if !is_refused(&error) {
                     // Nobody knows whether it was written, or will be: what is under way is refused once it is claimed anew.
                     self.permits.disown(&record);
-                    tracing::warn!("cannot record permits of {record}, and try again: {error}");
+                    tracing::warn!("cannot record permits of {record}, will retry: {error}");
                     self.pause(RECORD_PAUSE).await;
                 }
                 // Somebody else wrote to it: it is decided anew.
                 if let Err(error) = self.permits.read(&record).await {
-                    tracing::warn!("cannot read the permits of {record}, and try again: {error}");
+                    tracing::warn!("cannot read the permits of {record}, will retry: {error}");
                     self.pause(RECORD_PAUSE).await;
                 }
                 BTreeSet::new()
@@ -201,7 +201,10 @@ impl Cluster {
                     self.pause(FIRST_PAUSE).await;
                 }
                 Err(error) => {
-                    tracing::warn!(node = name, "cannot go on, and try again: {error}");
+                    tracing::warn!(
+                        node = name,
+                        "cannot continue the drain, will retry: {error}"
+                    );
                     self.pause(failure).await;
                     failure = (failure * 2).min(LONGEST_PAUSE_AFTER_FAILURE);
                 }

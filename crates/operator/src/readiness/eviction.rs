@@ -82,7 +82,7 @@ pub(super) async fn run(
                 };
             }
             Err(error) => {
-                tracing::warn!(node, "cannot list its pods, and try again: {error}");
+                tracing::warn!(node, "cannot list its pods, will retry: {error}");
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }

@@ -235,7 +235,7 @@ impl Controller<'_> {
             let node = &seen.node.name;
             match written {
                 Ok(()) => {
-                    tracing::info!(node, "told: {:?}", change.annotations);
+                    tracing::info!(node, "wrote on the node: {:?}", change.annotations);
                     let removal = removal::news(&change).map(|it| ("Remove", it));
                     let upgrade = || {
                         let news = in_place::news(&seen.node, &change, target)?;
@@ -264,7 +264,10 @@ impl Controller<'_> {
                 // Somebody else wrote to it, or it is gone: the watch will show it.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => {
-                    tracing::warn!(node, "cannot tell it what to run, and try again: {error}");
+                    tracing::warn!(
+                        node,
+                        "cannot write the node's desired configuration, will retry: {error}"
+                    );
                     again = Some(AGAIN);
                 }
             }
@@ -288,9 +291,7 @@ impl Controller<'_> {
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             Err(kube::Error::Api(status)) if status.code == 409 => Some(STATUS_PAUSE),
             Err(error) => {
-                tracing::warn!(
-                    "cannot write the status of the Windows pool, and try again: {error}"
-                );
+                tracing::warn!("cannot write the status of the Windows pool, will retry: {error}");
                 Some(STATUS_PAUSE)
             }
         }
@@ -321,7 +322,7 @@ impl Controller<'_> {
                     note,
                 ),
                 Err(error) => {
-                    tracing::warn!(machine = name, "cannot delete it, and try again: {error}");
+                    tracing::warn!(machine = name, "cannot delete it, will retry: {error}");
                     again = Some(AGAIN);
                 }
             }

@@ -63,7 +63,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
                 Some(Ok(watcher::Event::Delete(_))) => secret = Given::Absent,
                 Some(Err(error)) => {
                     let name = object::WORKER_IGNITION;
-                    tracing::warn!("cannot watch Secret {name}, and try again: {error}");
+                    tracing::warn!("cannot watch Secret {name}, will retry: {error}");
                 }
             },
             Ok(()) = pools.changed() => {}
@@ -82,9 +82,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
             Given::Absent => match from_pool(shared, &mut read).await {
                 Ok(worker) => worker,
                 Err(error) => {
-                    tracing::warn!(
-                        "cannot read the configuration of workers, and try again: {error}"
-                    );
+                    tracing::warn!("cannot read the configuration of workers, will retry: {error}");
                     retry = true;
                     continue;
                 }

@@ -51,7 +51,7 @@ pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMe
         failures = match controller.round(&ready).await {
             Ok(()) => 0,
             Err(error) => {
-                tracing::warn!("cannot keep the services ConfigMap, and try again: {error}");
+                tracing::warn!("cannot keep the services ConfigMap, will retry: {error}");
                 failures.saturating_add(1)
             }
         };

@@ -52,7 +52,7 @@ pub(crate) async fn run(
             Ok(()) => 0,
             Err(error) => {
                 let name = object::TRUSTED_CA;
-                tracing::warn!("cannot keep ConfigMap {name}, and try again: {error}");
+                tracing::warn!("cannot keep ConfigMap {name}, will retry: {error}");
                 failures.saturating_add(1)
             }
         };

@@ -102,7 +102,7 @@ async fn a_limit_that_is_none_is_refused_or_said_and_stops_that_pool_alone() -> 
         let (reason, message) = said(&status, condition::DEGRADED);
         assert_eq!(reason, "InvalidPool");
         let place = format!(
-            "pool {}: spec.maxUnavailable: {limit} is no number of nodes",
+            "pool {}: spec.maxUnavailable: {limit} is not a valid number of nodes",
             scene.own(name)
         );
         assert!(message.starts_with(&place), "{message}");
@@ -273,7 +273,11 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
         }
         assert_eq!(scene.target("web").await?, first);
         scene
-            .told(&scene.own("web"), reason, "stays in use")
+            .told(
+                &scene.own("web"),
+                reason,
+                "the pool keeps its previous configuration",
+            )
             .await?;
         for (name, _) in configs {
             let gone = scene

@@ -211,7 +211,7 @@ async fn a_failing_node_stops_the_spread_and_a_paused_pool_moves_nothing() -> Re
     scene
         .until_pool("web", "to stop with one on its way", LONG, |it| {
             let (reason, message) = said(it, condition::UPDATING);
-            reason == "Stopped" && message.contains("on their way:")
+            reason == "Stopped" && message.contains("; updating:")
         })
         .await?;
     agents.hold_boots(false);
@@ -219,7 +219,7 @@ async fn a_failing_node_stops_the_spread_and_a_paused_pool_moves_nothing() -> Re
         .until_pool("web", "to stop", LONG, |it| {
             let (reason, message) = said(it, condition::UPDATING);
             // Whoever was on its way arrives, and nobody else begins.
-            reason == "Stopped" && !message.contains("on their way:")
+            reason == "Stopped" && !message.contains("; updating:")
         })
         .await?;
     let (_, message) = said(&stopped, condition::UPDATING);

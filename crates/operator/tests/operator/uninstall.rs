@@ -206,9 +206,9 @@ async fn an_uninstall_takes_what_is_ours_and_leaves_the_nodes_and_what_is_anybod
     let said = words(&tried);
     assert!(tried.status.success(), "{said}");
     for line in [
-        "Deployment evenkeel-operator: remove it",
-        "node ours: uncordon it; take off the taints kubernetes.io/MetaReadiness; take off the annotations",
-        "2 nodes would be changed; nothing was",
+        "Deployment evenkeel-operator: remove",
+        "node ours: uncordon; remove the taints kubernetes.io/MetaReadiness; remove the annotations",
+        "2 nodes would change (dry run)",
     ] {
         assert!(said.contains(line), "{line} is not in {said}");
     }

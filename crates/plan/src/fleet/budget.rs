@@ -62,9 +62,9 @@ impl MaxUnavailable {
                 Value::String(text) if text.parse::<u32>().is_ok_and(|it| it > 0) => {
                     format!("write {text} without quotes, or \"{text}%\" (for example \"10%\")")
                 }
-                _ => "write a number from 1, or for example \"10%\"".to_owned(),
+                _ => "write a number of at least 1, or a percentage such as \"10%\"".to_owned(),
             };
-            format!("{value} is no number of nodes, so none may begin: {cure}")
+            format!("{value} is not a valid number of nodes, so no node may start: {cure}")
         })
     }
 }
@@ -73,7 +73,8 @@ impl FromStr for MaxUnavailable {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused = |_| format!("{text:?} is no number of nodes: write for example 2 or 10%");
+        let refused =
+            |_| format!("{text:?} is not a valid number of nodes: write for example 2 or 10%");
         match text.strip_suffix('%') {
             Some(percent) => percent.parse().map(Self::Percent).map_err(refused),
             None => text.parse().map(Self::Count).map_err(refused),
@@ -175,27 +176,32 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused => f.write_str("the pool is paused"),
-            Self::Unclear => f.write_str("the pool's maxUnavailable makes no sense"),
-            Self::Full { limit, down } => write!(
-                f,
-                "at most {limit} of its pool may be unavailable at once, and now it is {}",
-                down.join(", ")
-            ),
+            Self::Unclear => f.write_str("the pool's maxUnavailable is not valid"),
+            Self::Full { limit, down } => {
+                write!(f, "{} and maxUnavailable is {limit}", are_unavailable(down))
+            }
             Self::SetFull { set, limit, down } => write!(
                 f,
-                "at most {limit} of MachineSet {set} may be unavailable at once, and now it is {}",
-                down.join(", ")
+                "MachineSet {set}: {} and its limit is {limit}",
+                are_unavailable(down)
             ),
             Self::SetUnclear { set, why } => write!(f, "MachineSet {set}: {why}"),
             Self::SetShrinks { set } => write!(
                 f,
-                "MachineSet {set} is to have fewer Machines than it has: none would come in its place"
+                "MachineSet {set} is scaling down to fewer Machines: it would not replace this one"
             ),
             Self::SetGone { set } => write!(
                 f,
-                "MachineSet {set} is gone: no Machine would come in its place"
+                "MachineSet {set} is gone: nothing would replace this Machine"
             ),
         }
+    }
+}
+
+fn are_unavailable(nodes: &[String]) -> String {
+    match nodes {
+        [node] => format!("node {node} is unavailable"),
+        nodes => format!("nodes {} are unavailable", nodes.join(", ")),
     }
 }
 
@@ -413,7 +419,7 @@ mod tests {
         };
         assert_eq!(
             why.to_string(),
-            "at most 1 of its pool may be unavailable at once, and now it is b"
+            "node b is unavailable and maxUnavailable is 1"
         );
         assert!(!answers.contains_key("c"));
     }

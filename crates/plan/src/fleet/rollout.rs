@@ -47,17 +47,17 @@ impl fmt::Display for RolloutState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Updated => f.write_str("updated"),
-            Self::Moving => f.write_str("on its way"),
-            Self::Failing(why) => write!(f, "fails: {why}"),
-            Self::Next => f.write_str("its turn is now"),
-            Self::Waits(why) => write!(f, "waits: {why}"),
+            Self::Moving => f.write_str("updating"),
+            Self::Failing(why) => write!(f, "failing: {why}"),
+            Self::Next => f.write_str("next to update"),
+            Self::Waits(why) => write!(f, "waiting: {why}"),
             Self::WaitsForZone(zone) if zone.is_empty() => {
-                f.write_str("waits for nodes without a zone")
+                f.write_str("waiting for nodes without a zone")
             }
-            Self::WaitsForZone(zone) => write!(f, "waits for zone {zone}"),
-            Self::Held(why) => write!(f, "is degraded on what it has: {why}"),
-            Self::Stopped => f.write_str("waits: the roll-out has stopped"),
-            Self::NoTarget => f.write_str("the pool has no configuration yet"),
+            Self::WaitsForZone(zone) => write!(f, "waiting for zone {zone}"),
+            Self::Held(why) => write!(f, "degraded at its current configuration: {why}"),
+            Self::Stopped => f.write_str("waiting: the rollout has stopped"),
+            Self::NoTarget => f.write_str("waiting: the pool has no configuration yet"),
         }
     }
 }
@@ -234,8 +234,7 @@ fn stop(target: &str, failing: &[(&str, String)]) -> String {
         format!(" and {more} more")
     };
     format!(
-        "{target} makes nodes fail, so no other node gets it: {}{more}. It goes on by itself when they are well, \
-         or when the pool has another configuration",
+        "rollout stopped: nodes fail with {target}: {}{more}. It resumes when these nodes recover, or when the pool gets another configuration",
         named.join("; ")
     )
 }

@@ -203,7 +203,7 @@ fn a_paused_pool_removes_nobody_who_serves_and_each_says_what_it_waits_for() {
         Some("waiting: its pods have to leave first")
     );
     late.reason =
-        text("the drain takes longer than 1h: pod shop/web-1 may not be evicted: budget web");
+        text("the drain takes longer than 1h: eviction of pod shop/web-1 is blocked: budget web");
     let said = draining.waits_for(&late).unwrap();
     assert!(
         said.contains("shop/web-1") && said.contains("budget web"),

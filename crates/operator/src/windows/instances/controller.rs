@@ -64,7 +64,7 @@ impl Default for InstanceOptions {
 /// Cares for instances until the program is asked to stop.
 pub(crate) async fn run(shared: &Shared, fleet: &Rc<Fleet>, options: &InstanceOptions) {
     while let Err(error) = fleet.records.load().await {
-        tracing::warn!("cannot read the status of instances, and try again: {error}");
+        tracing::warn!("cannot read the status of instances, will retry: {error}");
         tokio::select! {
             () = shared.stop.stopped() => return,
             () = tokio::time::sleep(AGAIN) => {}
@@ -145,7 +145,7 @@ type Ended = (String, Work, Result<(), InstanceFailure>);
 fn panicked() -> InstanceFailure {
     InstanceFailure {
         category: "Crashed",
-        message: "this is a mistake of ours: the operator's log says more".to_owned(),
+        message: "internal error in render (please report): see the operator's log".to_owned(),
     }
 }
 
@@ -191,7 +191,7 @@ async fn write(fleet: &Fleet) {
         changes.mark_unchanged();
         fleet.metrics.count(&fleet.records.all());
         while let Err(error) = fleet.records.save().await {
-            tracing::warn!("cannot write the status of instances, and try again: {error}");
+            tracing::warn!("cannot write the status of instances, will retry: {error}");
             tokio::time::sleep(AGAIN).await;
         }
     }

@@ -97,7 +97,7 @@ impl fmt::Display for Removal {
 fn because(why: &WaitReason) -> String {
     match why {
         WaitReason::Paused => "the WindowsPool is paused: go on with `evenkeel upgrade resume`".to_owned(),
-        WaitReason::Unclear => "nobody understands maxUnavailable of the WindowsPool: write a number from 1, or for example \"10%\"".to_owned(),
+        WaitReason::Unclear => "nobody understands maxUnavailable of the WindowsPool: write a number of at least 1, or a percentage such as \"10%\"".to_owned(),
         WaitReason::Full { limit, down } => match down.as_slice() {
             [one] => format!("node {one} is unavailable and maxUnavailable is {limit}"),
             all => format!("nodes {} are unavailable and maxUnavailable is {limit}", all.join(", ")),

@@ -158,9 +158,12 @@ fn updating(pool: &WindowsPool, round: &WindowsRollout<'_>, counts: WindowsCount
             let note = format!("no other node begins while nodes fail: {why}");
             told(kind, moves, "Stopped", note)
         }
-        Some(_) if pool.allowance.paused => {
-            told(kind, moves, "Paused", "spec.paused is true: no node begins")
-        }
+        Some(_) if pool.allowance.paused => told(
+            kind,
+            moves,
+            "Paused",
+            "spec.paused is true: no node starts to update",
+        ),
         _ if moves => {
             let note = format!("at most {} at once; on their way: {moving}", round.limit);
             told(kind, true, "RollingOut", note)

@@ -70,7 +70,7 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> WindowsNodeView<'a>
         None if !has_served => (NEW, "being configured for the first time".to_owned()),
         None if !is_there => (WAITING, before_its_turn(status)),
         None if node.is_degraded() => (phase::FAILING, node.reason.clone().unwrap_or_default()),
-        None if !node.ready => (NOT_READY, "its kubelet to be ready".to_owned()),
+        None if !node.ready => (NOT_READY, "the kubelet to become ready".to_owned()),
         None => (DONE, String::new()),
     };
     let to = match granted {

@@ -120,7 +120,11 @@ fn the_limit_of_a_set_is_a_number_or_a_share_and_rubbish_stops_it_by_name() {
             panic!("{text:?}: {answers:?}");
         };
         let said = why.to_string();
-        for word in [SET, "evenkeel.dev/max-unhealthy", "write a number from 1"] {
+        for word in [
+            SET,
+            "evenkeel.dev/max-unhealthy",
+            "write a number of at least 1",
+        ] {
             assert!(said.contains(word), "{text:?}: {said}");
         }
         assert!(seen.problems()[SET].contains("evenkeel.dev/max-unhealthy"));
@@ -140,7 +144,7 @@ fn a_node_without_a_version_counts_as_unavailable_and_may_itself_be_replaced() {
     };
     assert_eq!(
         why.to_string(),
-        "at most 1 of MachineSet machines/a may be unavailable at once, and now it is b"
+        "MachineSet machines/a: node b is unavailable and its limit is 1"
     );
     // It was told an older one, to which nobody brings it any more: it goes, and only it.
     if let Some(windows) = &mut nodes[1].windows {
