@@ -1,7 +1,7 @@
 //! Drains nodes at their agents' request. `evenkeel_plan::fleet::drain` decides what happens to a node,
 //! `evenkeel_plan::fleet::budget` which node may begin; here it is carried out and reported.
 //!
-//! One loop looks at all Nodes and grants leave, which is recorded first; each node that is worked on has a future of its own, so
+//! One loop looks at all Nodes and grants permits, which is recorded first; each node that is worked on has a future of its own, so
 //! that a slow drain blocks nobody. All of them live and die with [`run`]: who leads no more does not
 //! write any more.
 

@@ -1,4 +1,4 @@
-//! The numbers of pools.
+//! The metrics of pools.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::fleet::rollout::PoolCounts;

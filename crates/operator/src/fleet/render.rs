@@ -1,7 +1,7 @@
 //! Makes the configuration of every pool from its MachineConfigs, and keeps it as it was made.
 //! `evenkeel_plan::fleet::render` decides what it says; here it is read, written and reported.
 //!
-//! Whatever cannot be made is told to the roll-out, which says so in the pool's status; the configuration
+//! Whatever cannot be made is told to the rollout, which says so in the pool's status; the configuration
 //! before stays in use.
 
 use std::collections::{BTreeMap, BTreeSet};

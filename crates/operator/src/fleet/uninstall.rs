@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// What the person says.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The namespace that we are installed in
+    /// Namespace that Evenkeel is installed in
     #[arg(
         long,
         env = "POD_NAMESPACE",
@@ -39,10 +39,10 @@ pub(crate) struct Options {
         default_value = "evenkeel"
     )]
     namespace: String,
-    /// Says what would be done, and does nothing
+    /// Print what would be removed, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// How long it may take
+    /// Time limit for the whole uninstall
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = evenkeel_api::duration::parse)]
     timeout: Duration,
 }

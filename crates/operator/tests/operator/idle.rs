@@ -186,7 +186,10 @@ async fn beside_the_machine_config_operator_nothing_is_written_until_the_owner_s
     let name = openshift::LEASES[1];
     let leader = Leader::start(&scene.client, namespace, name).await?;
     let note = told(&scene, "OtherOperatorAlive").await?;
-    assert!(note.contains("machine-config operator is alive"), "{note}");
+    assert!(
+        note.contains("machine-config operator is running"),
+        "{note}"
+    );
     until_state(&scene, port, "machine-config", "alive").await?;
     let numbers = metrics(port).await?;
     let line = "evenkeel_idle{half=\"machine-config\"} 1";

@@ -1,4 +1,4 @@
-//! What a roll-out promises, on a real control plane: nodes are doubles, their agents the real engine on
+//! What a rollout promises, on a real control plane: nodes are doubles, their agents the real engine on
 //! simulated machines.
 
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::pools::{file, is, said};
 use crate::scene::{SOON, Scene, annotated, is_cordoned, is_ready};
 use crate::watchman::{Clerk, Watchman};
 
-/// How long a whole roll-out may take on a busy machine.
+/// How long a whole rollout may take on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(8);
 /// The same for hundreds of nodes.
 const LONGER: Duration = Duration::from_mins(40);

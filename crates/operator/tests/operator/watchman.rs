@@ -1,4 +1,4 @@
-//! Somebody outside of the operator who watches a roll-out, and counts.
+//! Somebody outside of the operator who watches a rollout, and counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

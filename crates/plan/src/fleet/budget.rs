@@ -1,7 +1,7 @@
-//! Who may be down: the one place that grants a node leave, over a snapshot of its whole pool, so that
+//! Who may be down: only here a node is granted a permit, over a snapshot of its whole pool, so that
 //! "never more than the limit at once by our doing" is a property of one pure function.
 //!
-//! What a node does with its leave is not decided here; see [`crate::fleet::drain`] for one use of it.
+//! What a node does with its permit is not decided here; see [`crate::fleet::drain`] for one use of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,10 +121,10 @@ impl DisruptionBudget {
     }
 }
 
-/// The answer to a node that asks for leave.
+/// The answer to a node that asks for a permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisruptionPermit {
-    /// It may be down from now on, until it gives its leave back.
+    /// It may be down from now on, until it returns its permit.
     Granted,
     /// Not yet.
     Waits(WaitReason),
@@ -141,7 +141,7 @@ pub enum WaitReason {
     Full {
         /// The limit.
         limit: usize,
-        /// Who is down, or has leave to be: the first few.
+        /// Who is down, or has a permit to be: the first few.
         down: Vec<String>,
     },
     /// As many of its MachineSet do not serve as may be.
@@ -160,12 +160,12 @@ pub enum WaitReason {
         /// What is wrong with it.
         why: String,
     },
-    /// Its MachineSet is to have fewer Machines than there are: none would come in its place.
+    /// Its MachineSet is to have fewer Machines than there are: it would not be replaced.
     SetShrinks {
         /// The MachineSet.
         set: String,
     },
-    /// Its MachineSet is not there any more: none would come in its place.
+    /// Its MachineSet is not there any more: it would not be replaced.
     SetGone {
         /// The MachineSet.
         set: String,
@@ -208,20 +208,20 @@ fn are_unavailable(nodes: &[String]) -> String {
 /// How many names are given in a sentence.
 const NAMES: usize = 5;
 
-/// The places of a pool: who has one, and whether there is another. Whoever lets a node go down, or
+/// How far the budget of a pool is used: who has a permit, and whether there is another. Whoever lets a node go down, or
 /// lets it begin with what will take it down, asks here.
 #[derive(Debug)]
 pub struct BudgetUsage<'a> {
     limit: usize,
     closed: Option<WaitReason>,
-    /// How many have one by our doing.
+    /// How many have a permit.
     held: usize,
-    /// Who is down or has a place, whoever's doing it is.
+    /// Who is down or has a permit, whoever's doing it is.
     down: Vec<&'a str>,
 }
 
 impl<'a> BudgetUsage<'a> {
-    /// The places of `pool`, of which `holds` says who has one already.
+    /// The usage of the budget of `pool`, of which `holds` says who has a permit already.
     pub fn of(
         allowance: DisruptionBudget,
         pool: &[&'a Node],
@@ -241,7 +241,7 @@ impl<'a> BudgetUsage<'a> {
         }
     }
 
-    /// The same, where `away` have a place and are no nodes now: others are made in their stead. They count for no
+    /// The same, where `away` have a permit and are no nodes now: others are made in their stead. They count for no
     /// share of the pool.
     #[must_use]
     pub fn counting(mut self, away: &[&'a str]) -> Self {
@@ -255,8 +255,8 @@ impl<'a> BudgetUsage<'a> {
         self.limit
     }
 
-    /// Asks for a place for `node`, which has none. One that is down already takes nothing from anyone,
-    /// as long as no more have a place than the limit.
+    /// Asks for a permit for `node`, which has none. One that is down already takes nothing from anyone,
+    /// as long as no more have a permit than the limit.
     pub fn ask(&mut self, node: &'a Node) -> DisruptionPermit {
         if let Some(why) = &self.closed {
             return DisruptionPermit::Waits(why.clone());
@@ -272,7 +272,7 @@ impl<'a> BudgetUsage<'a> {
         self.full(node)
     }
 
-    /// Asks for `node`, which has a place, to use it for one thing more: not while more have one than the
+    /// Asks for `node`, which has a permit, to use it for one thing more: not while more have one than the
     /// limit.
     pub fn use_again(&self, node: &Node) -> DisruptionPermit {
         match &self.closed {
@@ -283,7 +283,7 @@ impl<'a> BudgetUsage<'a> {
     }
 
     /// Asks for a node that is down, and comes back only by going on: others may wait for just that, however many have a
-    /// place.
+    /// permit.
     pub fn go_on(&self) -> DisruptionPermit {
         match &self.closed {
             Some(why) => DisruptionPermit::Waits(why.clone()),
@@ -305,18 +305,18 @@ pub fn holds_permit(node: &Node) -> bool {
     node.has_permit || node.claims_permit()
 }
 
-/// Answers every node of one pool that asks for a drain and has no leave yet. A node that our record has a permit for
+/// Answers every node of one pool that asks for a drain and has no permit yet. A node that our record has a permit for
 /// goes on; one that only says so itself is asked about like any other.
 ///
-/// Those that are down already come first, because their leave takes nothing from anyone; then the
+/// Those that are down already come first, because their permit takes nothing from anyone; then the
 /// oldest, then by name. A node that is not ready counts as down, whoever's doing it is. As long as
-/// the limit does not shrink, no more nodes than the limit ever have leave at once, and no ready node
+/// the limit does not shrink, no more nodes than the limit ever have a permit at once, and no ready node
 /// gets it while the limit is used up.
 pub fn answer(allowance: DisruptionBudget, pool: &[&Node]) -> BTreeMap<String, DisruptionPermit> {
     answer_counting(allowance, pool, &[])
 }
 
-/// The same, where `away` have a place and are no nodes now.
+/// The same, where `away` have a permit and are no nodes now.
 pub fn answer_counting(
     allowance: DisruptionBudget,
     pool: &[&Node],
@@ -348,7 +348,7 @@ pub fn answer_counting(
             DisruptionPermit::Granted
         } else if holds_permit(node) {
             // It was granted before there was a record, or the record is lost, or it claims what is not so: it holds a
-            // place, and gets no second one.
+            // permit, and gets no second one.
             usage.use_again(node)
         } else {
             usage.ask(node)
@@ -481,7 +481,7 @@ mod tests {
             };
             assert_eq!(granted(paused, &[told]), ["a"]);
         }
-        // A cordon by whomever takes no place from others.
+        // A cordon by whomever takes no permit from others.
         let pool = [claims(node("a", 1)), asking("b", 1)];
         assert_eq!(granted(DisruptionBudget::default(), &pool), ["b"]);
     }
@@ -531,7 +531,7 @@ mod tests {
             let down = |node: &Node| ours(node) || !node.ready;
             prop_assert!(count(&after, &ours) <= limit.max(count(&nodes, &ours)));
             prop_assert!(count(&after, &down) <= limit.max(count(&nodes, &down)));
-            // Whoever was granted has leave now and asks no more; the rest still waits.
+            // Whoever was granted has a permit now and asks no more; the rest still waits.
             prop_assert_eq!(granted(allowance, &after), Vec::<String>::new());
             // Somebody gets on, if anybody may.
             let waits = nodes.iter().any(|it| matches!(it.request(), DrainRequest::Drain(_)) && !ours(it));

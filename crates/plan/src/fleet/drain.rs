@@ -95,7 +95,7 @@ fn warning(category: &'static str, note: impl Into<String>) -> Announcement {
 pub enum Next {
     /// Nothing is asked for, or it was answered.
     Nothing,
-    /// It asks for a drain, and must have leave first.
+    /// It asks for a drain, and needs a permit first.
     AskForPermit,
     /// This is to be written.
     Write(NodePatch, Announcement),
@@ -133,7 +133,7 @@ pub fn waits(node: &Node, why: &WaitReason) -> Announcement {
     news("DrainWaits", format!("{request} is waiting: {why}"))
 }
 
-/// What is written when `node` gets its leave at `now`: the cordon with it, unless it has one already,
+/// What is written when `node` gets its permit at `now`: the cordon with it, unless it has one already,
 /// which then stays whosever it is.
 pub fn grant(node: &Node, now: Timestamp) -> (NodePatch, Announcement) {
     let request = node.desired_drain.as_deref().unwrap_or_default();
@@ -265,7 +265,7 @@ pub fn evict<'a>(
     round
 }
 
-/// How long a node has had its leave at `now`.
+/// How long a node has had its permit at `now`.
 pub fn took(node: &Node, now: Timestamp) -> Duration {
     since(node.leave_since(now).unwrap_or(now), now)
 }

@@ -1,5 +1,5 @@
-//! The fleet as people want to see it: every pool and node, how it stands, what it waits for, and who
-//! would go when. Nothing is decided here: it is read off what [`rollout`] and [`leave`] decide.
+//! The fleet as people want to see it: every pool and node, its state, what it waits for, and who
+//! would go when. Nothing is decided here: it is read off what [`rollout`] and [`budget`] decide.
 
 use std::fmt;
 
@@ -177,7 +177,7 @@ pub struct Forecast {
     pub held: Vec<(String, RolloutState)>,
 }
 
-/// Plays the roll-out of `pool` on `nodes`, for at most `most` waves.
+/// Plays the rollout of `pool` on `nodes`, for at most `most` waves.
 pub fn forecast(pool: &Pool, nodes: &[&Node], most: usize) -> Forecast {
     let mut nodes: Vec<Node> = nodes.iter().map(|node| (*node).clone()).collect();
     let mut forecast = Forecast::default();

@@ -331,7 +331,7 @@ fn is_as_told(node: &Node) -> bool {
     })
 }
 
-/// The stand of a node that does not depend on others; `None` if it waits for its turn.
+/// The state of a node that does not depend on others; `None` if it waits to be next.
 fn state(
     pool: &WindowsPool,
     target: Option<&Grant>,

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 /// Something that happens. Numbers are taken modulo the number of nodes.
 #[derive(Debug, Clone)]
 pub(crate) enum Deed {
-    /// The operator decides on the roll-out, and is killed after so many writes.
+    /// The operator decides on the rollout, and is killed after so many writes.
     RollOut { written: usize },
     /// The operator answers drains, and is killed after so many nodes.
     Drain { written: usize },

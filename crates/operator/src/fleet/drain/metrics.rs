@@ -1,4 +1,4 @@
-//! The numbers of the drain controller.
+//! The metrics of the drain controller.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl DrainMetrics {
         own
     }
 
-    /// A drain was answered, so long after it got its leave.
+    /// A drain was answered, so long after it got its permit.
     pub(crate) fn drained(&self, took: Duration) {
         self.drains.inc();
         self.seconds.inc_by(took.as_secs_f64());

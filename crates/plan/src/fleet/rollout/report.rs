@@ -1,4 +1,4 @@
-//! What a pool's status says of a roll-out.
+//! What a pool's status says of a rollout.
 
 use evenkeel_api::machine_config_pool::{Condition, PoolStatus, condition};
 
