@@ -407,7 +407,7 @@ async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
             }
             // What the cluster does not have tells nothing: neither that something is well nor that it is silent.
             Ok(None) => {
-                let why = format!("this cluster has no kind {kind} of {api_version}");
+                let why = format!("the cluster does not serve kind {kind} of {api_version}");
                 if heard.send(Heard::Failed(feed.clone(), why)).is_err() {
                     return;
                 }

@@ -346,7 +346,7 @@ async fn a_rendered_configuration_that_somebody_edits_or_deletes_is_put_back() -
         .told(
             &scene.own("web"),
             "RenderedConfigRestored",
-            "edited by hand",
+            "which somebody edited",
         )
         .await?;
     let deleted = scene
@@ -360,7 +360,7 @@ async fn a_rendered_configuration_that_somebody_edits_or_deletes_is_put_back() -
         .told(
             &scene.own("web"),
             "RenderedConfigRestored",
-            "deleted by hand",
+            "which somebody deleted",
         )
         .await?;
     // Nor is it of any use to name another one.

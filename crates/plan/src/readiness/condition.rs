@@ -98,7 +98,7 @@ impl Case<'_> {
             };
         }
         let why = format!(
-            "condition {kind} was not written since the reboot; as it is, it counts {} minutes after the kubelet is back",
+            "condition {kind} was not written since the reboot; without a write it counts {} minutes after the kubelet is back",
             UNTOLD.as_secs() / 60
         );
         Finding {

@@ -482,12 +482,12 @@ impl Gate {
             .take(3)
             .map(|(need, name)| {
                 let rule = &need.rule.name;
-                format!("{name} of {rule}: {}", need.verdict.why())
+                format!("extension {name} ({rule}): {}", need.verdict.why())
             })
             .collect::<Vec<_>>()
             .join("; ");
         if text.is_empty() && self.snapshot.has_permit {
-            "it has leave to be down".clone_into(&mut text);
+            "the node has a disruption permit".clone_into(&mut text);
         }
         if more > 0 {
             text = format!("{text}; and {more} more");
