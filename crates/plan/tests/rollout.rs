@@ -337,7 +337,7 @@ fn a_status_says_how_many_nodes_are_how_and_what_is_wrong_with_the_pool() {
     assert!(
         degraded
             .message
-            .starts_with("pool worker: spec.maxUnavailable: 0 is no number")
+            .starts_with("pool worker: spec.maxUnavailable: 0 is not a valid number")
     );
     let done = Node {
         current_config: Some("new".to_owned()),

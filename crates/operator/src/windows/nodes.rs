@@ -208,7 +208,7 @@ impl Controller<'_> {
                     let set = context.machines.of_node(&node.name).and_then(|it| it.set.clone());
                     let version = target.map(|it| it.version.as_str()).unwrap_or_default();
                     let set = set.unwrap_or_default();
-                    (machine.clone(), format!("deleted, so that MachineSet {set} makes a new one with {version} in the place of node {}", node.name))
+                    (machine.clone(), format!("deleted, so that MachineSet {set} replaces node {} with a new one that runs {version}", node.name))
                 }).collect(),
                 upgrades: upgrades.collect(),
                 waiting: waiting.collect(),
@@ -266,7 +266,7 @@ impl Controller<'_> {
                 Err(error) => {
                     tracing::warn!(
                         node,
-                        "cannot write the node's desired configuration, will retry: {error}"
+                        "cannot write the node's desired version, will retry: {error}"
                     );
                     again = Some(AGAIN);
                 }
@@ -291,7 +291,7 @@ impl Controller<'_> {
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             Err(kube::Error::Api(status)) if status.code == 409 => Some(STATUS_PAUSE),
             Err(error) => {
-                tracing::warn!("cannot write the status of the Windows pool, will retry: {error}");
+                tracing::warn!("cannot write the status of the WindowsPool, will retry: {error}");
                 Some(STATUS_PAUSE)
             }
         }
@@ -322,7 +322,10 @@ impl Controller<'_> {
                     note,
                 ),
                 Err(error) => {
-                    tracing::warn!(machine = name, "cannot delete it, will retry: {error}");
+                    tracing::warn!(
+                        machine = name,
+                        "cannot delete the Machine, will retry: {error}"
+                    );
                     again = Some(AGAIN);
                 }
             }
@@ -366,9 +369,8 @@ impl Controller<'_> {
             let name = &seen.node.name;
             if self.failed.get(name) != Some(why) {
                 let phase = step.phase();
-                let note = format!(
-                    "its upgrade does not go on ({phase}), and no other node begins: {why}"
-                );
+                let note =
+                    format!("the upgrade fails in phase {phase}, and no other node starts: {why}");
                 tracing::warn!(node = name, category = "UpgradeFailing", "{note}");
                 self.shared.events.publish(Event {
                     object: seen.reference(),

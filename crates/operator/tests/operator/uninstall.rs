@@ -234,7 +234,7 @@ async fn an_uninstall_takes_what_is_ours_and_leaves_the_nodes_and_what_is_anybod
     let said = words(&held);
     assert_eq!(held.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("Deployment evenkeel-operator: wait"),
+        said.contains("Deployment evenkeel-operator: waiting until its pods are gone"),
         "{said}"
     );
     assert!(said.contains("did not finish within 4s"), "{said}");

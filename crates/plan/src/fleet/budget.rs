@@ -182,8 +182,8 @@ impl fmt::Display for WaitReason {
             }
             Self::SetFull { set, limit, down } => write!(
                 f,
-                "MachineSet {set}: {} and its limit is {limit}",
-                are_unavailable(down)
+                "MachineSet {set} has reached its limit of {limit} unavailable Machines: {}",
+                down.join(", ")
             ),
             Self::SetUnclear { set, why } => write!(f, "MachineSet {set}: {why}"),
             Self::SetShrinks { set } => write!(

@@ -113,13 +113,13 @@ impl fmt::Display for WindowsNodeState {
         match self {
             Self::Updated => f.write_str("updated"),
             Self::New => f.write_str("being configured for the first time"),
-            Self::Moving => f.write_str("on its way"),
-            Self::Failing(why) => write!(f, "fails: {why}"),
-            Self::Next => f.write_str("its turn is now"),
-            Self::Waits(why) => write!(f, "waits: {why}"),
-            Self::Stopped => f.write_str("waits: other nodes fail"),
-            Self::Refused(why) => write!(f, "is not upgraded: {}", why.note),
-            Self::NoTarget => f.write_str("waits: nobody knows what it is to run"),
+            Self::Moving => f.write_str("updating"),
+            Self::Failing(why) => write!(f, "failing: {why}"),
+            Self::Next => f.write_str("next to update"),
+            Self::Waits(why) => write!(f, "waiting: {why}"),
+            Self::Stopped => f.write_str("waiting: other nodes fail"),
+            Self::Refused(why) => write!(f, "not upgraded: {}", why.note),
+            Self::NoTarget => f.write_str("waiting: the desired version is not known yet"),
             Self::Removal(removal) => removal.fmt(f),
         }
     }
@@ -356,7 +356,7 @@ fn state(
     let trouble = if node.is_degraded() {
         node.reason.as_deref().map(excerpt)
     } else if !node.ready && !node.claims_permit() {
-        Some("it is not ready".to_owned())
+        Some("the node is not ready".to_owned())
     } else if is_granted || in_place::is_held(node) {
         let troubles = context.troubles.get(&node.name).cloned();
         troubles.or_else(|| in_place::overdue(node, context.now))
@@ -430,7 +430,7 @@ fn refused(
     if !context.backing.contains_key(&node.name) {
         let version = version.unwrap_or("no version");
         let note = format!(
-            "it runs {version}, and neither windows-instances nor a Machine says how to reach it: list it"
+            "it runs {version}, but it is neither listed in windows-instances nor backed by a Machine: list it"
         );
         return trouble(gate::NOT_LISTED, note);
     }

@@ -380,7 +380,7 @@ fn a_node_that_fails_stops_the_others_and_the_status_names_it() {
         (degraded.status.as_str(), degraded.reason.as_str()),
         ("True", "NodesFailing")
     );
-    assert!(degraded.message.contains("a (it is not ready)"));
+    assert!(degraded.message.contains("a (the node is not ready)"));
     assert_eq!((said.nodes.total, said.nodes.failing), (2, 1));
     // While it has leave to be down, it does not fail.
     broken.drain_granted = text("2026-01-01T00:00:00Z");

@@ -150,7 +150,7 @@ impl Machines {
                 Err(InstanceFailure {
                     category: "NoAddress",
                     message: format!(
-                        "its Machine has no address of type InternalIP yet, which its machine controller writes: if that takes long, see kubectl describe machines.{} {} -n {}",
+                        "its Machine has no address of type InternalIP yet: if the machine controller does not write one soon, see kubectl describe machines.{} {} -n {}",
                         group::MACHINE,
                         machine.name,
                         machine.namespace

@@ -30,15 +30,15 @@ const APP: &str = "web";
 /// What the log says at each boundary between two steps of an upgrade, in their order.
 const STEPS: [&str; 13] = [
     "drain-upgrade-",
-    "looking whether its agent is the new one",
-    "copying the new agent beside the old one",
+    "checking whether its agent is the new one",
+    "copying the new agent next to the old one",
     "stopping its old agent",
-    "taking the services of its old version out",
+    "removing the services of its old version",
     "copying files that are new or changed",
     "removing files that only its old version has",
-    "putting the new agent in its place",
-    "writing down that its files are there",
-    "waiting until its Node is told the new version",
+    "replacing the old agent with the new one",
+    "recording that its files are complete",
+    "waiting until its Node has the new desired version",
     "starting its new agent",
     "InstanceUpgraded",
     "uncordon-upgrade-",
@@ -214,7 +214,7 @@ async fn broken(
     println!("proof: {failing} fails at the broken version: {status}");
     let said = bed.scene.event(failing, "UpgradeFailing").await?;
     assert!(
-        said.contains("exporter") && said.contains("no other node begins"),
+        said.contains("exporter") && said.contains("no other node starts"),
         "{said}"
     );
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();

@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// What a removal waits for before anybody has said more.
-const WAITING: &str = "waiting: its permit, out of the disruption budget of the WindowsPool";
+const WAITING: &str = "waiting: a permit within the disruption budget of the WindowsPool";
 
 /// Failures after which nobody can say that the machine still is what it was.
 const LOST: [&str; 5] = [

@@ -158,7 +158,7 @@ impl MachineLedger {
                 }
             }
             let missing = set.replicas.saturating_sub(live);
-            let unmade = (0..missing).map(|_| format!("a Machine that {name} has not made yet"));
+            let unmade = (0..missing).map(|_| format!("a Machine that {name} has not created yet"));
             down.extend(unmade);
             let limit = set.limit().map(|it| it.of(set.replicas));
             let count = Count {
@@ -286,7 +286,7 @@ pub fn news(
             is_set: false,
             category: "MachineNotReplaced",
             note: format!(
-                "no MachineSet would make a new Machine in its place, so it is never deleted: node {} goes to {} in place",
+                "no MachineSet would replace this Machine, so it is not deleted: node {} is upgraded to {} in place",
                 node.name, target.version
             ),
         })

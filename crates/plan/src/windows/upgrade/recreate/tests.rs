@@ -144,7 +144,7 @@ fn a_node_without_a_version_counts_as_unavailable_and_may_itself_be_replaced() {
     };
     assert_eq!(
         why.to_string(),
-        "MachineSet machines/a: node b is unavailable and its limit is 1"
+        "MachineSet machines/a has reached its limit of 1 unavailable Machines: b"
     );
     // It was told an older one, to which nobody brings it any more: it goes, and only it.
     if let Some(windows) = &mut nodes[1].windows {
