@@ -129,7 +129,7 @@ async fn rubbish_in_annotations_is_put_right_or_means_nothing() -> Result<()> {
 
     scene.desire(" ").await?;
     scene
-        .until_degraded("can be no object's name", SOON)
+        .until_degraded("is not a valid object name", SOON)
         .await?;
     scene
         .until("leave to be given back", SOON, |seen| {

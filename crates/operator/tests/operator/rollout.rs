@@ -157,7 +157,7 @@ async fn of_two_operators_one_acts_and_the_other_one_takes_over() -> Result<()> 
     let (nodes, agents) = scene.web(4, 1, json!({})).await?;
     let watchman = Watchman::of(&scene);
     let first = scene.until_updated("web", "", LONG).await?;
-    let told = scene.log().matches("told: ").count();
+    let told = scene.log().matches("wrote on the node: ").count();
     assert_eq!(told, nodes.len(), "a node was told twice:\n{}", scene.log());
     // Whichever leads goes, and the other one goes on.
     let leader = scene.leader().await?;

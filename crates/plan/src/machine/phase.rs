@@ -289,7 +289,7 @@ impl Phase {
 /// What cannot be brought about on this machine, if the plan has any of it.
 fn beyond(plan: &Plan) -> Option<Reason> {
     let refused = plan.refusal()?;
-    let text = format!("{refused}; nothing was touched");
+    let text = format!("{refused}; nothing was changed");
     Some(Reason::new("OsChangeUnsupported", text))
 }
 

@@ -254,7 +254,7 @@ mod tests {
         let change = report(&seen, &applies, None, &[], false);
         assert_eq!(
             change.annotations[annotation::REASON].as_deref(),
-            Some("going to h: kubelet")
+            Some("updating to h: kubelet")
         );
     }
 
