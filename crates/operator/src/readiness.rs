@@ -1,4 +1,4 @@
-//! Keeps pods away from nodes whose extensions are not all well. `evenkeel_plan::readiness` decides; here
+//! Keeps pods away from nodes whose extensions are not all healthy. `evenkeel_plan::readiness` decides; here
 //! it is told what was seen, and what it decides is carried out and reported.
 //!
 //! One loop hears everything and asks for decisions; each write, each fresh read and each node whose
@@ -33,10 +33,10 @@ use crate::shared::Shared;
 
 /// How many requests are under way at once.
 const REQUESTS: usize = 32;
-/// How often numbers and statuses are looked after.
+/// How often metrics and statuses are updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the controller needs beside what all have.
+/// What the controller needs besides what all have.
 pub(crate) struct Needs<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) metrics: &'a ReadinessMetrics,

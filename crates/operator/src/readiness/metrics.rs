@@ -1,4 +1,4 @@
-//! The numbers of node readiness.
+//! The metrics of node readiness.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::readiness::{Readiness, ZoneState};

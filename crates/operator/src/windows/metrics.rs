@@ -1,4 +1,4 @@
-//! The numbers of Windows nodes.
+//! The metrics of Windows nodes.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::windows::upgrade::gate::REFUSALS;

@@ -1,4 +1,4 @@
-//! What counts for upgrades of Windows nodes beside the nodes themselves: what each is made of, what went wrong
+//! What counts for upgrades of Windows nodes besides the nodes themselves: what each is made of, what went wrong
 //! on its machine, and whether the cluster is new enough.
 
 use std::time::{Duration, Instant};

@@ -510,7 +510,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_the_limit_have_leave_and_no_ready_node_goes_down_beyond_it(
+        fn never_more_than_the_limit_have_a_permit_and_no_ready_node_goes_down_beyond_it(
             nodes in prop::collection::vec(any_node(), 0..12),
             max in prop_oneof![(0..5u32).prop_map(MaxUnavailable::Count), (0..=100u32).prop_map(MaxUnavailable::Percent)],
             paused in any::<bool>(),

@@ -1,5 +1,5 @@
 //! What a condition of the Node says of an extension. A condition that was once written as it should be
-//! is well and stays so, unless its rule limits its age; after a restart of the machine it counts once
+//! is healthy and stays so, unless its rule limits its age; after a restart of the machine it counts once
 //! its writer has changed anything of it.
 
 use std::time::Duration;

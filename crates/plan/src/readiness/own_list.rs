@@ -15,7 +15,7 @@ pub const LONGEST: usize = 16 * 1024;
 pub const EXTENSIONS: usize = 32;
 /// The most watches that one list asks for.
 pub const WATCHES: usize = 8;
-/// The most watches that all lists ask for together, beside those of rules.
+/// The most watches that all lists ask for together, besides those of rules.
 pub const WATCHES_IN_ALL: usize = 64;
 
 /// Of a list that is too long, no more than shows that it is.

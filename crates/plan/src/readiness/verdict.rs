@@ -17,7 +17,7 @@ const LASTS: Duration = Duration::from_secs(10);
 /// What the evidence says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is well.
+    /// It is healthy.
     Well,
     /// Nothing was heard of it yet, and not for so long that it means something.
     Presumed,
@@ -25,7 +25,7 @@ pub enum Verdict {
     Awaited(Box<str>),
     /// It cannot be told yet.
     Unknown,
-    /// It says that it is not well.
+    /// It is unhealthy: its evidence says so.
     Bad(Box<str>),
     /// Nothing is heard of it any more.
     Silent(Box<str>),
@@ -44,7 +44,7 @@ impl Verdict {
         }
     }
 
-    /// Why it is not well, for people.
+    /// Why it is not healthy, for people.
     pub fn why(&self) -> &str {
         match self {
             Self::Well => "",
@@ -101,7 +101,7 @@ pub(super) struct Memory {
     pub(super) said: Option<(Box<str>, Moment, Option<Moment>)>,
     /// What a condition said before the restart after which it must be heard.
     pub(super) before: Option<Box<str>>,
-    /// What a condition said before the node got leave to be down.
+    /// What a condition said before the node got a permit to be down.
     pub(super) leave: Option<Box<str>>,
     /// Whether a condition has said something else since that restart.
     pub(super) answered: bool,

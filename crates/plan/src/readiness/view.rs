@@ -59,7 +59,7 @@ pub struct Row {
     pub source: String,
     /// What that says, in one word.
     pub says: &'static str,
-    /// Why, if it is not well.
+    /// Why, if it is not healthy.
     pub why: String,
     /// How long ago it was heard.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,7 +170,7 @@ impl Readiness {
             .collect()
     }
 
-    /// How many nodes are in each phase, of those that a rule is about.
+    /// How many nodes are in each phase, of those that a rule selects.
     pub fn phases(&self) -> [(&'static str, usize); 4] {
         let mut counts = [("Booting", 0), ("Ready", 0), ("Broken", 0), ("Evicting", 0)];
         for gate in self.gates.values().filter(|it| it.class.governed) {
@@ -217,7 +217,7 @@ impl Readiness {
         own.any(|it| it == *watch)
     }
 
-    /// The rules that say something about a node that is not well, for what they would do.
+    /// The rules that say something about a node that is not healthy, for what they would do.
     pub fn holders(&self, node: &str) -> Vec<(String, String)> {
         let gate = self.gates.get(node);
         let needs = gate

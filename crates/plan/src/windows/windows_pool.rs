@@ -73,7 +73,7 @@ pub fn is_managed_node(node: &Node, claims: &OwnedNodes) -> bool {
 }
 
 /// Whether a node of ours counts for the budget of its pool: those that never served are down, and
-/// take nothing from anyone, unless they have or ask for a leave.
+/// take nothing from anyone, unless they have or ask for a permit.
 pub fn counts(node: &Node, claims: &OwnedNodes) -> bool {
     is_managed_node(node, claims) && (node.has_served() || has_or_asks_leave(node))
 }
@@ -94,9 +94,9 @@ pub enum WindowsNodeState {
     Moving,
     /// It was granted a change, or runs what it is to run, and is not well.
     Failing(String),
-    /// Its turn is now.
+    /// It is the next to update.
     Next,
-    /// Its turn comes later.
+    /// It updates later.
     Waits(WaitReason),
     /// Nobody else begins while nodes fail.
     Stopped,
@@ -125,7 +125,7 @@ impl fmt::Display for WindowsNodeState {
     }
 }
 
-/// A node and its stand.
+/// A node and its state in the rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowsNodeRollout<'a> {
     /// The node.
@@ -145,7 +145,7 @@ pub struct NodeUpgrade<'a> {
     pub fails: Option<String>,
 }
 
-/// What is to be done for the pool, and how it stands.
+/// What is to be done for the pool, and the state of its rollout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WindowsRollout<'a> {
     /// All nodes of ours, in the order in which they go.
@@ -180,7 +180,7 @@ pub fn plan<'a>(
         granted.iter().map(|it| (it.node.as_str(), it)).collect();
     let entry = |node: &Node| granted_to.get(node.name.as_str()).copied();
     let is_removed = |node: &Node| context.is_removed(node, entry(node));
-    // Who is down by our doing, or was asked to be, has a place already.
+    // Who is down by our doing, or was asked to be, has a permit already.
     let has_place = |node: &Node| {
         budget::holds_permit(node) || in_place::is_held(node) || removal::is_asked(node)
     };
@@ -403,7 +403,7 @@ fn runs(node: &Node) -> Option<&str> {
     node.windows.as_deref()?.version.as_deref()
 }
 
-/// Whether the Machine of a node goes, by whomever, or is to go: one will come in its place.
+/// Whether the Machine of a node goes, by whomever, or is to go: another one will replace it.
 fn is_replaced(
     pool: &WindowsPool,
     target: &Grant,

@@ -31,7 +31,7 @@ pub(crate) struct SeenMachine {
     addresses: Vec<IpAddr>,
     /// All its addresses and names, of whichever type.
     known_as: Vec<String>,
-    /// The MachineSet that makes a new one in its place, as `namespace/name`.
+    /// The MachineSet that replaces it, as `namespace/name`.
     set: Option<String>,
     /// The Node that it is, as its controller says.
     node: Option<String>,

@@ -1,4 +1,4 @@
-//! The numbers of instances.
+//! The metrics of instances.
 
 use std::collections::BTreeMap;
 

@@ -78,7 +78,7 @@ impl Job {
         done.unwrap_or_else(|_| Err(self.slow()))
     }
 
-    /// It took too long, though every step went on: others have their turn.
+    /// It took too long, though every step went on: others go first now.
     fn slow(&self) -> InstanceFailure {
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
         InstanceFailure {

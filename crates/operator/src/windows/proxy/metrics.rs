@@ -1,4 +1,4 @@
-//! The numbers of the egress proxy and of its trust bundle. No value of a variable is ever among them.
+//! The metrics of the egress proxy and of its trust bundle. No value of a variable is ever among them.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::windows::proxy::{ProxyDecision, Source, Variable};

@@ -143,7 +143,7 @@ async fn upgraded(prefix: &str, machines: [&str; 3], proxy: Option<EgressProxy>)
     let operator = fleet.operator(&second, &["--listen", &listen])?;
     fleet.all_run(&second, &["exporter"]).await?;
     println!("proof: three nodes were upgraded in {:?}", start.elapsed());
-    outside.swears(1, 2)?;
+    outside.check(1, 2)?;
     for (node, took) in outside.took() {
         println!("proof: {node} ran its new version {took:?} after its pods had left");
         assert!(!is_soak() || took < PROMISED, "{node}: {took:?}");
@@ -241,7 +241,7 @@ async fn broken(
             has_only(instance, second, &["exporter"]).await?;
         }
     }
-    outside.swears(1, 2)?;
+    outside.check(1, 2)?;
     Ok(operator)
 }
 
@@ -290,7 +290,7 @@ async fn repaired(
             hit.insert(step);
         }
         fleet.all_run(&release, &["exporter"]).await?;
-        outside.swears(1, 2)?;
+        outside.check(1, 2)?;
         last = Some(release);
         if left.is_empty() {
             break;
@@ -337,7 +337,7 @@ async fn two_reasons(
     println!(
         "proof: the next version came while {first} went for another proxy, and no two nodes went at once"
     );
-    outside.swears(1, 2)
+    outside.check(1, 2)
 }
 
 /// Kills the operator when it is at `step`, and starts it again.

@@ -65,7 +65,7 @@ pub struct KnownNode {
     pub is_managed: bool,
     /// Where its machine is, as it is listed, as its Machine says, or where we reached it.
     pub addresses: Vec<IpAddr>,
-    /// Names that its Machine has beside that of the Node.
+    /// Names that its Machine has besides that of the Node.
     pub names: Vec<String>,
 }
 

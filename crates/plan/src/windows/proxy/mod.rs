@@ -137,7 +137,7 @@ impl Source {
     /// All of them: the first that names a proxy is believed, and nobody after it is asked.
     pub const ALL: [Self; 3] = [Self::Environment, Self::Cluster, Self::Chart];
 
-    /// In one word, for numbers.
+    /// In one word, for metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Environment => "environment",

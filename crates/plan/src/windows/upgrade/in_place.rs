@@ -88,7 +88,7 @@ impl InPlaceStep {
         } else if is_drained(node) {
             Self::Supply
         } else if node.request() == DrainRequest::None {
-            // It was answered, and somebody took the leave away since.
+            // It was answered, and somebody took the permit away since.
             Self::Ask
         } else {
             Self::AwaitDrain

@@ -24,7 +24,7 @@ pub struct WindowsCounts {
     pub updating: usize,
     /// Those that cannot go on.
     pub failing: usize,
-    /// Those that served, are not ready, and have no leave to be down.
+    /// Those that served, are not ready, and have no permit to be down.
     pub not_ready: usize,
 }
 

@@ -206,7 +206,7 @@ fn a_set_that_shrinks_or_is_gone_replaces_nobody() {
 }
 
 #[test]
-fn a_node_that_was_replaced_holds_its_place_until_its_set_has_another_that_serves() {
+fn a_node_that_was_replaced_holds_its_permit_until_its_set_has_another_that_serves() {
     let entry = |node: &str| UpdatingNode {
         node: node.to_owned(),
         to: NEW.to_owned(),
@@ -257,7 +257,7 @@ impl World {
         set.replicas.saturating_sub(serving.count())
     }
 
-    /// How many nodes there are, with those that are gone and hold their place.
+    /// How many nodes there are, with those that are gone and hold their permit.
     fn size(&self) -> usize {
         let is_gone = |it: &&UpdatingNode| !self.nodes.contains_key(&it.node);
         self.nodes.len() + self.granted.iter().filter(is_gone).count()
