@@ -56,7 +56,7 @@ fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
     for line in [
         "POOL    STATE        UPDATED  PROGRESS                UNAVAILABLE    CONFIGURATION\n",
         "worker  rolling out  1 of 3   [######--------------]  1 (at most 1)  rendered-worker-2\n",
-        "b     worker  Draining  its pods to leave since 2026-01-01T00:00:00Z\n",
+        "b     worker  Draining  its pods to leave (since 2026-01-01T00:00:00Z)\n",
         "c     worker  Waiting   node b is unavailable and maxUnavailable is 1\n",
         "\n1 of 3 nodes in pools are as they should be.\n1 nodes in no pool.\n",
     ] {

@@ -149,7 +149,7 @@ fn moving(node: &Node, leave: Option<&DisruptionPermit>) -> (NodeProgress, Strin
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             (
                 NodeProgress::Draining,
-                format!("its pods to leave since {since}{why}"),
+                format!("its pods to leave (since {since}){why}"),
             )
         }
         (DrainRequest::Drain(_), _) => {
@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(
             seen(&pool(2), &nodes),
             [
-                "a Draining: its pods to leave since 2026-01-01T00:00:00Z",
+                "a Draining: its pods to leave (since 2026-01-01T00:00:00Z)",
                 "b Waiting: the operator to drain it",
                 "c Waiting: nodes a, b, e are unavailable and maxUnavailable is 2",
                 "d Done: ",
