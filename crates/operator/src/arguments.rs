@@ -19,7 +19,7 @@ use crate::windows::instances::controller::InstanceOptions;
 use crate::windows::pool;
 use crate::windows::proxy::Given;
 
-/// Decides which node may change when, and cares for instances.
+/// The Evenkeel operator: rolls out node configurations, drains nodes and manages Windows instances.
 #[derive(Parser)]
 #[command(version = VERSION, arg_required_else_help = true)]
 pub(crate) struct Operator {
@@ -31,20 +31,20 @@ pub(crate) struct Operator {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Runs until it is told to stop; several may run, and one of them leads
+    /// Run the operator; of several that run, one leads
     ///
-    /// Renders the MachineConfigs of every pool, rolls the result out to its nodes, never
-    /// more at once than the pool allows, and drains a node when its agent asks for it with the
-    /// annotation machineconfiguration.openshift.io/desiredDrain. Keeps pods away from nodes whose
-    /// extensions are not all well, where a readiness rule asks for it. With a payload, keeps the services
-    /// ConfigMap of Windows nodes, and what each of them is told to run.
+    /// Renders the MachineConfigs of every pool and rolls the result out to its nodes, within the
+    /// maxUnavailable of the pool. Drains a node when its agent asks for it with the annotation
+    /// machineconfiguration.openshift.io/desiredDrain. Taints nodes whose extensions are not all healthy,
+    /// where a readiness rule selects them. With a payload, manages the services ConfigMap and the
+    /// desired version of Windows nodes.
     Run(Box<Run>),
-    /// Takes everything of ours off the nodes, and ends; nodes and what runs on them stay
+    /// Remove Evenkeel from the nodes; nodes and their pods keep running
     ///
-    /// Stops the operator and the agents first, then takes our taints, cordons and annotations off every
-    /// Node, and our admission policies away. A person's cordon stays. May be run again at any time.
+    /// Stops the operator and the agents, then removes the taints, cordons and annotations of Evenkeel from
+    /// every Node, and its admission policies. The cordon of a person stays. Can be run again at any time.
     Uninstall(uninstall::Options),
-    /// Makes the folder of files that Windows instances get
+    /// Prepare the payload: the folder of files for Windows instances
     Payload(PayloadArguments),
 }
 
@@ -56,26 +56,26 @@ pub(crate) struct PayloadArguments {
 
 #[derive(Subcommand)]
 pub(crate) enum PayloadCommand {
-    /// Writes the manifest of a payload, with the checksum of every file in it
+    /// Write the manifest of a payload, with the checksum of every file
     ///
-    /// The operator uses no payload that is not what was sealed. After any change in the folder, run this
-    /// again. `evenkeel check --payload DIR` says whether a payload is what was sealed.
+    /// The operator refuses a payload that differs from its manifest. Run this again after every change in
+    /// the folder. `evenkeel check --payload DIR` checks a payload against its manifest.
     Seal(Seal),
 }
 
 #[derive(clap::Args)]
 pub(crate) struct Seal {
-    /// The folder
+    /// Folder of the payload
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// The version that instances with this payload run, if not that of this program
+    /// Version that instances with this payload run, if not the version of this program
     #[arg(long, value_name = "VERSION")]
     pub(crate) payload_version: Option<Version>,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct Run {
-    /// The namespace it runs in: its Lease is there
+    /// Namespace of the operator and its Lease
     #[arg(
         long,
         env = "POD_NAMESPACE",
@@ -83,36 +83,36 @@ pub(crate) struct Run {
         default_value = "evenkeel"
     )]
     pub(crate) namespace: String,
-    /// The pod it runs in: where no other node can take it, a drain leaves it and its other copies on their node
+    /// Pod of the operator: a drain leaves the operator's pods on their node where no other node can take them
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub(crate) pod_name: Option<String>,
-    /// Cares only for nodes with these labels, for example pool=canary
+    /// Manage only nodes with these labels, for example pool=canary
     ///
-    /// All others are as if they were not there: they get no answer, and count for no limit.
+    /// The operator ignores all other nodes: it answers no request of theirs, and they count for no limit.
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) node_selector: Option<String>,
-    /// Cares only for pools with these labels
+    /// Manage only pools with these labels
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) pool_selector: Option<String>,
-    /// Cares only for readiness rules with these labels
+    /// Apply only readiness rules with these labels
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) rule_selector: Option<String>,
-    /// The sealed folder of files that Windows instances get; without it nothing is done for them
+    /// Folder of the sealed payload for Windows instances; without it the operator manages no Windows nodes
     #[arg(long, value_name = "DIR")]
     pub(crate) payload: Option<PathBuf>,
-    /// Reads and writes the WindowsPool of this name
+    /// Name of the WindowsPool
     #[arg(long, value_name = "NAME", default_value = pool::DEFAULT_POOL)]
     pub(crate) windows_pool: String,
-    /// Tells OLM whether a newer version may be installed, in the operator condition of this name
+    /// Name of the operator condition that tells OLM whether a newer version may be installed
     #[arg(long, env = "OPERATOR_CONDITION_NAME", value_name = "NAME")]
     pub(crate) operator_condition: Option<String>,
-    /// Upgrades Windows nodes on no cluster that is older than this Kubernetes
+    /// Oldest version of Kubernetes on which Windows nodes are upgraded
     #[arg(long, value_name = "VERSION", default_value_t = gate::MINIMUM, value_parser = kubernetes)]
     pub(crate) minimum_kubernetes: Kubernetes,
-    /// Takes over from OpenShift's own operator, once its leader is gone: machine-config, windows, or both
+    /// Take over from an operator of OpenShift once its leader is gone: machine-config, windows, or both
     ///
-    /// Without it that half of the work is left to OpenShift's operator wherever that is installed, also while its Lease has
-    /// lapsed.
+    /// Without it Evenkeel leaves that half of the work to OpenShift's operator wherever that is installed, also while its
+    /// Lease has expired.
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) take_over: Vec<Half>,
     #[command(flatten)]
@@ -121,10 +121,10 @@ pub(crate) struct Run {
     pub(crate) proxy: ProxyArguments,
     #[command(flatten)]
     pub(crate) limits: LimitArguments,
-    /// How long a drain may take before the node's reason and an Event name what holds it
+    /// Time after which the node's reason and an Event name the pods that block a drain
     #[arg(long, value_name = "DURATION", default_value = "1h")]
     pub(crate) drain_timeout: String,
-    /// What happens then: wait (and go on trying) or proceed (with pods still on the node)
+    /// What to do after that time: wait (keep trying) or proceed (with pods still on the node)
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) drain_on_timeout: String,
 }
@@ -138,25 +138,25 @@ fn some_time(text: &str) -> std::result::Result<Duration, String> {
     let read = evenkeel_api::duration::parse(text)?;
     if read < Duration::from_secs(1) {
         return Err(format!(
-            "{text} is not even a second: write for example 30m"
+            "{text} is shorter than a second: write for example 30m"
         ));
     }
     Ok(read)
 }
 
-/// How instances are cared for.
+/// How instances are managed.
 #[derive(clap::Args)]
 pub(crate) struct InstanceArguments {
-    /// The user to log in as on Windows Machines
+    /// User for SSH logins on Windows Machines
     #[arg(long, value_name = "USER", default_value = "Administrator")]
     pub(crate) machine_user: String,
-    /// Cares only for Windows Machines with these labels
+    /// Manage only Windows Machines with these labels
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) machine_selector: Option<String>,
-    /// How long all work on one instance may take before it is tried anew: what hangs or trickles takes nobody's turn
+    /// Time limit for one attempt to work on an instance; after it the operator tries again later
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = some_time)]
     pub(crate) instance_timeout: Duration,
-    /// How long an instance that left the list is looked for, before its Node is deleted all the same
+    /// Time to try to reach a removed instance before its Node is deleted without cleanup
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = evenkeel_api::duration::parse)]
     pub(crate) leave_timeout: Duration,
 }
@@ -165,7 +165,7 @@ pub(crate) struct InstanceArguments {
 /// name one. There may be passwords in it: give it in the environment.
 #[derive(clap::Args)]
 pub(crate) struct ProxyArguments {
-    /// The proxy of Windows nodes for http, if nobody else names one
+    /// Proxy of Windows nodes for http, if neither the environment nor the cluster's Proxy names one
     #[arg(
         long = "http-proxy",
         env = "EVENKEEL_HTTP_PROXY",
@@ -173,7 +173,7 @@ pub(crate) struct ProxyArguments {
         value_name = "URL"
     )]
     http: Option<String>,
-    /// The proxy of Windows nodes for https, if nobody else names one
+    /// Proxy of Windows nodes for https, if neither the environment nor the cluster's Proxy names one
     #[arg(
         long = "https-proxy",
         env = "EVENKEEL_HTTPS_PROXY",
@@ -181,7 +181,7 @@ pub(crate) struct ProxyArguments {
         value_name = "URL"
     )]
     https: Option<String>,
-    /// Whom Windows nodes reach without that proxy
+    /// Hosts that Windows nodes reach without that proxy
     #[arg(
         long = "no-proxy",
         env = "EVENKEEL_NO_PROXY",
@@ -213,16 +213,16 @@ impl ProxyArguments {
     }
 }
 
-/// How careful readiness is when much is wrong at once.
+/// Limits of readiness when many nodes fail at once.
 #[derive(clap::Args)]
 pub(crate) struct LimitArguments {
-    /// Where most of a zone falls silent at once: the time between two nodes that are tainted for it
+    /// Time between two taints for silence in a zone where most nodes fall silent at once
     #[arg(long = "silence-pause", value_name = "DURATION", default_value = "1s", value_parser = evenkeel_api::duration::parse)]
     pub(crate) silence: Duration,
-    /// The time between two nodes of a zone whose pods are evicted because they are not ready
+    /// Time between evictions from two nodes of a zone that are not ready
     #[arg(long = "eviction-pause", value_name = "DURATION", default_value = "10s", value_parser = evenkeel_api::duration::parse)]
     pub(crate) eviction: Duration,
-    /// The same where most of a zone is not ready; in a zone of 50 nodes or fewer there is none then
+    /// The same in a zone where most nodes are not ready; a zone of 50 nodes or fewer has no evictions then
     #[arg(long = "slow-eviction-pause", value_name = "DURATION", default_value = "100s", value_parser = evenkeel_api::duration::parse)]
     pub(crate) slow_eviction: Duration,
 }

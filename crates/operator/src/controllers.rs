@@ -202,7 +202,7 @@ async fn care_for_windows(
     options: &Options,
 ) {
     let Some(payload) = &options.payload else {
-        tracing::info!("there is no payload: nothing is done for Windows nodes");
+        tracing::info!("no payload: Windows nodes are not managed (set --payload)");
         return;
     };
     let (stop, health) = (daemon.stop(), daemon.health());
@@ -210,7 +210,7 @@ async fn care_for_windows(
     let ssh = match Ssh::new() {
         Ok(ssh) => ssh,
         Err(error) => {
-            tracing::error!("cannot have threads for SSH, and care for no Windows nodes: {error}");
+            tracing::error!("cannot start the SSH threads, Windows nodes are not managed: {error}");
             return;
         }
     };

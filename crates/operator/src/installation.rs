@@ -69,7 +69,7 @@ impl Installation {
         let found = pods::named(client, &self.namespace, pod).await?;
         let Some(own) = found.and_then(|it| it.owner) else {
             tracing::warn!(
-                "pod {}/{pod}, which POD_NAME names, is not there or has no controller: a drain treats the operator's pods as any others",
+                "pod {}/{pod} (POD_NAME) does not exist or has no controller: a drain treats the operator's pods like any others",
                 self.namespace
             );
             return Ok(Vec::new());

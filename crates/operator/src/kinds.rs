@@ -38,7 +38,7 @@ impl Kind {
                 match definition.next().await {
                     Some(Ok(found)) => return Some(found.is_some()),
                     Some(Err(error)) => tracing::warn!(
-                        "cannot watch for the kind {}, and try again: {error}",
+                        "cannot watch the CustomResourceDefinition of {}, will retry: {error}",
                         self.name
                     ),
                     None => return None,

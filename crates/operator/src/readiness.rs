@@ -1,4 +1,4 @@
-//! Keeps pods away from nodes whose extensions are not all well. `evenkeel_plan::readiness` decides; here
+//! Keeps pods away from nodes whose extensions are not all healthy. `evenkeel_plan::readiness` decides; here
 //! it is told what was seen, and what it decides is carried out and reported.
 //!
 //! One loop hears everything and asks for decisions; each write, each fresh read and each node whose
@@ -33,10 +33,10 @@ use crate::shared::Shared;
 
 /// How many requests are under way at once.
 const REQUESTS: usize = 32;
-/// How often numbers and statuses are looked after.
+/// How often metrics and statuses are updated.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the controller needs beside what all have.
+/// What the controller needs besides what all have.
 pub(crate) struct Needs<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) metrics: &'a ReadinessMetrics,
@@ -204,7 +204,7 @@ impl Controller<'_> {
         if !self.readiness.is_blind() {
             self.needs.metrics.interrupted();
             tracing::warn!(
-                "the API server does not answer in time: nothing is decided on silence until it does"
+                "the API server does not answer in time: silence counts for nothing until it does"
             );
         }
         self.readiness.lose_sight();
@@ -222,10 +222,7 @@ impl Controller<'_> {
         for action in actions {
             match action {
                 ReadinessAction::Relist(feed) => {
-                    tracing::warn!(
-                        "{} proved to be old: they are listed again",
-                        feed.describe()
-                    );
+                    tracing::warn!("{} are out of date: listing them again", feed.describe());
                     self.needs.metrics.relisted();
                     self.feeds.restart(&feed);
                 }
@@ -299,7 +296,7 @@ impl Controller<'_> {
                     }
                     Written::Failed(why) => {
                         self.needs.metrics.wrote("failed");
-                        tracing::warn!(node, "cannot write its taint, and try again: {why}");
+                        tracing::warn!(node, "cannot write the node's taint, will retry: {why}");
                         false
                     }
                 };
@@ -350,7 +347,10 @@ impl Controller<'_> {
                 let work = async move {
                     // Who was quicker is seen at the next look.
                     if let Err(error) = store.say(&seen, &status).await {
-                        tracing::debug!(rule = seen.name, "status not written: {error}");
+                        tracing::debug!(
+                            rule = seen.name,
+                            "cannot write the rule's status: {error}"
+                        );
                     }
                     Done::Said
                 };

@@ -163,7 +163,9 @@ impl<T: Kept> Store<T> {
         check.not_ready("not listed yet");
         let lacking = || {
             if !self.is_listed() {
-                tracing::warn!("{what} are not known to this cluster: install deploy/crds");
+                tracing::warn!(
+                    "the cluster does not serve {what}: run kubectl apply -f deploy/crds"
+                );
                 self.lacks_kind(&check);
             }
             ControlFlow::Continue(())
@@ -188,7 +190,7 @@ impl<T: Kept> Store<T> {
         check.not_ready("not listed yet");
         let lacking = || {
             if !self.is_listed() {
-                tracing::info!("this cluster has no {what}");
+                tracing::info!("the cluster does not serve {what}");
             }
             self.lacks_kind(&check);
         };
@@ -249,7 +251,7 @@ impl<T: Kept> Store<T> {
                         return;
                     }
                 }
-                Err(error) => tracing::warn!("cannot watch {what}, and try again: {error}"),
+                Err(error) => tracing::warn!("cannot watch {what}, will retry: {error}"),
             }
         }
     }

@@ -38,7 +38,7 @@ impl JsonPath {
         let length = text.len();
         if length > LONGEST {
             return Err(format!(
-                "it is {length} bytes long, and {LONGEST} are the most: name the field more directly"
+                "it has {length} bytes and the limit is {LONGEST}: write a shorter path"
             ));
         }
         let inner = text.trim();
@@ -108,7 +108,7 @@ fn steps(text: &str, depth: usize) -> Result<Vec<PathStep>, String> {
         }
         rest = rest.strip_prefix('.').unwrap_or(rest);
         if rest.starts_with('.') {
-            return Err("`..` is not followed: write every field on the way".to_owned());
+            return Err("`..` is not supported: write every field of the path".to_owned());
         }
         let (name, after) = name(rest);
         match name.as_str() {
@@ -148,7 +148,7 @@ fn until_closed(text: &str) -> Result<(&str, &str), String> {
             return Ok((&text[..at], &text[at + 1..]));
         }
     }
-    Err("a bracket lacks its other half".to_owned())
+    Err("a bracket is unbalanced".to_owned())
 }
 
 /// The letters that stand in no quotes, and where.
@@ -193,7 +193,7 @@ fn bracket(inside: &str, depth: usize) -> Result<PathStep, String> {
 fn filtered(text: &str, depth: usize) -> Result<PathStep, String> {
     if depth > DEEPEST {
         return Err(format!(
-            "filters stand more than {DEEPEST} deep in each other: name the field more directly"
+            "filters are nested more than {DEEPEST} deep: write a simpler path"
         ));
     }
     let compares = |at: &usize| text[*at..].starts_with("==") || text[*at..].starts_with("!=");
@@ -215,7 +215,7 @@ fn filtered(text: &str, depth: usize) -> Result<PathStep, String> {
     };
     if path.contains(['<', '>', '=', '&', '|', '~', ' ']) {
         return Err(format!(
-            "the filter {text} compares with something else than == or !="
+            "the filter {text} has an operator other than == or !="
         ));
     }
     Ok(PathStep::Filter(JsonPath(steps(path, depth)?), test))
@@ -228,7 +228,7 @@ fn literal(text: &str) -> Result<Value, String> {
     }
     match serde_json::from_str(text) {
         Ok(value @ (Value::Number(_) | Value::Bool(_))) => Ok(value),
-        _ => Err(format!("{text} is neither a text in quotes nor a number")),
+        _ => Err(format!("{text} is neither a string in quotes nor a number")),
     }
 }
 
@@ -288,14 +288,14 @@ mod tests {
     #[test]
     fn what_it_cannot_follow_it_names() {
         for (path, words) in [
-            ("{.a[0}", "other half"),
-            ("{..name}", "`..` is not followed"),
+            ("{.a[0}", "a bracket is unbalanced"),
+            ("{..name}", "`..` is not supported"),
             ("{.a[1:2]}", "[1:2] is neither"),
             ("{.a[0,1]}", "[0,1] is neither"),
-            ("{.a[?(@.v>1)]}", "something else than =="),
+            ("{.a[?(@.v>1)]}", "an operator other than =="),
             ("{.a[?(v==1)]}", "does not begin with @"),
-            ("{.a[?(@.n==x)]}", "x is neither a text"),
-            ("{.a['x]}", "other half"),
+            ("{.a[?(@.n==x)]}", "x is neither a string"),
+            ("{.a['x]}", "a bracket is unbalanced"),
         ] {
             let refused = JsonPath::read(path).unwrap_err();
             assert!(refused.contains(words), "{path}: {refused}");
@@ -319,7 +319,7 @@ mod tests {
             "[".repeat(1_000_000),
         ] {
             let why = JsonPath::read(&long).unwrap_err();
-            assert!(why.contains("1024 are the most"), "{why}");
+            assert!(why.contains("the limit is 1024"), "{why}");
         }
     }
 }

@@ -130,16 +130,26 @@ fn only_our_own_cordon_is_taken_off() {
             true,
             Some(cordon::DRAIN),
             false,
-            "uncordoned: pods may come again",
+            "uncordoned: the node takes pods again",
         ),
-        (true, None, true, "stays cordoned: the cordon is not ours"),
+        (
+            true,
+            None,
+            true,
+            "stays cordoned: Evenkeel did not set this cordon",
+        ),
         (
             true,
             Some("upgrade"),
             true,
-            "stays cordoned: the cordon is not ours",
+            "stays cordoned: Evenkeel did not set this cordon",
         ),
-        (false, None, false, "pods may come: it was not cordoned"),
+        (
+            false,
+            None,
+            false,
+            "the node takes pods: it was not cordoned",
+        ),
     ] {
         let node = Node {
             unschedulable,
@@ -203,7 +213,7 @@ fn a_drain_is_over_when_the_evicted_are_gone_and_not_when_they_are_ending() {
     assert!(round.is_over);
     assert_eq!(
         round.says[0].note,
-        "drained for drain-new; these stay: shop/x (static)"
+        "drained for drain-new; pods that stay: shop/x (static)"
     );
     assert_eq!(next(&round.write.made_to(&draining())), Next::Nothing);
 }
@@ -265,7 +275,7 @@ fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
     let early = evict(&node, &pods, &held(3), settings, at(1299));
     assert!(early.says.is_empty() && early.write.is_empty());
     let late = evict(&node, &pods, &held(3), settings, at(1300));
-    let note = "the drain takes longer than 5m: pod shop/a may not be evicted: The disruption budget web needs 1 healthy pods and has 1 currently; pod shop/b was evicted and is still ending";
+    let note = "the drain takes longer than 5m: eviction of pod shop/a is blocked: The disruption budget web needs 1 healthy pods and has 1 currently; pod shop/b is evicted and still terminating";
     assert_eq!(late.says[0].note, note);
     assert_eq!(late.evict.len(), 1, "it goes on trying");
     assert!(!late.is_over);
@@ -309,7 +319,7 @@ fn settings_that_are_none_are_refused_with_what_would_be_right() {
     assert_eq!(
         DrainSettings::read(None, Some("explode")),
         Err(
-            "\"explode\" is nothing to do when a drain takes too long: write wait or proceed"
+            "unknown action \"explode\" for a drain that takes too long: write wait or proceed"
                 .to_owned()
         )
     );
@@ -331,8 +341,8 @@ fn what_is_lost_with_a_pod_is_said_and_so_is_what_can_never_be_evicted() {
     assert_eq!(
         notes,
         [
-            "evicted, and nothing brings them back, as they have no owner: shop/bare",
-            "evicted, and their emptyDir volumes are lost: shop/scratch"
+            "evicted pods that have no owner, so nothing recreates them: shop/bare",
+            "evicted pods whose emptyDir volumes are lost: shop/scratch"
         ]
     );
     assert_eq!(losses(&[&web("a")]), []);
@@ -401,7 +411,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn nobody_is_evicted_who_stays_or_is_ending_or_from_a_node_without_leave_and_cordon(
+    fn nobody_is_evicted_who_stays_or_is_ending_or_from_a_node_without_permit_and_cordon(
         node in any_node(),
         pods in prop::collection::vec(any_pod(), 0..8),
         now in 0..10_000i64,

@@ -83,7 +83,7 @@ fn nodes_go_zone_by_zone_and_the_oldest_first() {
     let all: Vec<_> = nodes.iter().collect();
     let rollout = rollout::plan(&pool(&json!(2)), &all);
     let waits = rollout.rollouts.iter().find(|it| it.node.name == "b99");
-    assert_eq!(waits.unwrap().state.to_string(), "waits for zone a");
+    assert_eq!(waits.unwrap().state.to_string(), "waiting for zone a");
     // One that has lost its power on the way does not keep the other zones waiting, only its place.
     nodes[0].ready = false;
     assert_eq!(next(&pool(&json!(2)), &nodes), ["b99"]);
@@ -113,11 +113,15 @@ fn a_failing_node_stops_the_spread_and_the_pool_says_why() {
     let (updating, reason, message) = said(condition::UPDATING);
     assert_eq!((updating, reason), ("False", "Stopped"));
     assert!(
-        message.contains("new makes nodes fail") && message.contains("a (disk full)"),
+        message.contains("rollout stopped: nodes fail with new")
+            && message.contains("a (disk full)"),
         "{message}"
     );
     let (degraded, _, message) = said(condition::NODE_DEGRADED);
-    assert_eq!((degraded, message), ("True", "1 of 3 nodes: a (disk full)"));
+    assert_eq!(
+        (degraded, message),
+        ("True", "1 of 3 nodes are degraded: a (disk full)")
+    );
     assert_eq!(said(condition::DEGRADED).0, "True");
     // It goes on when the node is well, and with another configuration, which that node gets first.
     let well = Node {
@@ -333,7 +337,7 @@ fn a_status_says_how_many_nodes_are_how_and_what_is_wrong_with_the_pool() {
     assert!(
         degraded
             .message
-            .starts_with("pool worker: spec.maxUnavailable: 0 is no number")
+            .starts_with("pool worker: spec.maxUnavailable: 0 is not a valid number")
     );
     let done = Node {
         current_config: Some("new".to_owned()),

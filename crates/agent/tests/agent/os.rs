@@ -258,7 +258,7 @@ async fn a_unit_that_systemd_takes_otherwise_than_declared_is_degraded_at_start(
         .run(&["systemctl", "restart", "evenkeel-agent.service"])?;
     let reason = scene.until_degraded("theirs.service", SOON).await?;
     assert!(
-        reason.contains("systemd calls it masked-runtime, should be enabled"),
+        reason.contains("systemd reports masked-runtime, should be enabled"),
         "{reason}"
     );
     scene

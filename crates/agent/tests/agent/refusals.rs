@@ -65,7 +65,7 @@ async fn a_configuration_that_is_missing_or_broken_is_taken_as_soon_as_it_is_rig
 
     scene.desire("../nodes/x?y").await?;
     scene
-        .until_degraded("can be no object's name", SOON)
+        .until_degraded("is not a valid object name", SOON)
         .await?;
     scene.desire(&later).await?;
     scene.until_done(&later, SOON).await?;

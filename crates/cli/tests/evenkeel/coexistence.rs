@@ -56,7 +56,7 @@ fn status_and_explain_say_whose_a_node_is_and_who_does_the_work() -> Result<()> 
     for (coexistence, words, state) in [
         (
             Coexistence::Alive,
-            "! OpenShift's machine-config operator is alive: Evenkeel leaves pools and Linux nodes to it\n",
+            "! OpenShift's machine-config operator is running: Evenkeel leaves pools and Linux nodes to it\n",
             "idle",
         ),
         (
@@ -66,12 +66,12 @@ fn status_and_explain_say_whose_a_node_is_and_who_does_the_work() -> Result<()> 
         ),
         (
             Coexistence::Waiting,
-            "! --take-over=machine-config waits until OpenShift's machine-config operator is stopped",
+            "! --take-over=machine-config takes effect when OpenShift's machine-config operator is stopped",
             "idle",
         ),
         (
             Coexistence::TakenOver,
-            "Evenkeel manages pools and Linux nodes, as --take-over=machine-config says\n",
+            "Evenkeel manages pools and Linux nodes because of --take-over=machine-config\n",
             "rolling out",
         ),
     ] {

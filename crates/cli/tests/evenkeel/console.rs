@@ -56,8 +56,8 @@ fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
     for line in [
         "POOL    STATE        UPDATED  PROGRESS                UNAVAILABLE    CONFIGURATION\n",
         "worker  rolling out  1 of 3   [######--------------]  1 (at most 1)  rendered-worker-2\n",
-        "b     worker  Draining  its pods to leave, since 2026-01-01T00:00:00Z\n",
-        "c     worker  Waiting   at most 1 of its pool may be unavailable at once, and now it is b\n",
+        "b     worker  Draining  its pods to leave (since 2026-01-01T00:00:00Z)\n",
+        "c     worker  Waiting   node b is unavailable and maxUnavailable is 1\n",
         "\n1 of 3 nodes in pools are up to date.\nNodes in no pool: 1.\n",
     ] {
         assert!(said.out.contains(line), "{line} is not in\n{}", said.out);
@@ -78,7 +78,8 @@ fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
     let said = fleet.says("viewer", &["status"])?;
     assert!(said.out.contains("worker  degraded"), "{}", said.out);
     assert!(
-        said.out.contains("rendered-worker-2 makes nodes fail"),
+        said.out
+            .contains("rollout stopped: nodes fail with rendered-worker-2"),
         "{}",
         said.out
     );

@@ -37,7 +37,7 @@ fn removal_is_explained(fleet: &Fleet) -> Result<()> {
     let granted = ("evenkeel.dev/drain-granted", "2026-01-02T03:04:05Z");
     fleet.annotate("win-out", &[(asked, "drain-removal"), granted])?;
     let said = fleet.says("viewer", &explain)?;
-    let words = "removal: waiting: its pods have to leave first";
+    let words = "removal: waiting: its pods must leave first";
     assert!(said.out.contains(words), "{said:?}");
     let gone = ["delete", "node", "win-out"];
     fleet.kubectl(&gone).map(|_| ())

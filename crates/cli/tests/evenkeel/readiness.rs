@@ -275,7 +275,7 @@ fn status_tells_every_rule_what_its_limits_hold_back_and_the_worst_few() -> Resu
         reason: reason.to_owned(),
         message: message.to_owned(),
     };
-    let limits = "a: 2 of 2 are not ready and 2 are quiet: one taint for silence every 1s, no evictions in a zone of up to 50 nodes";
+    let limits = "zone a: 2 of 2 nodes are not ready and 2 are quiet: one taint for silence every 1s, no evictions in a zone of up to 50 nodes";
     let mut status = RuleStatus {
         observed_generation: 1,
         nodes: NodeCounts {

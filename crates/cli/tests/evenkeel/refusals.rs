@@ -167,9 +167,9 @@ fn a_field_that_is_not_supported_is_named_by_check_plan_and_apply() {
         assert_eq!(said.code, Some(1), "{said:?}");
         for problem in [
             "passwd.users core: homeDir is new, and only sshAuthorizedKeys of user core can change on \
-             a running machine: take it out, or provision the machine anew",
+             a running machine: remove it, or reprovision the machine",
             "storage.links /l: is new (target), and this section cannot change on a running machine: \
-             take it out, or provision the machine anew",
+             remove it, or reprovision the machine",
         ] {
             assert!(said.err.contains(problem), "{}", said.err);
         }

@@ -74,7 +74,7 @@ fn upgrades_are_shown_node_by_node_and_held_by_whoever_may() -> Result<()> {
     );
     assert_eq!(
         row("win-3"),
-        format!("win-3 {OLD} → {NEW} Waiting win-2 to be done")
+        format!("win-3 {OLD} → {NEW} Waiting win-2 to finish")
     );
     let shown = fleet.says("viewer", &["status", "-o", "json"])?.json();
     assert_eq!(shown["windows"]["nodes"][1]["from"], OLD);

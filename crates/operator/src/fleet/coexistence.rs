@@ -153,7 +153,7 @@ impl Neighbours {
                     Ok(()) => seen = observer.presence(),
                     Err(error) => {
                         let name = half.operator();
-                        tracing::warn!("cannot look for {name}, and try again: {error}");
+                        tracing::warn!("cannot check whether {name} is gone, will retry: {error}");
                         (seen, pause) = (None, Some(AGAIN));
                     }
                 }
@@ -231,7 +231,7 @@ impl Neighbours {
                 let written = leases.patch(program::OPERATOR, &ours(), &patch).await;
                 if let Err(error) = written {
                     tracing::warn!(
-                        "cannot write on our Lease how we coexist, and try again: {error}"
+                        "cannot write the state of coexistence on the operator's Lease, will retry: {error}"
                     );
                     pause = Some(AGAIN);
                 }

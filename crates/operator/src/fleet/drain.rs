@@ -1,7 +1,7 @@
 //! Drains nodes at their agents' request. `evenkeel_plan::fleet::drain` decides what happens to a node,
 //! `evenkeel_plan::fleet::budget` which node may begin; here it is carried out and reported.
 //!
-//! One loop looks at all Nodes and grants leave, which is recorded first; each node that is worked on has a future of its own, so
+//! One loop looks at all Nodes and grants permits, which is recorded first; each node that is worked on has a future of its own, so
 //! that a slow drain blocks nobody. All of them live and die with [`run`]: who leads no more does not
 //! write any more.
 
@@ -117,7 +117,7 @@ impl Cluster {
             Ok(()) if self.permits.epoch(&record).is_some() => {}
             Ok(()) => self.pause(RECORD_PAUSE).await,
             Err(error) => {
-                tracing::warn!("cannot claim the permits of {record}, and try again: {error}");
+                tracing::warn!("cannot claim the permits of {record}, will retry: {error}");
                 self.pause(RECORD_PAUSE).await;
             }
         }
@@ -140,12 +140,12 @@ impl Cluster {
                 if !is_refused(&error) {
                     // Nobody knows whether it was written, or will be: what is under way is refused once it is claimed anew.
                     self.permits.disown(&record);
-                    tracing::warn!("cannot record permits of {record}, and try again: {error}");
+                    tracing::warn!("cannot record permits of {record}, will retry: {error}");
                     self.pause(RECORD_PAUSE).await;
                 }
                 // Somebody else wrote to it: it is decided anew.
                 if let Err(error) = self.permits.read(&record).await {
-                    tracing::warn!("cannot read the permits of {record}, and try again: {error}");
+                    tracing::warn!("cannot read the permits of {record}, will retry: {error}");
                     self.pause(RECORD_PAUSE).await;
                 }
                 BTreeSet::new()
@@ -201,7 +201,10 @@ impl Cluster {
                     self.pause(FIRST_PAUSE).await;
                 }
                 Err(error) => {
-                    tracing::warn!(node = name, "cannot go on, and try again: {error}");
+                    tracing::warn!(
+                        node = name,
+                        "cannot continue the drain, will retry: {error}"
+                    );
                     self.pause(failure).await;
                     failure = (failure * 2).min(LONGEST_PAUSE_AFTER_FAILURE);
                 }

@@ -1,4 +1,4 @@
-//! The numbers of pools.
+//! The metrics of pools.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::fleet::rollout::PoolCounts;
@@ -54,17 +54,17 @@ impl PoolMetrics {
             );
             registry.register(
                 "evenkeel_pool_stopped",
-                "1 while the roll-out of a pool has stopped because nodes fail",
+                "1 while the rollout of a pool is stopped because nodes fail",
                 own.stopped.clone(),
             );
             registry.register(
                 "evenkeel_renderings",
-                "Configurations of pools that were made, or could not be, by outcome",
+                "Rendered configurations of pools by outcome: made, failed",
                 own.rendered.clone(),
             );
             registry.register(
                 "evenkeel_nodes_told",
-                "How often a node was told what to run",
+                "Writes of a desired configuration on a node",
                 own.told.clone(),
             );
         });

@@ -233,8 +233,7 @@ impl PermitRecords {
         if written.permits.as_ref() != Some(&permits) {
             // Helm installs kinds once and never anew, so an upgrade meets those of before; after a take-over they are OpenShift's.
             tracing::warn!(
-                "the kind of {record} keeps no permits in its status: they are recorded in ConfigMap {}; \
-                 kubectl apply -f deploy/crds makes it keep them",
+                "the CRD of {record} has no status.permits, so permits are recorded in ConfigMap {}: update it with kubectl apply -f deploy/crds",
                 object::PERMITS
             );
             self.shared.forgetful.borrow_mut().insert(record.clone());
@@ -242,7 +241,7 @@ impl PermitRecords {
             return Ok(());
         }
         tracing::info!(
-            "permits of {record} are granted under epoch {}",
+            "claimed the permits of {record} with epoch {}",
             permits.epoch
         );
         let claim = (written.uid().to_owned(), permits.epoch);

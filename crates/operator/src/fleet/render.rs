@@ -1,7 +1,7 @@
 //! Makes the configuration of every pool from its MachineConfigs, and keeps it as it was made.
 //! `evenkeel_plan::fleet::render` decides what it says; here it is read, written and reported.
 //!
-//! Whatever cannot be made is told to the roll-out, which says so in the pool's status; the configuration
+//! Whatever cannot be made is told to the rollout, which says so in the pool's status; the configuration
 //! before stays in use.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,7 +116,7 @@ impl Renderer<'_> {
             match error {
                 // Somebody else was faster: it is decided anew.
                 kube::Error::Api(status) if status.code == 409 => {}
-                error => tracing::warn!(pool, "cannot render, and try again: {error}"),
+                error => tracing::warn!(pool, "cannot render, will retry: {error}"),
             }
         }
         self.mention_those_of_nobody(&pools);
@@ -124,7 +124,7 @@ impl Renderer<'_> {
             && let Err(error) = self.collect(&pools).await
         {
             is_well = false;
-            tracing::warn!("cannot collect old configurations, and try again: {error}");
+            tracing::warn!("cannot delete unused configurations, will retry: {error}");
         }
         is_well
     }
@@ -180,7 +180,10 @@ impl Renderer<'_> {
             && before.as_ref() != Some(problem)
         {
             self.metrics.rendered("failed");
-            let note = format!("{}; the configuration before stays in use", problem.note);
+            let note = format!(
+                "{}; the pool keeps its previous configuration",
+                problem.note
+            );
             self.tell(seen.reference(), Severity::Warning, problem.category, note);
         }
         self.shared
@@ -201,7 +204,7 @@ impl Renderer<'_> {
         let was_there = seen.configuration.name == name;
         let restored = |how: &str| {
             let note = format!(
-                "{name} was {how} by hand, and is put back: change the MachineConfigs it is made from"
+                "restored {name}, which somebody {how}: change the MachineConfigs of the pool instead"
             );
             self.tell(
                 seen.reference(),
@@ -224,7 +227,7 @@ impl Renderer<'_> {
                     restored("deleted");
                 } else {
                     self.metrics.rendered("made");
-                    let note = format!("{name} from {}", rendered.sources.join(", "));
+                    let note = format!("rendered {name} from {}", rendered.sources.join(", "));
                     self.tell(seen.reference(), Severity::Normal, "Rendered", note);
                 }
             }
@@ -271,7 +274,7 @@ impl Renderer<'_> {
         for config in nobodys {
             if self.told.insert(config.uid.clone()) {
                 let note = format!(
-                    "MachineConfig {} has no effect: no pool selects it. Its label {} is missing: name the pool there",
+                    "MachineConfig {} has no effect: no pool selects it. Set its label {} to the name of a pool",
                     config.name,
                     label::ROLE
                 );
@@ -311,7 +314,7 @@ impl Renderer<'_> {
             .look(|all| all.values().filter(is_old).cloned().collect());
         for config in old {
             self.shared.configs.delete(&config).await?;
-            tracing::info!(config = config.name, "collected: nobody uses it");
+            tracing::info!(config = config.name, "deleted: no pool and no node uses it");
         }
         Ok(())
     }
@@ -346,7 +349,7 @@ async fn rendered(
         let field = "spec.machineConfigSelector";
         let problem = pool.problems.iter().find(|it| it.field == field);
         let note = problem.map_or_else(
-            || format!("{field} is missing: say which MachineConfigs the pool is made from"),
+            || format!("{field} is missing: select the MachineConfigs of the pool"),
             ToString::to_string,
         );
         return Err(RenderProblem::new("InvalidPool", note));
@@ -355,7 +358,7 @@ async fn rendered(
     let work = move || contain("render", &name, || render::render(&name, &texts));
     let rendered = tokio::task::spawn_blocking(work).await;
     rendered.ok().flatten().unwrap_or_else(|| {
-        let note = "this is a mistake of ours: the operator's log says more";
+        let note = "internal error in render (please report): see the operator's log";
         Err(RenderProblem::new("Crashed", note))
     })
 }

@@ -198,7 +198,7 @@ impl Controller<'_> {
             match written {
                 Ok(()) => {
                     self.metrics.told();
-                    tracing::info!(pool, node, "told: {:?}", change.annotations);
+                    tracing::info!(pool, node, "wrote on the node: {:?}", change.annotations);
                 }
                 // Somebody else wrote to it, or it is gone: the watch will show it.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
@@ -206,7 +206,7 @@ impl Controller<'_> {
                     tracing::warn!(
                         pool,
                         node,
-                        "cannot tell it what to run, and try again: {error}"
+                        "cannot write the node's desired configuration, will retry: {error}"
                     );
                     again = Some(AGAIN);
                 }
@@ -239,7 +239,7 @@ impl Controller<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => Some(STATUS_PAUSE),
             Err(error) => {
                 let pool = &seen.pool.name;
-                tracing::warn!(pool, "cannot write its status, and try again: {error}");
+                tracing::warn!(pool, "cannot write the pool's status, will retry: {error}");
                 Some(STATUS_PAUSE)
             }
         }
@@ -284,7 +284,7 @@ impl Controller<'_> {
         tell("RolloutDone", Severity::Normal, done);
         if !decision.gone.is_empty() {
             let note = format!(
-                "on their way, and gone: {}; nobody waits for them",
+                "nodes were deleted while they were updating: {}; the rollout does not wait for them",
                 decision.gone.join(", ")
             );
             tell("NodeGone", Severity::Warning, Some(note));

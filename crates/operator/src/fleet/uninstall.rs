@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// What the person says.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The namespace that we are installed in
+    /// Namespace that Evenkeel is installed in
     #[arg(
         long,
         env = "POD_NAMESPACE",
@@ -39,10 +39,10 @@ pub(crate) struct Options {
         default_value = "evenkeel"
     )]
     namespace: String,
-    /// Says what would be done, and does nothing
+    /// Print what would be removed, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// How long it may take
+    /// Time limit for the whole uninstall
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = evenkeel_api::duration::parse)]
     timeout: Duration,
 }
@@ -62,10 +62,10 @@ pub(crate) async fn run(program: Program, arguments: &Arguments, options: &Optio
         tokio::select! {
             ended = uninstall.everything() => ended.map_err(Error::work),
             () = tokio::time::sleep(options.timeout) => Err(Error::work(format!(
-                "did not finish within {:?}: what was said above is done; run it again, with a longer --timeout if need be",
+                "did not finish within {:?}: the steps printed above are done; run it again, with a longer --timeout if needed",
                 options.timeout
             ))),
-            () = daemon.stop().stopped() => Err(Error::work("was stopped half-way: run it again")),
+            () = daemon.stop().stopped() => Err(Error::work("was interrupted: run it again to finish")),
         }
     };
     daemon.run(work).await
@@ -100,9 +100,9 @@ impl Uninstall<'_> {
         self.take_rights_and_policies().await?;
         let nodes = self.clean_nodes().await?;
         let done = if self.options.dry_run {
-            "would be changed; nothing was"
+            "would change (dry run)"
         } else {
-            "were changed; nothing of ours is left on any node"
+            "changed; nothing of Evenkeel is left on any node"
         };
         say(&format!("{nodes} nodes {done}"));
         Ok(())
@@ -175,7 +175,7 @@ impl Uninstall<'_> {
         if found.is_none_or(|it| it.meta().deletion_timestamp.is_some()) {
             return Ok(());
         }
-        say(&format!("{what}: remove it"));
+        say(&format!("{what}: remove"));
         if self.options.dry_run {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Uninstall<'_> {
                 return Ok(());
             }
             if !is_told {
-                say(&format!("{what}: wait until its pods are gone"));
+                say(&format!("{what}: waiting until its pods are gone"));
                 is_told = true;
             }
             tokio::time::sleep(PAUSE).await;
@@ -302,7 +302,7 @@ impl Uninstall<'_> {
             let lease = leases.get_opt(name).await;
             let lease = lease.map_err(failed(format!("read Lease {name}")))?;
             if lease.is_some() {
-                say("OpenShift's own machine-config operator is here: its annotations stay");
+                say("OpenShift's machine-config operator is installed: its annotations stay");
                 return Ok(true);
             }
         }

@@ -38,7 +38,7 @@ pub(super) async fn run(
                 if !is_told && !chosen.is_empty() {
                     is_told = true;
                     let note = format!(
-                        "it is not ready for long: {} pods are evicted",
+                        "the node is not ready for too long: evicting {} pods",
                         chosen.len()
                     );
                     say(shared, seen, Severity::Warning, "EvictingPods", note);
@@ -82,7 +82,7 @@ pub(super) async fn run(
                 };
             }
             Err(error) => {
-                tracing::warn!(node, "cannot list its pods, and try again: {error}");
+                tracing::warn!(node, "cannot list the node's pods, will retry: {error}");
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
@@ -93,7 +93,8 @@ pub(super) async fn run(
         }
     }
     if is_told && *stop.borrow() {
-        let note = "it is ready again, or no rule is about it any more: no more pods are evicted";
+        let note =
+            "the node is ready again, or no rule selects it any more: no more pods are evicted";
         say(
             shared,
             seen,

@@ -1,5 +1,5 @@
 //! The watches that evidence comes from, each in a task of its own, as narrow as decisions need it; and
-//! beside them a look at the API server every half second, which tells whether silence means anything.
+//! besides them a look at the API server every half second, which tells whether silence means anything.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -405,9 +405,9 @@ async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
                 let config = watcher::Config::default().page_size(PAGE);
                 return follow(api, config, &feed, &heard, read).await;
             }
-            // What the cluster does not have tells nothing: neither that something is well nor that it is silent.
+            // What the cluster does not have tells nothing: neither that something is healthy nor that it is silent.
             Ok(None) => {
-                let why = format!("this cluster has no kind {kind} of {api_version}");
+                let why = format!("the cluster does not serve kind {kind} of {api_version}");
                 if heard.send(Heard::Failed(feed.clone(), why)).is_err() {
                     return;
                 }

@@ -1,4 +1,4 @@
-//! The numbers of node readiness.
+//! The metrics of node readiness.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::readiness::{Readiness, ZoneState};
@@ -58,52 +58,52 @@ impl ReadinessMetrics {
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_readiness_nodes",
-                "Nodes that a readiness rule is about, by phase: Booting, Ready, Broken, Evicting",
+                "Nodes that a readiness rule selects, by phase: Booting, Ready, Broken, Evicting",
                 own.nodes.clone(),
             );
             registry.register(
                 "evenkeel_readiness_extensions",
-                "Nodes by rule, extension, source (lease, status, pods, condition, probe) and what that says: well, presumed, awaited, unknown, bad, silent",
+                "Nodes by rule, extension, source (lease, status, pods, condition, probe) and verdict: well, presumed, awaited, unknown, bad, silent",
                 own.extensions.clone(),
             );
             registry.register(
                 "evenkeel_readiness_zone_nodes",
-                "The same by zone and state: total, held (tainted), quiet (not heard for half of the time), held_back (silent, and limits keep the taint off)",
+                "Nodes that a readiness rule selects, by zone and state: total, held (tainted), quiet (not heard for half of the expiry), held_back (silent, but limits keep the taint off)",
                 own.zones.clone(),
             );
             registry.register(
                 "evenkeel_readiness_zone_disturbed",
-                "1 while so much of a zone is in trouble that taints for silence and evictions are limited",
+                "1 while taints for silence and evictions are limited in a zone because many of its nodes are not ready or silent",
                 own.disturbed.clone(),
             );
             registry.register(
                 "evenkeel_readiness_writes",
-                "Writes on Nodes, by what they do: taint, release, owners, condition, refused (another was quicker), failed",
+                "Writes on Nodes by kind: taint, release, owners, condition, refused (another writer was first), failed",
                 own.writes.clone(),
             );
             registry.register(
                 "evenkeel_readiness_exposed_nodes",
-                "New nodes that were there without the taint until the operator put it on",
+                "New nodes that existed without the taint until the operator added it",
                 own.exposed_nodes.clone(),
             );
             registry.register(
                 "evenkeel_readiness_exposed_pods",
-                "Pods that came to such nodes meanwhile and do not tolerate the taint",
+                "Pods that were scheduled to such nodes meanwhile and do not tolerate the taint",
                 own.exposed_pods.clone(),
             );
             registry.register(
                 "evenkeel_readiness_blind",
-                "1 while nothing is decided on silence, because what is known may be old",
+                "1 while silence counts for nothing because the operator's observations may be out of date",
                 own.blind.clone(),
             );
             registry.register(
                 "evenkeel_readiness_interruptions",
-                "Times that the API server did not answer in time",
+                "Times when the API server did not answer in time",
                 own.interruptions.clone(),
             );
             registry.register(
                 "evenkeel_readiness_relists",
-                "Times that evidence proved to be old and was listed again",
+                "Times when evidence was out of date and was listed again",
                 own.relists.clone(),
             );
         });

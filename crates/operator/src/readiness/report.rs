@@ -35,7 +35,7 @@ impl Reporter {
     /// A watch does not work. It is tried again and again, and told of once.
     pub(super) fn fails(&mut self, feed: Feed, why: String) {
         if self.failing.get(&feed) != Some(&why) {
-            tracing::warn!("cannot watch {}, and try again: {why}", feed.describe());
+            tracing::warn!("cannot watch {}, will retry: {why}", feed.describe());
             self.failing.insert(feed, why);
         }
     }
@@ -47,7 +47,7 @@ impl Reporter {
     /// What is watched may not be read by itself.
     pub(super) fn fails_to_read(&mut self, feed: Feed, why: String) {
         if self.unread.get(&feed) != Some(&why) {
-            tracing::warn!("cannot read {}, and try again: {why}", feed.describe());
+            tracing::warn!("cannot read {}, will retry: {why}", feed.describe());
             self.unread.insert(feed, why);
         }
     }
@@ -83,7 +83,7 @@ impl Reporter {
             (Ok(_), Some((feed, why))) => (
                 "True",
                 "CannotWatch",
-                format!("{} cannot be watched: {why}", feed.describe()),
+                format!("cannot watch {}: {why}", feed.describe()),
             ),
             (Ok(_), None) if !view.untold.is_empty() => ("True", "CannotTell", view.untold),
             (Ok(_), None) => ("True", "Followed", seen.warnings.join("; ")),
@@ -127,14 +127,14 @@ impl Reporter {
         let failing = self.failing(|feed| readiness.lists(&seen.node.name, feed));
         let failing = failing.map(|(feed, why)| {
             format!(
-                "{} of its own list cannot be watched: {why}",
+                "cannot watch {} of the node's own list: {why}",
                 feed.describe()
             )
         });
         self.tell(&seen.reference(), "CannotWatch", failing, events);
         let foreign = readiness.foreign(&seen.node.name);
         let foreign = foreign.first().map(|(lease, holder)| {
-            format!("Lease {lease} is ignored: its holder {holder:?} is not on this node; let who is there renew it, as {} or {}/NAME", seen.node.name, seen.node.name)
+            format!("Lease {lease} is ignored: its holder {holder:?} is not on this node; set holderIdentity to {} or {}/NAME", seen.node.name, seen.node.name)
         });
         self.tell(&seen.reference(), "ForeignLease", foreign, events);
     }

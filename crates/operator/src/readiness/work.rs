@@ -84,13 +84,13 @@ impl Controller<'_> {
                 "taint",
                 Severity::Warning,
                 "NodeNotReady",
-                format!("no new pods until it is ready: {why}"),
+                format!("the node takes no new pods until it is ready: {why}"),
             ),
             _ if touches_taints && patch.iter().any(is_release) => (
                 "release",
                 Severity::Normal,
                 "NodeReady",
-                "all that it must have is well: pods may come".to_owned(),
+                "all extensions are healthy: the node takes pods".to_owned(),
             ),
             _ => return "owners",
         };
@@ -169,7 +169,7 @@ async fn read(client: &Client, nodes: &Nodes, node: &str, places: Vec<(Feed, Str
                 return Read::Refused(feed, status.message);
             }
             Err(_) if is_theirs => {
-                let why = format!("there is no answer within {LATE:?}");
+                let why = format!("no answer within {LATE:?}");
                 return Read::Refused(feed, why);
             }
             Ok(Err(_)) | Err(_) => return Read::Failed,

@@ -69,7 +69,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
             change = requests.next() => match change {
                 None => return,
                 Some(Ok(change)) => approver.note(change),
-                Some(Err(error)) => tracing::warn!("cannot watch requests for certificates, and try again: {error}"),
+                Some(Err(error)) => tracing::warn!("cannot watch CertificateSigningRequests, will retry: {error}"),
             },
             Ok(()) = nodes.changed() => {}
             Ok(()) = pool.changed() => {}
@@ -142,7 +142,7 @@ impl Approver<'_> {
     /// Answers what can be answered, and says how long it can rest then.
     async fn answer(&mut self) -> Duration {
         if let Err(error) = self.know_reserved().await {
-            tracing::warn!("cannot look at Services, and try again: {error}");
+            tracing::warn!("cannot list Services, will retry: {error}");
             return AGAIN;
         }
         let decided: Vec<_> = self
@@ -171,7 +171,10 @@ impl Approver<'_> {
                     self.waiting.remove(&name);
                 }
                 Err(error) => {
-                    tracing::warn!(request = name, "cannot answer, and try again: {error}");
+                    tracing::warn!(
+                        request = name,
+                        "cannot answer the request, will retry: {error}"
+                    );
                     pause = AGAIN;
                 }
             }

@@ -1,4 +1,4 @@
-//! The numbers of Windows nodes.
+//! The metrics of Windows nodes.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::windows::upgrade::gate::REFUSALS;
@@ -42,32 +42,32 @@ impl WindowsMetrics {
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_windows_nodes",
-                "Windows nodes of ours by state: total, updated, updating, failing, not_ready",
+                "Managed Windows nodes by state: total, updated, updating, failing, not_ready",
                 own.nodes.clone(),
             );
             registry.register(
                 "evenkeel_services_configmaps",
-                "What was done about services ConfigMaps, by reason of its Event",
+                "Changes of services ConfigMaps, by reason of the Event",
                 own.services.clone(),
             );
             registry.register(
                 "evenkeel_windows_trouble",
-                "1 while nothing can be done for Windows nodes, by reason",
+                "1 while the operator cannot manage Windows nodes, by reason",
                 own.trouble.clone(),
             );
             registry.register(
                 "evenkeel_desired_versions_put_back",
-                "How often what a node is to run was put back to what it was granted",
+                "Times when a desired version that somebody else wrote was restored to the granted one",
                 own.put_back.clone(),
             );
             registry.register(
                 "evenkeel_windows_upgrades",
-                "Windows nodes on their way to another version by phase: Granted, Draining, Supplying, Applying, Failing",
+                "Windows nodes that are being upgraded, by phase: Granted, Draining, Supplying, Applying, Failing",
                 own.upgrades.clone(),
             );
             registry.register(
                 "evenkeel_windows_upgrade_refused",
-                "1 while Windows nodes stay at what they run because they may not be upgraded, by reason",
+                "1 while Windows nodes keep their version because an upgrade is refused, by reason",
                 own.refused.clone(),
             );
         });

@@ -208,7 +208,7 @@ impl Controller<'_> {
                     let set = context.machines.of_node(&node.name).and_then(|it| it.set.clone());
                     let version = target.map(|it| it.version.as_str()).unwrap_or_default();
                     let set = set.unwrap_or_default();
-                    (machine.clone(), format!("deleted, so that MachineSet {set} makes a new one with {version} in the place of node {}", node.name))
+                    (machine.clone(), format!("deleted, so that MachineSet {set} replaces node {} with a new one that runs {version}", node.name))
                 }).collect(),
                 upgrades: upgrades.collect(),
                 waiting: waiting.collect(),
@@ -235,7 +235,7 @@ impl Controller<'_> {
             let node = &seen.node.name;
             match written {
                 Ok(()) => {
-                    tracing::info!(node, "told: {:?}", change.annotations);
+                    tracing::info!(node, "wrote on the node: {:?}", change.annotations);
                     let removal = removal::news(&change).map(|it| ("Remove", it));
                     let upgrade = || {
                         let news = in_place::news(&seen.node, &change, target)?;
@@ -264,7 +264,10 @@ impl Controller<'_> {
                 // Somebody else wrote to it, or it is gone: the watch will show it.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => {
-                    tracing::warn!(node, "cannot tell it what to run, and try again: {error}");
+                    tracing::warn!(
+                        node,
+                        "cannot write the node's desired version, will retry: {error}"
+                    );
                     again = Some(AGAIN);
                 }
             }
@@ -288,9 +291,7 @@ impl Controller<'_> {
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             Err(kube::Error::Api(status)) if status.code == 409 => Some(STATUS_PAUSE),
             Err(error) => {
-                tracing::warn!(
-                    "cannot write the status of the Windows pool, and try again: {error}"
-                );
+                tracing::warn!("cannot write the status of the WindowsPool, will retry: {error}");
                 Some(STATUS_PAUSE)
             }
         }
@@ -321,7 +322,10 @@ impl Controller<'_> {
                     note,
                 ),
                 Err(error) => {
-                    tracing::warn!(machine = name, "cannot delete it, and try again: {error}");
+                    tracing::warn!(
+                        machine = name,
+                        "cannot delete the Machine, will retry: {error}"
+                    );
                     again = Some(AGAIN);
                 }
             }
@@ -365,9 +369,8 @@ impl Controller<'_> {
             let name = &seen.node.name;
             if self.failed.get(name) != Some(why) {
                 let phase = step.phase();
-                let note = format!(
-                    "its upgrade does not go on ({phase}), and no other node begins: {why}"
-                );
+                let note =
+                    format!("the upgrade fails in phase {phase}, and no other node starts: {why}");
                 tracing::warn!(node = name, category = "UpgradeFailing", "{note}");
                 self.shared.events.publish(Event {
                     object: seen.reference(),

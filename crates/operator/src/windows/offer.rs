@@ -34,7 +34,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
         return;
     };
     let payload = Rc::new(payload);
-    tracing::info!(version = %payload.version(), files = payload.count(), "the payload is what was sealed");
+    tracing::info!(version = %payload.version(), files = payload.count(), "the payload matches its manifest");
     let secrets: Api<Secret> = Api::namespaced(shared.client.clone(), namespace);
     let only =
         watcher::Config::default().fields(&format!("metadata.name={}", object::WORKER_IGNITION));
@@ -63,7 +63,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
                 Some(Ok(watcher::Event::Delete(_))) => secret = Given::Absent,
                 Some(Err(error)) => {
                     let name = object::WORKER_IGNITION;
-                    tracing::warn!("cannot watch Secret {name}, and try again: {error}");
+                    tracing::warn!("cannot watch Secret {name}, will retry: {error}");
                 }
             },
             Ok(()) = pools.changed() => {}
@@ -82,9 +82,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
             Given::Absent => match from_pool(shared, &mut read).await {
                 Ok(worker) => worker,
                 Err(error) => {
-                    tracing::warn!(
-                        "cannot read the configuration of workers, and try again: {error}"
-                    );
+                    tracing::warn!("cannot read the configuration of workers, will retry: {error}");
                     retry = true;
                     continue;
                 }
@@ -120,7 +118,7 @@ async fn open(shared: &Shared, folder: &Path) -> Option<Payload> {
             Ok(Some(Ok(payload))) => return Some(payload),
             Ok(Some(Err(refused))) => refused.to_string(),
             Ok(None) | Err(_) => {
-                "the payload could not be opened: this is a mistake of ours".to_owned()
+                "internal error in payload (please report): see the operator's log".to_owned()
             }
         };
         tracing::warn!("{refused}");
@@ -142,7 +140,7 @@ fn from_secret(secret: &Secret) -> Result<Worker, PoolFailure> {
     match data {
         Some(text) => read_worker(&place, &text.0),
         None => Err(invalid(format!(
-            "{place}: missing: put the Ignition config of workers there"
+            "{place} is missing: put the Ignition config of workers there"
         ))),
     }
 }
@@ -161,7 +159,7 @@ async fn from_pool(
         return Ok(Err(PoolFailure {
             category: "NoWorkerIgnition",
             note: format!(
-                "there is neither a Secret {} nor a rendered configuration of the pool {}: make the Secret, with the Ignition config of workers under the key {}; until then no instance is configured",
+                "there is neither a Secret {} nor a rendered configuration of pool {}: create the Secret with the Ignition config of workers under the key {}; until then no instance is configured",
                 object::WORKER_IGNITION,
                 pool_name::WORKER,
                 object::WORKER_IGNITION_FILE
@@ -176,7 +174,7 @@ async fn from_pool(
     let Some(config) = shared.configs.read(&name).await? else {
         // It is made anew by whoever renders, and the pool changes then.
         return Ok(Err(invalid(format!(
-            "MachineConfig {name} of the pool {} is missing",
+            "MachineConfig {name} of pool {} is missing",
             pool_name::WORKER
         ))));
     };
@@ -199,7 +197,7 @@ fn read_worker(place: &str, bytes: &[u8]) -> Result<Worker, PoolFailure> {
             Worker::of(config).map_err(|error| invalid(format!("{place}: {error}")))
         }
         _ => Err(invalid(format!(
-            "{place}: is no Ignition config: put one there"
+            "{place}: not an Ignition config: put one there"
         ))),
     }
 }

@@ -50,7 +50,7 @@ pub(crate) async fn run(shared: &Shared, name: Option<&str>, namespace: &str) {
         pause = Some(match say(&api, name, wanted).await {
             Ok(()) => LOOK,
             Err(error) => {
-                tracing::warn!("cannot write {KIND} {name}, and try again: {error}");
+                tracing::warn!("cannot write {KIND} {name}, will retry: {error}");
                 AGAIN
             }
         });

@@ -24,7 +24,7 @@ pub(crate) enum Error {
     Unreadable { path: String, reason: String },
     #[error("payload {folder} has no {MANIFEST}: run `{SEAL} {folder}`")]
     NotSealed { folder: String },
-    #[error("payload {folder} is not used: {}", problems.join("; "))]
+    #[error("payload {folder} is refused: {}", problems.join("; "))]
     Refused {
         folder: String,
         problems: Vec<String>,

@@ -104,7 +104,7 @@ impl Ready {
     }
 }
 
-/// What is known of Windows nodes beside the nodes. Clones are the same.
+/// What is known of Windows nodes besides the nodes. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Windows {
     api: Api<PoolObject>,

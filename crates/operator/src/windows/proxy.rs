@@ -81,10 +81,10 @@ impl Teller<'_> {
         if decision.settings != *last {
             let note = match decision.source {
                 Some(source) if decision.settings.has_proxy() => format!(
-                    "the proxy of Windows nodes is that of {source}: {}",
+                    "Windows nodes use the proxy from {source}: {}",
                     decision.settings
                 ),
-                _ => "Windows nodes have no proxy any more".to_owned(),
+                _ => "Windows nodes no longer have a proxy".to_owned(),
             };
             self.publish("ProxyChanged", Severity::Normal, note);
         }

@@ -51,7 +51,7 @@ pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMe
         failures = match controller.round(&ready).await {
             Ok(()) => 0,
             Err(error) => {
-                tracing::warn!("cannot keep the services ConfigMap, and try again: {error}");
+                tracing::warn!("cannot write the services ConfigMap, will retry: {error}");
                 failures.saturating_add(1)
             }
         };
@@ -90,7 +90,7 @@ impl Controller<'_> {
         let newer = decision.newer.as_ref().map(|newer| PoolFailure {
             category: "NewerVersionInstalled",
             note: format!(
-                "ConfigMap {} is of a newer version than {}, the operator's: nothing is done for Windows nodes. Install version {newer} again, or uninstall it first",
+                "ConfigMap {} is newer than this operator, {}: Windows nodes are not managed. Install version {newer} again, or uninstall it first",
                 newer.config_map_name(),
                 own.version
             ),
@@ -127,10 +127,10 @@ impl Controller<'_> {
                 let was_there = self.had.as_ref().is_some_and(|(had, _)| *had == name);
                 self.maps.create(name, &data, owner).await?;
                 if was_there {
-                    let note = format!("ConfigMap {name} was deleted: it is there again");
+                    let note = format!("ConfigMap {name} was deleted: created it again");
                     self.tell("ServicesRecreated", Severity::Warning, note);
                 } else {
-                    let note = format!("ConfigMap {name} was made");
+                    let note = format!("created ConfigMap {name}");
                     self.tell("ServicesCreated", Severity::Normal, note);
                 }
             }
@@ -140,12 +140,11 @@ impl Controller<'_> {
                 let hash = &ready.composed.hash;
                 let is_own_map = |(had, before): &(String, String)| *had == name && before != hash;
                 if self.had.as_ref().is_some_and(is_own_map) {
-                    let note = format!(
-                        "ConfigMap {name} has new contents: nodes get them one after the other"
-                    );
+                    let note =
+                        format!("ConfigMap {name} has new contents: rolling them out node by node");
                     self.tell("ServicesChanged", Severity::Normal, note);
                 } else {
-                    let note = format!("ConfigMap {name} was wrong ({why}): it was replaced");
+                    let note = format!("replaced ConfigMap {name}: {why}");
                     self.tell("ServicesReplaced", Severity::Warning, note);
                 }
             }
@@ -156,7 +155,7 @@ impl Controller<'_> {
                 why,
             } => {
                 self.maps.delete(&other, &uid).await?;
-                let note = format!("ConfigMap {other} was removed: {why}");
+                let note = format!("removed ConfigMap {other}: {why}");
                 self.tell("ServicesRemoved", Severity::Normal, note);
             }
         }
@@ -176,7 +175,7 @@ impl Controller<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 if self.held.replace(uid.to_owned()).as_deref() != Some(uid) {
                     let note = format!(
-                        "ConfigMap {name} is wrong and cannot be removed, because it has finalizers: take them off"
+                        "cannot replace ConfigMap {name}, because it has finalizers: remove them"
                     );
                     self.tell("ServicesHeld", Severity::Warning, note);
                 }

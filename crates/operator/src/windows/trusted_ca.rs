@@ -52,7 +52,7 @@ pub(crate) async fn run(
             Ok(()) => 0,
             Err(error) => {
                 let name = object::TRUSTED_CA;
-                tracing::warn!("cannot keep ConfigMap {name}, and try again: {error}");
+                tracing::warn!("cannot write ConfigMap {name}, will retry: {error}");
                 failures.saturating_add(1)
             }
         };
@@ -80,21 +80,21 @@ impl Controller<'_> {
                 let owner = owner.map(|it| self.shared.windows.owner(&it.uid));
                 self.bundle.create(owner.as_ref()).await?;
                 if self.had {
-                    let note = format!("ConfigMap {name} was deleted: it is there again");
+                    let note = format!("ConfigMap {name} was deleted: created it again");
                     self.tell("TrustBundleRecreated", Severity::Warning, note);
                 } else {
-                    let note = format!("ConfigMap {name} was made, for the cluster to fill in");
+                    let note = format!("created ConfigMap {name} for the cluster to fill in");
                     self.tell("TrustBundleCreated", Severity::Normal, note);
                 }
             }
             Some(BundleAction::Mend { uid, asks, mark }) => {
                 self.bundle.mend(&uid, asks, mark).await?;
-                let note = format!("ConfigMap {name} lacked a label of ours: it has it again");
+                let note = format!("restored a label of ConfigMap {name}");
                 self.tell("TrustBundleMended", Severity::Warning, note);
             }
             Some(BundleAction::Remove { uid }) => {
                 self.bundle.delete(&uid).await?;
-                let note = format!("ConfigMap {name} was removed: there is no proxy any more");
+                let note = format!("removed ConfigMap {name}: there is no proxy any more");
                 self.tell("TrustBundleRemoved", Severity::Normal, note);
             }
             None => {}

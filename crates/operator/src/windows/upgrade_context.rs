@@ -1,4 +1,4 @@
-//! What counts for upgrades of Windows nodes beside the nodes themselves: what each is made of, what went wrong
+//! What counts for upgrades of Windows nodes besides the nodes themselves: what each is made of, what went wrong
 //! on its machine, and whether the cluster is new enough.
 
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl ClusterGate {
         if is_known.is_none_or(|(at, _)| at.elapsed() > BELIEVED) {
             match self.client.apiserver_version().await {
                 Ok(version) => self.asked = Some((Instant::now(), version.git_version)),
-                Err(error) => tracing::warn!("cannot ask the cluster for its version: {error}"),
+                Err(error) => tracing::warn!("cannot read the version of the cluster: {error}"),
             }
         }
         match &self.asked {
@@ -96,7 +96,7 @@ impl ClusterGate {
             None => Some(PoolFailure {
                 category: gate::OLD_KUBERNETES,
                 note:
-                    "the cluster does not say which Kubernetes it runs: nodes stay at what they run"
+                    "the version of the cluster is not known yet: Windows nodes keep their version"
                         .to_owned(),
             }),
         }

@@ -45,7 +45,7 @@ struct Common {
     /// No machine boots for now.
     held: watch::Sender<bool>,
     /// What no agent may ever see.
-    outrages: Mutex<Vec<String>>,
+    violations: Mutex<Vec<String>>,
     boots: AtomicUsize,
 }
 
@@ -114,12 +114,12 @@ impl Agents {
     }
 
     /// An error if any agent saw what may never be.
-    pub(crate) fn are_content(&self) -> Result<()> {
-        let outrages = lock(&self.common.outrages);
-        if outrages.is_empty() {
+    pub(crate) fn check_violations(&self) -> Result<()> {
+        let violations = lock(&self.common.violations);
+        if violations.is_empty() {
             Ok(())
         } else {
-            Err(Error::failed(outrages.join("; ")))
+            Err(Error::failed(violations.join("; ")))
         }
     }
 }
@@ -274,7 +274,7 @@ impl Agent {
             (Phase::Reboot, _) => {
                 if !has_permit {
                     let name = self.nodes[self.at].name();
-                    lock(&self.common.outrages).push(format!("{name} boots without leave"));
+                    lock(&self.common.violations).push(format!("{name} boots without a permit"));
                 }
                 let mut held = self.common.held.subscribe();
                 let released = held.wait_for(|are_held| !are_held).await;

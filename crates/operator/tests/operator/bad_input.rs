@@ -92,7 +92,7 @@ async fn a_limit_that_is_none_is_refused_or_said_and_stops_that_pool_alone() -> 
     scene.pool("web", json!({})).await?;
     let _operator = scene.operator(&[])?;
     scene.until_updated("web", "", LONG).await?;
-    agents.are_content()?;
+    agents.check_violations()?;
     for (name, limit) in &bad {
         let status = scene
             .until_pool(name, "to be degraded", SOON, |it| {
@@ -102,7 +102,7 @@ async fn a_limit_that_is_none_is_refused_or_said_and_stops_that_pool_alone() -> 
         let (reason, message) = said(&status, condition::DEGRADED);
         assert_eq!(reason, "InvalidPool");
         let place = format!(
-            "pool {}: spec.maxUnavailable: {limit} is no number of nodes",
+            "pool {}: spec.maxUnavailable: {limit} is not a valid number of nodes",
             scene.own(name)
         );
         assert!(message.starts_with(&place), "{message}");
@@ -273,7 +273,11 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
         }
         assert_eq!(scene.target("web").await?, first);
         scene
-            .told(&scene.own("web"), reason, "stays in use")
+            .told(
+                &scene.own("web"),
+                reason,
+                "the pool keeps its previous configuration",
+            )
             .await?;
         for (name, _) in configs {
             let gone = scene
@@ -289,7 +293,7 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
             .await?;
     }
     assert_eq!(scene.target("web").await?, first);
-    agents.are_content()
+    agents.check_violations()
 }
 
 #[tokio::test]
@@ -342,7 +346,7 @@ async fn a_rendered_configuration_that_somebody_edits_or_deletes_is_put_back() -
         .told(
             &scene.own("web"),
             "RenderedConfigRestored",
-            "edited by hand",
+            "which somebody edited",
         )
         .await?;
     let deleted = scene
@@ -356,7 +360,7 @@ async fn a_rendered_configuration_that_somebody_edits_or_deletes_is_put_back() -
         .told(
             &scene.own("web"),
             "RenderedConfigRestored",
-            "deleted by hand",
+            "which somebody deleted",
         )
         .await?;
     // Nor is it of any use to name another one.
@@ -403,5 +407,5 @@ async fn a_node_that_disappears_in_the_middle_is_said_and_keeps_nobody_waiting()
         .await?;
     scene.told(&scene.own("web"), "NodeGone", &name).await?;
     scene.until_updated("web", "", LONG).await?;
-    agents.are_content()
+    agents.check_violations()
 }

@@ -145,10 +145,10 @@ async fn a_drain_moves_what_goes_within_its_budget_leaves_what_stays_and_is_undo
         let running = |pod: &Pod| pod.metadata.deletion_timestamp.is_none();
         assert_eq!(scene.names(&on_it, running).await?, left);
         for (reason, said) in [
-            ("Draining", "drain-rendered-1 begins; the node is cordoned"),
+            ("Draining", "cordoned the node and started drain-rendered-1"),
             ("EvictedWithoutOwner", "bare"),
             ("EvictedWithEmptyDir", "scratch"),
-            ("Drained", "of a DaemonSet"),
+            ("Drained", "(DaemonSet)"),
         ] {
             let note = scene.event(name, reason).await?;
             assert!(note.contains(said), "{reason}: {note}");
@@ -215,7 +215,7 @@ async fn a_budget_holds_a_drain_which_names_it_when_late_and_goes_on_when_allowe
         .await?;
     let held = held.first().map(String::as_str).unwrap_or_default();
     let said = format!(
-        "the drain takes longer than 3s: pod {}/{held} may not be evicted: The disruption budget web-budget needs 1 healthy pods",
+        "the drain takes longer than 3s: eviction of pod {}/{held} is blocked: The disruption budget web-budget needs 1 healthy pods",
         scene.name
     );
     assert!(note.starts_with(&said), "{note}");
@@ -309,7 +309,7 @@ async fn nodes_of_a_pool_go_one_after_the_other_and_windows_nodes_beside_them() 
     scene.ask(second.name(), "drain-next").await?;
     let note = scene.event(second.name(), "DrainWaits").await?;
     let said = format!(
-        "drain-next waits: at most 1 of its pool may be unavailable at once, and now it is {}",
+        "drain-next is waiting: node {} is unavailable and maxUnavailable is 1",
         first.name()
     );
     assert_eq!(note, said);

@@ -152,7 +152,7 @@ impl Farewell {
 
     /// An error if ever more than `limit` nodes were unavailable at once, fewer than `pods` ready, or one of `nodes` was stopped
     /// or deleted with pods on it; or if it did not see them go.
-    pub(crate) fn swears(&self, limit: usize, pods: usize, nodes: &[String]) -> Result<()> {
+    pub(crate) fn check(&self, limit: usize, pods: usize, nodes: &[String]) -> Result<()> {
         let seen = locked(&self.seen);
         let all: BTreeSet<_> = nodes.iter().cloned().collect();
         let is_blind = seen.gone != all || seen.fewest_pods.is_none();

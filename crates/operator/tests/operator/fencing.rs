@@ -394,7 +394,7 @@ async fn what_stands_on_a_node_grants_it_nothing_in_a_paused_or_full_pool() -> R
     scene.patch(bold, &lie(granted)).await?;
     for name in [liar, bold] {
         let note = scene.event(name, "DrainWaits").await?;
-        assert!(note.contains("at most 1"), "{note}");
+        assert!(note.contains("maxUnavailable is 1"), "{note}");
     }
     let waits = async || {
         for name in [liar, bold] {

@@ -186,7 +186,10 @@ async fn beside_the_machine_config_operator_nothing_is_written_until_the_owner_s
     let name = openshift::LEASES[1];
     let leader = Leader::start(&scene.client, namespace, name).await?;
     let note = told(&scene, "OtherOperatorAlive").await?;
-    assert!(note.contains("machine-config operator is alive"), "{note}");
+    assert!(
+        note.contains("machine-config operator is running"),
+        "{note}"
+    );
     until_state(&scene, port, "machine-config", "alive").await?;
     let numbers = metrics(port).await?;
     let line = "evenkeel_idle{half=\"machine-config\"} 1";
@@ -258,7 +261,7 @@ async fn beside_the_machine_config_operator_nothing_is_written_until_the_owner_s
     }
     let status = scene.status("web").await?;
     assert!(status.condition(condition::IDLE).is_none());
-    agents.are_content()
+    agents.check_violations()
 }
 
 /// Covers O01.
@@ -317,5 +320,5 @@ async fn nodes_of_a_version_without_vouchers_are_adopted_without_any_disruption(
     assert_eq!(annotated(&seen, annotation::DRAIN_GRANTED), None);
     let rendered = scene.configs().get(&first).await.doing(|| "it is gone")?;
     assert!(rendered.labels().contains_key(label::RENDERED));
-    agents.are_content()
+    agents.check_violations()
 }

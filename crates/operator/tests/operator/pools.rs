@@ -192,7 +192,7 @@ impl Scene {
         Ok(Arc::new(fleet.into_nodes()))
     }
 
-    /// The names of nodes of one zone in the order in which a roll-out takes them: the oldest first.
+    /// The names of nodes of one zone in the order in which a rollout takes them: the oldest first.
     pub(crate) async fn by_age(&self, nodes: &[NodeDouble]) -> Result<Vec<String>> {
         let mut order = Vec::new();
         for node in nodes {

@@ -1,4 +1,4 @@
-//! What a roll-out promises, on a real control plane: nodes are doubles, their agents the real engine on
+//! What a rollout promises, on a real control plane: nodes are doubles, their agents the real engine on
 //! simulated machines.
 
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::pools::{file, is, said};
 use crate::scene::{SOON, Scene, annotated, is_cordoned, is_ready};
 use crate::watchman::{Clerk, Watchman};
 
-/// How long a whole roll-out may take on a busy machine.
+/// How long a whole rollout may take on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(8);
 /// The same for hundreds of nodes.
 const LONGER: Duration = Duration::from_mins(40);
@@ -46,9 +46,9 @@ async fn a_whole_fleet_goes_to_a_new_configuration_and_a_tenth_of_it_is_down_at_
     let start = Instant::now();
     let second = scene.until_updated("web", &first, LONGER).await?;
     let took = start.elapsed();
-    watchman.swears(count / 10)?;
-    let written = clerk.swears()?;
-    agents.are_content()?;
+    watchman.check(count / 10)?;
+    let written = clerk.check()?;
+    agents.check_violations()?;
     for node in nodes.iter() {
         assert_eq!(agents.file(node.name(), "/etc/base").as_deref(), Some("1"));
         assert_eq!(agents.file(node.name(), "/etc/more").as_deref(), Some("2"));
@@ -128,8 +128,8 @@ async fn killed_every_few_seconds_with_a_second_one_beside_it_the_result_is_the_
         ended = killing => return ended,
         target = rolling => target?,
     };
-    watchman.swears(limit)?;
-    agents.are_content()?;
+    watchman.check(limit)?;
+    agents.check_violations()?;
     assert!(kills >= 2, "it was over after {kills} kills");
     for node in nodes.iter() {
         let seen = scene.node(node.name()).await?;
@@ -157,7 +157,7 @@ async fn of_two_operators_one_acts_and_the_other_one_takes_over() -> Result<()> 
     let (nodes, agents) = scene.web(4, 1, json!({})).await?;
     let watchman = Watchman::of(&scene);
     let first = scene.until_updated("web", "", LONG).await?;
-    let told = scene.log().matches("told: ").count();
+    let told = scene.log().matches("wrote on the node: ").count();
     assert_eq!(told, nodes.len(), "a node was told twice:\n{}", scene.log());
     // Whichever leads goes, and the other one goes on.
     let leader = scene.leader().await?;
@@ -174,8 +174,8 @@ async fn of_two_operators_one_acts_and_the_other_one_takes_over() -> Result<()> 
     scene.until_updated("web", &first, LONG).await?;
     follows.still_runs()?;
     assert_ne!(scene.leader().await?, leader);
-    watchman.swears(1)?;
-    agents.are_content()
+    watchman.check(1)?;
+    agents.check_violations()
 }
 
 /// Covers M03, M06.
@@ -211,7 +211,7 @@ async fn a_failing_node_stops_the_spread_and_a_paused_pool_moves_nothing() -> Re
     scene
         .until_pool("web", "to stop with one on its way", LONG, |it| {
             let (reason, message) = said(it, condition::UPDATING);
-            reason == "Stopped" && message.contains("on their way:")
+            reason == "Stopped" && message.contains("; updating:")
         })
         .await?;
     agents.hold_boots(false);
@@ -219,7 +219,7 @@ async fn a_failing_node_stops_the_spread_and_a_paused_pool_moves_nothing() -> Re
         .until_pool("web", "to stop", LONG, |it| {
             let (reason, message) = said(it, condition::UPDATING);
             // Whoever was on its way arrives, and nobody else begins.
-            reason == "Stopped" && !message.contains("on their way:")
+            reason == "Stopped" && !message.contains("; updating:")
         })
         .await?;
     let (_, message) = said(&stopped, condition::UPDATING);
@@ -249,12 +249,12 @@ async fn a_failing_node_stops_the_spread_and_a_paused_pool_moves_nothing() -> Re
     for node in nodes.iter().filter(|it| it.name() != *by_hand) {
         assert!(!is_cordoned(&scene.node(node.name()).await?));
     }
-    agents.are_content()
+    agents.check_violations()
 }
 
 /// Covers M03.
 #[tokio::test]
-async fn edits_in_the_middle_of_a_roll_out_end_at_the_newest_within_the_limit() -> Result<()> {
+async fn edits_in_the_middle_of_a_rollout_end_at_the_newest_within_the_limit() -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());
     }
@@ -297,12 +297,12 @@ async fn edits_in_the_middle_of_a_roll_out_end_at_the_newest_within_the_limit() 
         .await?;
     let (down, _) = watchman.saw();
     assert!((1..=2).contains(&down), "{down} were down at once");
-    agents.are_content()
+    agents.check_violations()
 }
 
 /// Covers M03, M12.
 #[tokio::test]
-async fn a_workload_stays_within_its_budget_through_a_whole_roll_out_with_reboots() -> Result<()> {
+async fn a_workload_stays_within_its_budget_through_a_whole_rollout_with_reboots() -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());
     }
@@ -337,5 +337,5 @@ async fn a_workload_stays_within_its_budget_through_a_whole_roll_out_with_reboot
     }
     assert!(agents.boots() >= boots + 4, "only {} boots", agents.boots());
     scene.ready("spec.nodeName!=", 3).await?;
-    agents.are_content()
+    agents.check_violations()
 }

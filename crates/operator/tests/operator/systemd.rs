@@ -43,7 +43,7 @@ pub(crate) fn install(scene: &Scene, name: &str, agent: &Path) -> Result<Systemd
 
 /// Covers M01, M03, M12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_machines_go_through_a_whole_roll_out_with_reboots_one_at_a_time() -> Result<()> {
+async fn three_machines_go_through_a_whole_rollout_with_reboots_one_at_a_time() -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? || need::skip(SystemdNode::NEEDS)? {
         return Ok(());
     }
@@ -71,7 +71,7 @@ async fn three_machines_go_through_a_whole_roll_out_with_reboots_one_at_a_time()
         .config("web", "50-more", file("/etc/more", "two"))
         .await?;
     let second = scene.until_updated("web", &first, LONG).await?;
-    watchman.swears(1)?;
+    watchman.check(1)?;
     for (machine, boot) in machines.iter().zip(boots) {
         assert_eq!(machine.read("/etc/managed")?, b"one");
         assert_eq!(machine.read("/etc/more")?, b"two");

@@ -1,4 +1,4 @@
-//! Somebody outside of the operator who watches a roll-out, and counts.
+//! Somebody outside of the operator who watches a rollout, and counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Watchman {
     }
 
     /// An error if ever more than `limit` were down, or on their way, at once; or if it saw nothing.
-    pub(crate) fn swears(&self, limit: usize) -> Result<()> {
+    pub(crate) fn check(&self, limit: usize) -> Result<()> {
         let (down, told) = self.saw();
         if self.task.is_finished() || down == 0 || told == 0 {
             return Err(Error::failed(format!(
@@ -145,7 +145,7 @@ impl Clerk {
     }
 
     /// How often the status of the scene's one pool was written; an error if more than once a second.
-    pub(crate) fn swears(&self) -> Result<usize> {
+    pub(crate) fn check(&self) -> Result<usize> {
         let written = self.written.load(Ordering::SeqCst);
         let passed = self.since.elapsed();
         // One may stand at the beginning of the first second, and one at the end of the last.

@@ -1,7 +1,7 @@
-//! Who may be down: the one place that grants a node leave, over a snapshot of its whole pool, so that
+//! Who may be down: only here a node is granted a permit, over a snapshot of its whole pool, so that
 //! "never more than the limit at once by our doing" is a property of one pure function.
 //!
-//! What a node does with its leave is not decided here; see [`crate::fleet::drain`] for one use of it.
+//! What a node does with its permit is not decided here; see [`crate::fleet::drain`] for one use of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -62,9 +62,9 @@ impl MaxUnavailable {
                 Value::String(text) if text.parse::<u32>().is_ok_and(|it| it > 0) => {
                     format!("write {text} without quotes, or \"{text}%\" (for example \"10%\")")
                 }
-                _ => "write a number from 1, or for example \"10%\"".to_owned(),
+                _ => "write a number of at least 1, or a percentage such as \"10%\"".to_owned(),
             };
-            format!("{value} is no number of nodes, so none may begin: {cure}")
+            format!("{value} is not a valid number of nodes, so no node may start: {cure}")
         })
     }
 }
@@ -73,7 +73,8 @@ impl FromStr for MaxUnavailable {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused = |_| format!("{text:?} is no number of nodes: write for example 2 or 10%");
+        let refused =
+            |_| format!("{text:?} is not a valid number of nodes: write for example 2 or 10%");
         match text.strip_suffix('%') {
             Some(percent) => percent.parse().map(Self::Percent).map_err(refused),
             None => text.parse().map(Self::Count).map_err(refused),
@@ -120,10 +121,10 @@ impl DisruptionBudget {
     }
 }
 
-/// The answer to a node that asks for leave.
+/// The answer to a node that asks for a permit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisruptionPermit {
-    /// It may be down from now on, until it gives its leave back.
+    /// It may be down from now on, until it returns its permit.
     Granted,
     /// Not yet.
     Waits(WaitReason),
@@ -140,7 +141,7 @@ pub enum WaitReason {
     Full {
         /// The limit.
         limit: usize,
-        /// Who is down, or has leave to be: the first few.
+        /// Who is down, or has a permit to be: the first few.
         down: Vec<String>,
     },
     /// As many of its MachineSet do not serve as may be.
@@ -159,12 +160,12 @@ pub enum WaitReason {
         /// What is wrong with it.
         why: String,
     },
-    /// Its MachineSet is to have fewer Machines than there are: none would come in its place.
+    /// Its MachineSet is to have fewer Machines than there are: it would not be replaced.
     SetShrinks {
         /// The MachineSet.
         set: String,
     },
-    /// Its MachineSet is not there any more: none would come in its place.
+    /// Its MachineSet is not there any more: it would not be replaced.
     SetGone {
         /// The MachineSet.
         set: String,
@@ -175,47 +176,52 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused => f.write_str("the pool is paused"),
-            Self::Unclear => f.write_str("the pool's maxUnavailable makes no sense"),
-            Self::Full { limit, down } => write!(
-                f,
-                "at most {limit} of its pool may be unavailable at once, and now it is {}",
-                down.join(", ")
-            ),
+            Self::Unclear => f.write_str("the pool's maxUnavailable is not valid"),
+            Self::Full { limit, down } => {
+                write!(f, "{} and maxUnavailable is {limit}", are_unavailable(down))
+            }
             Self::SetFull { set, limit, down } => write!(
                 f,
-                "at most {limit} of MachineSet {set} may be unavailable at once, and now it is {}",
+                "MachineSet {set} has reached its limit of {limit} unavailable Machines: {}",
                 down.join(", ")
             ),
             Self::SetUnclear { set, why } => write!(f, "MachineSet {set}: {why}"),
             Self::SetShrinks { set } => write!(
                 f,
-                "MachineSet {set} is to have fewer Machines than it has: none would come in its place"
+                "MachineSet {set} is scaling down to fewer Machines: it would not replace this one"
             ),
             Self::SetGone { set } => write!(
                 f,
-                "MachineSet {set} is gone: no Machine would come in its place"
+                "MachineSet {set} is gone: nothing would replace this Machine"
             ),
         }
+    }
+}
+
+fn are_unavailable(nodes: &[String]) -> String {
+    match nodes {
+        [node] => format!("node {node} is unavailable"),
+        nodes => format!("nodes {} are unavailable", nodes.join(", ")),
     }
 }
 
 /// How many names are given in a sentence.
 const NAMES: usize = 5;
 
-/// The places of a pool: who has one, and whether there is another. Whoever lets a node go down, or
+/// How far the budget of a pool is used: who has a permit, and whether there is another. Whoever lets a node go down, or
 /// lets it begin with what will take it down, asks here.
 #[derive(Debug)]
 pub struct BudgetUsage<'a> {
     limit: usize,
     closed: Option<WaitReason>,
-    /// How many have one by our doing.
+    /// How many have a permit.
     held: usize,
-    /// Who is down or has a place, whoever's doing it is.
+    /// Who is down or has a permit, whoever's doing it is.
     down: Vec<&'a str>,
 }
 
 impl<'a> BudgetUsage<'a> {
-    /// The places of `pool`, of which `holds` says who has one already.
+    /// The usage of the budget of `pool`, of which `holds` says who has a permit already.
     pub fn of(
         allowance: DisruptionBudget,
         pool: &[&'a Node],
@@ -235,7 +241,7 @@ impl<'a> BudgetUsage<'a> {
         }
     }
 
-    /// The same, where `away` have a place and are no nodes now: others are made in their stead. They count for no
+    /// The same, where `away` have a permit and are no nodes now: others are made in their stead. They count for no
     /// share of the pool.
     #[must_use]
     pub fn counting(mut self, away: &[&'a str]) -> Self {
@@ -249,8 +255,8 @@ impl<'a> BudgetUsage<'a> {
         self.limit
     }
 
-    /// Asks for a place for `node`, which has none. One that is down already takes nothing from anyone,
-    /// as long as no more have a place than the limit.
+    /// Asks for a permit for `node`, which has none. One that is down already takes nothing from anyone,
+    /// as long as no more have a permit than the limit.
     pub fn ask(&mut self, node: &'a Node) -> DisruptionPermit {
         if let Some(why) = &self.closed {
             return DisruptionPermit::Waits(why.clone());
@@ -266,7 +272,7 @@ impl<'a> BudgetUsage<'a> {
         self.full(node)
     }
 
-    /// Asks for `node`, which has a place, to use it for one thing more: not while more have one than the
+    /// Asks for `node`, which has a permit, to use it for one thing more: not while more have one than the
     /// limit.
     pub fn use_again(&self, node: &Node) -> DisruptionPermit {
         match &self.closed {
@@ -277,7 +283,7 @@ impl<'a> BudgetUsage<'a> {
     }
 
     /// Asks for a node that is down, and comes back only by going on: others may wait for just that, however many have a
-    /// place.
+    /// permit.
     pub fn go_on(&self) -> DisruptionPermit {
         match &self.closed {
             Some(why) => DisruptionPermit::Waits(why.clone()),
@@ -299,18 +305,18 @@ pub fn holds_permit(node: &Node) -> bool {
     node.has_permit || node.claims_permit()
 }
 
-/// Answers every node of one pool that asks for a drain and has no leave yet. A node that our record has a permit for
+/// Answers every node of one pool that asks for a drain and has no permit yet. A node that our record has a permit for
 /// goes on; one that only says so itself is asked about like any other.
 ///
-/// Those that are down already come first, because their leave takes nothing from anyone; then the
+/// Those that are down already come first, because their permit takes nothing from anyone; then the
 /// oldest, then by name. A node that is not ready counts as down, whoever's doing it is. As long as
-/// the limit does not shrink, no more nodes than the limit ever have leave at once, and no ready node
+/// the limit does not shrink, no more nodes than the limit ever have a permit at once, and no ready node
 /// gets it while the limit is used up.
 pub fn answer(allowance: DisruptionBudget, pool: &[&Node]) -> BTreeMap<String, DisruptionPermit> {
     answer_counting(allowance, pool, &[])
 }
 
-/// The same, where `away` have a place and are no nodes now.
+/// The same, where `away` have a permit and are no nodes now.
 pub fn answer_counting(
     allowance: DisruptionBudget,
     pool: &[&Node],
@@ -342,7 +348,7 @@ pub fn answer_counting(
             DisruptionPermit::Granted
         } else if holds_permit(node) {
             // It was granted before there was a record, or the record is lost, or it claims what is not so: it holds a
-            // place, and gets no second one.
+            // permit, and gets no second one.
             usage.use_again(node)
         } else {
             usage.ask(node)
@@ -413,7 +419,7 @@ mod tests {
         };
         assert_eq!(
             why.to_string(),
-            "at most 1 of its pool may be unavailable at once, and now it is b"
+            "node b is unavailable and maxUnavailable is 1"
         );
         assert!(!answers.contains_key("c"));
     }
@@ -475,7 +481,7 @@ mod tests {
             };
             assert_eq!(granted(paused, &[told]), ["a"]);
         }
-        // A cordon by whomever takes no place from others.
+        // A cordon by whomever takes no permit from others.
         let pool = [claims(node("a", 1)), asking("b", 1)];
         assert_eq!(granted(DisruptionBudget::default(), &pool), ["b"]);
     }
@@ -504,7 +510,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_the_limit_have_leave_and_no_ready_node_goes_down_beyond_it(
+        fn never_more_than_the_limit_have_a_permit_and_no_ready_node_goes_down_beyond_it(
             nodes in prop::collection::vec(any_node(), 0..12),
             max in prop_oneof![(0..5u32).prop_map(MaxUnavailable::Count), (0..=100u32).prop_map(MaxUnavailable::Percent)],
             paused in any::<bool>(),
@@ -525,7 +531,7 @@ mod tests {
             let down = |node: &Node| ours(node) || !node.ready;
             prop_assert!(count(&after, &ours) <= limit.max(count(&nodes, &ours)));
             prop_assert!(count(&after, &down) <= limit.max(count(&nodes, &down)));
-            // Whoever was granted has leave now and asks no more; the rest still waits.
+            // Whoever was granted has a permit now and asks no more; the rest still waits.
             prop_assert_eq!(granted(allowance, &after), Vec::<String>::new());
             // Somebody gets on, if anybody may.
             let waits = nodes.iter().any(|it| matches!(it.request(), DrainRequest::Drain(_)) && !ours(it));

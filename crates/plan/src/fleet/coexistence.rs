@@ -63,9 +63,7 @@ impl FromStr for Half {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|it| it.word() == text);
-        found.ok_or_else(|| {
-            format!("{text:?} is nothing to take over: write machine-config or windows")
-        })
+        found.ok_or_else(|| format!("cannot take over {text:?}: write machine-config or windows"))
     }
 }
 
@@ -157,17 +155,16 @@ impl Coexistence {
             Self::Absent => {
                 format!("{operator} is not on this cluster: Evenkeel manages {subject}")
             }
-            Self::Alive => format!("{operator} is alive: Evenkeel leaves {subject} to it"),
+            Self::Alive => format!("{operator} is running: Evenkeel leaves {subject} to it"),
             Self::Lapsed => format!(
-                "{operator} is installed, but no leader of it renews its Lease: Evenkeel still leaves {subject} to it. \
+                "{operator} is installed, but its leader no longer renews its Lease: Evenkeel still leaves {subject} to it. \
                  To hand them to Evenkeel, start evenkeel-operator with {take_over}"
             ),
             Self::Waiting => format!(
-                "{take_over} waits until {operator} is stopped and its leader's Lease has lapsed: until then \
-                 Evenkeel leaves {subject} to it"
+                "{take_over} takes effect when {operator} is stopped and its leader's Lease has expired: until then Evenkeel leaves {subject} to it"
             ),
             Self::TakenOver => format!(
-                "{operator} is installed and no leader of it is alive: Evenkeel manages {subject}, as {take_over} says"
+                "{operator} is installed but has no leader: Evenkeel manages {subject} because of {take_over}"
             ),
         }
     }
@@ -321,7 +318,7 @@ mod tests {
         let lapsed = Lapsed.message(Half::MachineConfig);
         assert!(lapsed.ends_with("start evenkeel-operator with --take-over=machine-config"));
         let waiting = Waiting.message(Half::Windows);
-        assert!(waiting.starts_with("--take-over=windows waits until OpenShift's Windows"));
+        assert!(waiting.starts_with("--take-over=windows takes effect when OpenShift's Windows"));
     }
 
     #[test]

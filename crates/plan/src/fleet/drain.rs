@@ -56,7 +56,7 @@ impl DrainSettings {
             Some("proceed") => true,
             Some(other) => {
                 return Err(format!(
-                    "{other:?} is nothing to do when a drain takes too long: write wait or proceed"
+                    "unknown action {other:?} for a drain that takes too long: write wait or proceed"
                 ));
             }
         };
@@ -95,7 +95,7 @@ fn warning(category: &'static str, note: impl Into<String>) -> Announcement {
 pub enum Next {
     /// Nothing is asked for, or it was answered.
     Nothing,
-    /// It asks for a drain, and must have leave first.
+    /// It asks for a drain, and needs a permit first.
     AskForPermit,
     /// This is to be written.
     Write(NodePatch, Announcement),
@@ -112,7 +112,7 @@ pub fn next(node: &Node) -> Next {
         DrainRequest::Unknown(request) => Next::Unknown(warning(
             "DrainRequestUnknown",
             format!(
-                "{} is {request:?}, which nobody can answer: it must be drain-<target> or uncordon-<target>",
+                "annotation {} has the unknown value {request:?}: write drain-<target> or uncordon-<target>",
                 annotation::DESIRED_DRAIN
             ),
         )),
@@ -121,7 +121,7 @@ pub fn next(node: &Node) -> Next {
         // A person who uncordons it in the middle would have it filled again while it is emptied.
         DrainRequest::Drain(_) if !node.unschedulable => Next::Write(
             cordoned(NodePatch::default()),
-            news("Cordoned", "cordoned again: its drain is not over"),
+            news("Cordoned", "cordoned again: the drain is still running"),
         ),
         DrainRequest::Drain(_) => Next::Evict,
     }
@@ -130,20 +130,20 @@ pub fn next(node: &Node) -> Next {
 /// What is said of a `node` that asks for a drain and has to wait.
 pub fn waits(node: &Node, why: &WaitReason) -> Announcement {
     let request = node.desired_drain.as_deref().unwrap_or_default();
-    news("DrainWaits", format!("{request} waits: {why}"))
+    news("DrainWaits", format!("{request} is waiting: {why}"))
 }
 
-/// What is written when `node` gets its leave at `now`: the cordon with it, unless it has one already,
+/// What is written when `node` gets its permit at `now`: the cordon with it, unless it has one already,
 /// which then stays whosever it is.
 pub fn grant(node: &Node, now: Timestamp) -> (NodePatch, Announcement) {
     let request = node.desired_drain.as_deref().unwrap_or_default();
     let change = NodePatch::default().with(annotation::DRAIN_GRANTED, now.to_string());
     let change = own_pods::forgotten(node, change);
     if node.unschedulable {
-        let note = format!("{request} begins; the node is cordoned already");
+        let note = format!("started {request}; the node was already cordoned");
         (change, news("Draining", note))
     } else {
-        let note = format!("{request} begins; the node is cordoned");
+        let note = format!("cordoned the node and started {request}");
         (cordoned(change), news("Draining", note))
     }
 }
@@ -161,11 +161,11 @@ fn uncordon(node: &Node, request: &str) -> Next {
     let note = if node.is_cordoned_by_drain() && holds_permit(node) {
         change = change.without(annotation::CORDONED_BY);
         change.unschedulable = Some(false);
-        "uncordoned: pods may come again"
+        "uncordoned: the node takes pods again"
     } else if node.unschedulable {
-        "stays cordoned: the cordon is not ours"
+        "stays cordoned: Evenkeel did not set this cordon"
     } else {
-        "pods may come: it was not cordoned"
+        "the node takes pods: it was not cordoned"
     };
     Next::Write(change, news("Uncordoned", note))
 }
@@ -241,12 +241,12 @@ pub fn evict<'a>(
         round.write = answer(node, request);
         round.is_over = true;
         let stay = round.stay.iter().map(|(pod, why)| format!("{pod} ({why})"));
-        let note = format!("drained for {request}; these stay: {}", listed(stay));
+        let note = format!("drained for {request}; pods that stay: {}", listed(stay));
         round.says.push(news("Drained", note));
     } else if is_overdue && settings.proceed {
         let held = listed(round.left.iter().map(|pod| holds(pod, attempts)));
         let late = duration_text(settings.timeout);
-        let note = format!("{request} goes ahead after {late} without: {held}");
+        let note = format!("ended {request} after {late} with pods still on the node: {held}");
         round.evict.clear();
         round.write = answer(node, request);
         round.is_over = true;
@@ -265,7 +265,7 @@ pub fn evict<'a>(
     round
 }
 
-/// How long a node has had its leave at `now`.
+/// How long a node has had its permit at `now`.
 pub fn took(node: &Node, now: Timestamp) -> Duration {
     since(node.leave_since(now).unwrap_or(now), now)
 }
@@ -278,11 +278,11 @@ pub fn losses(evicted: &[&Pod]) -> Vec<Announcement> {
         (!lost.is_empty()).then(|| listed(lost.iter().map(ToString::to_string)))
     };
     if let Some(names) = names(&|pod| pod.owner.is_none()) {
-        let note = format!("evicted, and nothing brings them back, as they have no owner: {names}");
+        let note = format!("evicted pods that have no owner, so nothing recreates them: {names}");
         says.push(warning("EvictedWithoutOwner", note));
     }
     if let Some(names) = names(&|pod| pod.has_empty_dir) {
-        let note = format!("evicted, and their emptyDir volumes are lost: {names}");
+        let note = format!("evicted pods whose emptyDir volumes are lost: {names}");
         says.push(news("EvictedWithEmptyDir", note));
     }
     says
@@ -295,19 +295,19 @@ pub fn refused(pod: &Pod, refusal: &Refusal) -> Option<Announcement> {
         Refusal::Budget(_) | Refusal::Busy(_) => None,
         Refusal::Misconfigured(why) | Refusal::Failed(why) => Some(warning(
             "EvictionFailed",
-            format!("pod {pod} cannot be evicted, and is tried again: {why}"),
+            format!("cannot evict pod {pod}, will retry: {why}"),
         )),
     }
 }
 
 fn holds(pod: &Pod, attempts: &BTreeMap<String, Attempt>) -> String {
     match attempts.get(&pod.uid).map(|attempt| &attempt.refusal) {
-        _ if pod.ending => format!("pod {pod} was evicted and is still ending"),
-        Some(Refusal::Budget(why)) => format!("pod {pod} may not be evicted: {why}"),
+        _ if pod.ending => format!("pod {pod} is evicted and still terminating"),
+        Some(Refusal::Budget(why)) => format!("eviction of pod {pod} is blocked: {why}"),
         Some(Refusal::Misconfigured(why) | Refusal::Busy(why) | Refusal::Failed(why)) => {
-            format!("pod {pod} cannot be evicted: {why}")
+            format!("eviction of pod {pod} fails: {why}")
         }
-        None => format!("pod {pod} is to be evicted"),
+        None => format!("pod {pod} is not evicted yet"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A field of an object that makes no sense, wherever it stands.
+//! A field of an object that is not valid, of whatever object.
 
 use std::fmt;
 

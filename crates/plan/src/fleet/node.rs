@@ -30,7 +30,7 @@ pub struct Node {
     pub last_applied_drain: Option<String>,
     /// Who of us cordoned it.
     pub cordoned_by: Option<String>,
-    /// Since when it has leave to be down, as written on it.
+    /// Since when it has a permit to be down, as written on it.
     pub drain_granted: Option<String>,
     /// Whether the operator's own record says that it has a disruption permit, whatever is written on it; for the caller
     /// to fill in.
@@ -53,7 +53,7 @@ pub struct Node {
     pub windows: Option<Box<WindowsFacts>>,
 }
 
-/// What is remembered of a Windows node beside the rest.
+/// What is remembered of a Windows node besides the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WindowsFacts {
     /// The version that it runs, as its agent says.
@@ -152,13 +152,13 @@ impl Node {
         self.cordoned_by.as_deref() == Some(cordon::DRAIN)
     }
 
-    /// Whether it says that it has leave to be down: that was written on it, and not yet taken off. What grants it
+    /// Whether it says that it has a permit to be down: that was written on it, and not yet taken off. What grants it
     /// something is the operator's own record alone.
     pub fn claims_permit(&self) -> bool {
         self.drain_granted.is_some()
     }
 
-    /// Since when it has leave. What cannot be read, or lies in the future because a clock was set
+    /// Since when it has its permit. What cannot be read, or lies in the future because a clock was set
     /// back, counts as `now`.
     pub fn leave_since(&self, now: Timestamp) -> Option<Timestamp> {
         let written = self.drain_granted.as_deref()?;
@@ -296,7 +296,7 @@ mod tests {
             ..Node::default()
         };
         assert_eq!(node.request(), DrainRequest::None);
-        // It got leave for drain-b and went back to a before the drain was over.
+        // It got a permit for drain-b and went back to a before the drain was over.
         node.drain_granted = text("2026-01-01T00:00:00Z");
         assert_eq!(node.request(), DrainRequest::Uncordon("uncordon-a"));
     }

@@ -1,5 +1,5 @@
-//! The fleet as people want to see it: every pool and node, how it stands, what it waits for, and who
-//! would go when. Nothing is decided here: it is read off what [`rollout`] and [`leave`] decide.
+//! The fleet as people want to see it: every pool and node, its state, what it waits for, and who
+//! would go when. Nothing is decided here: it is read off what [`rollout`] and [`budget`] decide.
 
 use std::fmt;
 
@@ -106,28 +106,30 @@ fn standing(rollout: &NodeRollout<'_>, leave: Option<&DisruptionPermit>) -> (Nod
             NodeProgress::Degraded,
             node.reason.clone().unwrap_or_default(),
         ),
-        RolloutState::Updated if !node.ready => {
-            (NodeProgress::NotReady, "its kubelet to be ready".to_owned())
-        }
+        RolloutState::Updated if !node.ready => (
+            NodeProgress::NotReady,
+            "the kubelet to become ready".to_owned(),
+        ),
         RolloutState::Updated if matches!(node.request(), DrainRequest::Uncordon(_)) => (
             NodeProgress::Updating,
-            "the operator to let pods on it".to_owned(),
+            "the operator to uncordon it".to_owned(),
         ),
-        RolloutState::Updated if node.unschedulable && node.cordoned_by.is_none() => {
-            (NodeProgress::Done, "cordoned by somebody else".to_owned())
-        }
+        RolloutState::Updated if node.unschedulable && node.cordoned_by.is_none() => (
+            NodeProgress::Done,
+            "cordoned, but not by Evenkeel".to_owned(),
+        ),
         RolloutState::Updated => (NodeProgress::Done, String::new()),
         RolloutState::Moving => moving(node, leave),
         RolloutState::Next => (
             NodeProgress::Waiting,
-            "the operator to tell it: its turn is now".to_owned(),
+            "the operator to assign its new configuration".to_owned(),
         ),
         RolloutState::Waits(why) => (NodeProgress::Waiting, why.to_string()),
         RolloutState::WaitsForZone(zone) if zone.is_empty() => {
             (NodeProgress::Waiting, "nodes without a zone".to_owned())
         }
         RolloutState::WaitsForZone(zone) => (NodeProgress::Waiting, format!("zone {zone}")),
-        RolloutState::Stopped => (NodeProgress::Waiting, "the roll-out has stopped".to_owned()),
+        RolloutState::Stopped => (NodeProgress::Waiting, "the rollout has stopped".to_owned()),
         RolloutState::NoTarget => (
             NodeProgress::Waiting,
             "the pool has no configuration yet".to_owned(),
@@ -147,14 +149,20 @@ fn moving(node: &Node, leave: Option<&DisruptionPermit>) -> (NodeProgress, Strin
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             (
                 NodeProgress::Draining,
-                format!("its pods to leave, since {since}{why}"),
+                format!("its pods to leave (since {since}){why}"),
             )
         }
         (DrainRequest::Drain(_), _) => {
             (NodeProgress::Waiting, "the operator to drain it".to_owned())
         }
-        _ if !node.ready => (NodeProgress::Updating, "to come back".to_owned()),
-        _ => (NodeProgress::Updating, "its agent".to_owned()),
+        _ if !node.ready => (
+            NodeProgress::Updating,
+            "the node to become ready again".to_owned(),
+        ),
+        _ => (
+            NodeProgress::Updating,
+            "its agent to apply the configuration".to_owned(),
+        ),
     }
 }
 
@@ -169,7 +177,7 @@ pub struct Forecast {
     pub held: Vec<(String, RolloutState)>,
 }
 
-/// Plays the roll-out of `pool` on `nodes`, for at most `most` waves.
+/// Plays the rollout of `pool` on `nodes`, for at most `most` waves.
 pub fn forecast(pool: &Pool, nodes: &[&Node], most: usize) -> Forecast {
     let mut nodes: Vec<Node> = nodes.iter().map(|node| (*node).clone()).collect();
     let mut forecast = Forecast::default();
@@ -288,11 +296,11 @@ mod tests {
         assert_eq!(
             seen(&pool(2), &nodes),
             [
-                "a Draining: its pods to leave, since 2026-01-01T00:00:00Z",
+                "a Draining: its pods to leave (since 2026-01-01T00:00:00Z)",
                 "b Waiting: the operator to drain it",
-                "c Waiting: at most 2 of its pool may be unavailable at once, and now it is a, b, e",
+                "c Waiting: nodes a, b, e are unavailable and maxUnavailable is 2",
                 "d Done: ",
-                "e Updating: its agent",
+                "e Updating: its agent to apply the configuration",
             ]
         );
         let foreign = Node {
@@ -315,7 +323,7 @@ mod tests {
             seen(&pool(1), &[degraded, node("b")]),
             [
                 "a Degraded: no such section",
-                "b Waiting: the roll-out has stopped"
+                "b Waiting: the rollout has stopped"
             ]
         );
     }

@@ -73,8 +73,7 @@ impl Pool {
             None => {}
             Some(drift @ ("degrade" | "heal")) => pool.drift = Some(drift.to_owned()),
             Some(other) => {
-                let message =
-                    format!("{other:?} is nothing to do about drift: write degrade or heal");
+                let message = format!("unknown value {other:?}: write degrade or heal");
                 pool.annotation_problem(annotation::DRIFT, message);
             }
         }
@@ -114,7 +113,7 @@ impl Pool {
                 selector
             }
             Err(error) => {
-                self.problem(&field_name, format!("is no label selector: {error}"));
+                self.problem(&field_name, format!("not a label selector: {error}"));
                 None
             }
         }

@@ -1,6 +1,6 @@
 //! Rolling a pool out: who gets the pool's configuration next, who waits and for what, and when to stop.
 //!
-//! A node that gets it holds one of the pool's places until it runs it; whether it then may go down is
+//! A node that gets it uses the pool's disruption budget until it runs it; whether it then may go down is
 //! asked again, of the same [`BudgetUsage`], when its agent asks for a drain.
 
 mod report;
@@ -29,9 +29,9 @@ pub enum RolloutState {
     Moving,
     /// It was told to, and cannot; the reason is its agent's.
     Failing(String),
-    /// Its turn is now.
+    /// It is the next to update.
     Next,
-    /// Its turn comes later.
+    /// It updates later.
     Waits(WaitReason),
     /// Others of its zone, or of zones before, come first.
     WaitsForZone(String),
@@ -47,22 +47,22 @@ impl fmt::Display for RolloutState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Updated => f.write_str("updated"),
-            Self::Moving => f.write_str("on its way"),
-            Self::Failing(why) => write!(f, "fails: {why}"),
-            Self::Next => f.write_str("its turn is now"),
-            Self::Waits(why) => write!(f, "waits: {why}"),
+            Self::Moving => f.write_str("updating"),
+            Self::Failing(why) => write!(f, "failing: {why}"),
+            Self::Next => f.write_str("next to update"),
+            Self::Waits(why) => write!(f, "waiting: {why}"),
             Self::WaitsForZone(zone) if zone.is_empty() => {
-                f.write_str("waits for nodes without a zone")
+                f.write_str("waiting for nodes without a zone")
             }
-            Self::WaitsForZone(zone) => write!(f, "waits for zone {zone}"),
-            Self::Held(why) => write!(f, "is degraded on what it has: {why}"),
-            Self::Stopped => f.write_str("waits: the roll-out has stopped"),
-            Self::NoTarget => f.write_str("the pool has no configuration yet"),
+            Self::WaitsForZone(zone) => write!(f, "waiting for zone {zone}"),
+            Self::Held(why) => write!(f, "degraded at its current configuration: {why}"),
+            Self::Stopped => f.write_str("waiting: the rollout has stopped"),
+            Self::NoTarget => f.write_str("waiting: the pool has no configuration yet"),
         }
     }
 }
 
-/// A node and its stand.
+/// A node and its state in the rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRollout<'a> {
     /// The node.
@@ -71,7 +71,7 @@ pub struct NodeRollout<'a> {
     pub state: RolloutState,
 }
 
-/// What is to be done for a pool, and how it stands.
+/// What is to be done for a pool, and the state of its rollout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rollout<'a> {
     /// All nodes, in the order in which they go.
@@ -92,8 +92,8 @@ pub fn is_moving(node: &Node) -> bool {
 /// Decides for one pool, from all of its nodes.
 ///
 /// Nodes go zone by zone, the oldest first. A node fails when it is degraded with the pool's
-/// configuration as its wish: then nobody else begins. One that is on its way to something else, or was
-/// told something else by hand, is told anew; where there is no place for it, it stays at what it has.
+/// configuration as its desired one: then nobody else begins. One that is on its way to something else, or was
+/// told something else by hand, is told anew; where the budget is used up, it stays at what it has.
 pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     // A zone is a label among many: it is looked for once for each node.
     let mut by_zone: Vec<(&'a str, &'a Node)> = nodes.iter().map(|it| (it.zone(), *it)).collect();
@@ -132,7 +132,7 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     let stopped = (!failing.is_empty()).then(|| stop(target, &failing));
     let mut decided: Vec<Option<RolloutState>> =
         ordered.iter().map(|node| stand_now(node)).collect();
-    // Whoever is down already comes first, wherever it is: it needs no place of its own.
+    // Whoever is down already comes first, wherever it is: it takes nothing from the budget.
     let mut order: Vec<usize> = (0..ordered.len()).collect();
     order.sort_by_key(|at| !ordered[*at].has_permit);
     for at in order {
@@ -171,7 +171,7 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     }
 }
 
-/// Asks for a place for `node`, unless it has one: then it only uses that.
+/// Asks for a permit for `node`, unless it has one: then it only uses that.
 fn ask<'a>(usage: &mut BudgetUsage<'a>, node: &'a Node) -> DisruptionPermit {
     if holds_permit(node) {
         usage.use_again(node)
@@ -194,7 +194,7 @@ fn adopted<'n>(pool: &Pool, target: &str, node: &'n Node) -> Option<&'n str> {
     desired.filter(|it| pool.rendered.contains(*it) && (is_begun || node.claims_permit()))
 }
 
-/// The stand of a node that does not depend on others; `None` if it waits for its turn.
+/// The state of a node that does not depend on others; `None` if it waits to be next.
 fn state(pool: &Pool, target: &str, node: &Node) -> Option<RolloutState> {
     let told = is_told(pool, target, node);
     let why = || excerpt(node.reason.as_deref().unwrap_or_default());
@@ -207,8 +207,8 @@ fn state(pool: &Pool, target: &str, node: &Node) -> Option<RolloutState> {
     }
 }
 
-/// The zone whose turn it is: the first with somebody who waits, or who is on its way and alive. A node
-/// that is gone without our leave keeps its place, but does not keep the other zones waiting.
+/// The zone that updates now: the first with somebody who waits, or who is on its way and alive. A node
+/// that is gone without our permit counts against the budget, but does not keep the other zones waiting.
 fn open_zone<'a>(
     by_zone: &[(&'a str, &'a Node)],
     state: &impl Fn(&Node) -> Option<RolloutState>,
@@ -234,8 +234,7 @@ fn stop(target: &str, failing: &[(&str, String)]) -> String {
         format!(" and {more} more")
     };
     format!(
-        "{target} makes nodes fail, so no other node gets it: {}{more}. It goes on by itself when they are well, \
-         or when the pool has another configuration",
+        "rollout stopped: nodes fail with {target}: {}{more}. It resumes when these nodes recover, or when the pool gets another configuration",
         named.join("; ")
     )
 }

@@ -39,14 +39,14 @@ impl fmt::Display for Farewell {
         let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
         let mut parts = Vec::new();
         if self.uncordon {
-            parts.push("uncordon it".to_owned());
+            parts.push("uncordon".to_owned());
         }
         if !self.taints.is_empty() {
-            parts.push(format!("take off the taints {}", list(&self.taints)));
+            parts.push(format!("remove the taints {}", list(&self.taints)));
         }
         if !self.annotations.is_empty() {
             parts.push(format!(
-                "take off the annotations {}",
+                "remove the annotations {}",
                 list(&self.annotations)
             ));
         }
@@ -120,35 +120,35 @@ mod tests {
                 &[],
                 true,
                 false,
-                "uncordon it; take off the annotations evenkeel.dev/cordoned-by",
+                "uncordon; remove the annotations evenkeel.dev/cordoned-by",
             ),
             (
                 &[annotation::CORDONED_BY],
                 &[],
                 false,
                 false,
-                "take off the annotations evenkeel.dev/cordoned-by",
+                "remove the annotations evenkeel.dev/cordoned-by",
             ),
             (
                 &[],
                 &["theirs", taint::META_READINESS],
                 true,
                 false,
-                "take off the taints kubernetes.io/MetaReadiness",
+                "remove the taints kubernetes.io/MetaReadiness",
             ),
             (
                 &[state, "evenkeel.dev/new-one"],
                 &[],
                 false,
                 false,
-                "take off the annotations evenkeel.dev/new-one, machineconfiguration.openshift.io/state",
+                "remove the annotations evenkeel.dev/new-one, machineconfiguration.openshift.io/state",
             ),
             (
                 &[state, "evenkeel.dev/new-one"],
                 &[],
                 false,
                 true,
-                "take off the annotations evenkeel.dev/new-one",
+                "remove the annotations evenkeel.dev/new-one",
             ),
             (&[annotation::WINDOWS_VERSION], &[], false, false, ""),
             (
@@ -160,14 +160,14 @@ mod tests {
                 &[],
                 false,
                 true,
-                "take off the annotations evenkeel.dev/current-services, windowsmachineconfig.openshift.io/desired-version",
+                "remove the annotations evenkeel.dev/current-services, windowsmachineconfig.openshift.io/desired-version",
             ),
             (
                 &[state, annotation::CURRENT_SERVICES],
                 &[],
                 false,
                 true,
-                "take off the annotations evenkeel.dev/current-services, machineconfiguration.openshift.io/state",
+                "remove the annotations evenkeel.dev/current-services, machineconfiguration.openshift.io/state",
             ),
         ] {
             assert_eq!(

@@ -227,10 +227,10 @@ impl ServiceEntry {
 impl Start {
     const fn wrong(self) -> &'static str {
         match self {
-            Self::Automatic => "starts with the machine",
-            Self::Manual => "starts only when asked for",
+            Self::Automatic => "starts automatically",
+            Self::Manual => "starts only manually",
             Self::Disabled => "is disabled",
-            Self::Driver(_) => "starts as a driver does",
+            Self::Driver(_) => "starts as a driver",
         }
     }
 }

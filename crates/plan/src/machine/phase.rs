@@ -48,7 +48,7 @@ pub struct Failed<'a> {
 }
 
 impl AgentSnapshot<'_> {
-    /// Whether a node that is degraded gives back the leave to be down that it asked for, so that the
+    /// Whether a node that is degraded returns the permit to be down that it asked for, so that the
     /// others of its pool need not wait for somebody to look after it.
     ///
     /// It does not while it may still need the boot for which its pods left, nor while it tries again
@@ -289,7 +289,7 @@ impl Phase {
 /// What cannot be brought about on this machine, if the plan has any of it.
 fn beyond(plan: &Plan) -> Option<Reason> {
     let refused = plan.refusal()?;
-    let text = format!("{refused}; nothing was touched");
+    let text = format!("{refused}; nothing was changed");
     Some(Reason::new("OsChangeUnsupported", text))
 }
 

@@ -47,7 +47,7 @@ impl Refused {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("this machine cannot go to that configuration")?;
+        f.write_str("this machine cannot be updated to that configuration")?;
         self.0
             .iter()
             .try_for_each(|problem| write!(f, "\n  {problem}"))

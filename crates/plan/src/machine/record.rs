@@ -33,7 +33,7 @@ pub enum Unreadable {
     Broken(String),
     /// A newer program wrote it.
     #[error(
-        "this machine was configured by a newer evenkeel (what it remembers is of version {0}, this one knows {VERSION}): run that version of evenkeel here, or a later one; nothing was changed"
+        "this machine was configured by a newer evenkeel (its record has version {0}, this program supports {VERSION}): run that version of evenkeel here, or a later one; nothing was changed"
     )]
     Newer(u32),
 }

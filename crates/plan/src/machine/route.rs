@@ -143,7 +143,7 @@ impl Route<'_> {
                 }
                 fresh |= made.contains(folder) || self.going(folder).is_some();
                 if !fresh && let Some(why) = self.in_the_way(folder) {
-                    let message = format!("cannot be placed: {folder} {why}");
+                    let message = format!("cannot be created: {folder} {why}");
                     self.problems.push(MachineProblem::new(
                         &target.resource.to_string(),
                         "",
@@ -168,7 +168,9 @@ impl Route<'_> {
         let comes_back = |step: &Step| step.path == folder && step.after != Entry::Absent;
         let restored = self.steps.iter().any(comes_back);
         let seen = self.seen.blocked.get(folder).map(String::as_str);
-        seen.or_else(|| restored.then_some("is no longer ours, and what stood there comes back"))
+        seen.or_else(|| {
+            restored.then_some("is no longer managed, and gets back what was there before")
+        })
     }
 
     /// The step that takes `path` away, if there is one.
@@ -212,7 +214,7 @@ impl Route<'_> {
                     continue;
                 }
                 let message = format!(
-                    "{path} is {}: move it away, it is not ours to replace",
+                    "{path} is {}, which Evenkeel does not replace: move it away",
                     seen.noun()
                 );
                 self.problems.push(MachineProblem::new(

@@ -19,12 +19,12 @@ pub(crate) fn refusal(
     }
     let fields = Fields::of(section, was, is);
     let (what, cure) = match (was, is) {
-        (None, _) => (fields.are("is new", "are new"), "take it out"),
+        (None, _) => (fields.are("is new", "are new"), "remove it"),
         (_, None) => (fields.are("is gone", "are gone"), "put it back"),
-        _ => (fields.are("changes", "change"), "take the change back"),
+        _ => (fields.are("changes", "change"), "revert the change"),
     };
     let message = format!(
-        "{what}, and {}: {cure}{}, or provision the machine anew",
+        "{what}, and {}: {cure}{}, or reprovision the machine",
         limit(section),
         elsewhere(section)
     );
@@ -174,14 +174,14 @@ mod tests {
         };
         let only = "only sshAuthorizedKeys of user core can change on a running machine";
         let never = "this section cannot change on a running machine";
-        let anew = "or provision the machine anew";
+        let anew = "or reprovision the machine";
         for (name, identity, was, is, words) in [
             (
                 "passwd.users",
                 "core",
                 nothing.clone(),
                 core(json!({ "homeDir": "/x" })),
-                format!("passwd.users core: homeDir is new, and {only}: take it out, {anew}"),
+                format!("passwd.users core: homeDir is new, and {only}: remove it, {anew}"),
             ),
             (
                 "passwd.users",
@@ -189,7 +189,7 @@ mod tests {
                 core(json!({ "uid": 1, "shell": "/a" })),
                 core(json!({ "uid": 1, "shell": "/b", "groups": ["wheel"] })),
                 format!(
-                    "passwd.users core: groups and shell change, and {only}: take the change back, {anew}"
+                    "passwd.users core: groups and shell change, and {only}: revert the change, {anew}"
                 ),
             ),
             (
@@ -206,14 +206,14 @@ mod tests {
                 "wheel",
                 nothing.clone(),
                 json!({ "name": "wheel" }),
-                format!("passwd.groups wheel: is new, and {never}: take it out, {anew}"),
+                format!("passwd.groups wheel: is new, and {never}: remove it, {anew}"),
             ),
             (
                 "storage.links",
                 "/l",
                 nothing.clone(),
                 json!({ "path": "/l", "target": "/t" }),
-                format!("storage.links /l: is new (target), and {never}: take it out, {anew}"),
+                format!("storage.links /l: is new (target), and {never}: remove it, {anew}"),
             ),
             (
                 "storage.directories",
@@ -221,7 +221,7 @@ mod tests {
                 json!({ "path": "/d", "mode": 448, "user": { "id": 1 } }),
                 json!({ "path": "/d", "user": { "id": 2 } }),
                 format!(
-                    "storage.directories /d: mode and user.id change, and {never}: take the change back, {anew}"
+                    "storage.directories /d: mode and user.id change, and {never}: revert the change, {anew}"
                 ),
             ),
             (
@@ -236,16 +236,14 @@ mod tests {
                 "",
                 json!(["a", "b"]),
                 json!(["a", "c"]),
-                format!(
-                    "spec.extensions: b and c change, and {never}: take the change back, {anew}"
-                ),
+                format!("spec.extensions: b and c change, and {never}: revert the change, {anew}"),
             ),
             (
                 "spec.fips",
                 "",
                 nothing.clone(),
                 json!(true),
-                format!("spec.fips: is new, and {never}: take it out, {anew}"),
+                format!("spec.fips: is new, and {never}: remove it, {anew}"),
             ),
             (
                 "kernelArguments",
@@ -253,7 +251,7 @@ mod tests {
                 nothing,
                 json!({ "shouldExist": ["quiet"] }),
                 format!(
-                    "kernelArguments: is new (shouldExist), and {never}: take it out \
+                    "kernelArguments: is new (shouldExist), and {never}: remove it \
                      (spec.kernelArguments of a MachineConfig can change), {anew}"
                 ),
             ),

@@ -45,13 +45,13 @@ pub(crate) fn why(phase: &Phase, current: Option<&str>) -> String {
     cut(match phase {
         Phase::Unmanaged | Phase::Done { .. } => String::new(),
         Phase::Degraded(reason) => reason.text.clone(),
-        Phase::Heal { target } => format!("putting back what drifted, before going to {target}"),
+        Phase::Heal { target } => format!("repairing drift before the update to {target}"),
         Phase::AwaitDrain { target, changes } => {
-            format!("waiting until pods have left, to go to {target}: {changes}")
+            format!("waiting for the drain before the update to {target}: {changes}")
         }
-        Phase::Apply { target, changes } => format!("going to {target}: {changes}"),
+        Phase::Apply { target, changes } => format!("updating to {target}: {changes}"),
         Phase::Reboot => format!(
-            "{} is written and the machine boots",
+            "{} is written; the machine reboots",
             current.unwrap_or("the configuration")
         ),
     })

@@ -142,7 +142,10 @@ impl Gather<'_> {
             // One unit gives a name up and another takes it: the name is taken.
             Some(other) if other.entry != Entry::Absent && entry == Entry::Absent => return,
             Some(other) if other.resource != resource && other.entry != Entry::Absent => {
-                let message = format!("{} also stands at {path}: name it once", other.resource);
+                let message = format!(
+                    "{} is declared at {path}, too: declare it once",
+                    other.resource
+                );
                 self.problems
                     .push(MachineProblem::new(&resource.to_string(), "", message));
                 return;
@@ -242,8 +245,7 @@ impl Gather<'_> {
                 "systemd.units",
                 for_unit,
                 format!(
-                    "{name} is to be enabled, but is neither on this machine nor in the configuration: \
-                     add its contents, or install what brings it"
+                    "{name} should be enabled, but is neither on this machine nor in the configuration: add its contents, or install the package that has it"
                 ),
             ));
             return;
@@ -444,7 +446,7 @@ mod tests {
         assert!(
             problems[0]
                 .to_string()
-                .contains("other.service: name it once"),
+                .contains("other.service: declare it once"),
             "{}",
             problems[0]
         );

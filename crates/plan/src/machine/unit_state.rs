@@ -75,7 +75,7 @@ impl Expected {
             Self::Masked => (masked, "masked"),
         };
         let state = state.unwrap_or("not found");
-        (!fine).then(|| format!("systemd calls it {state}, should be {should}"))
+        (!fine).then(|| format!("systemd reports {state}, should be {should}"))
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
         }
         assert_eq!(
             Masked.difference(None).as_deref(),
-            Some("systemd calls it not found, should be masked")
+            Some("systemd reports not found, should be masked")
         );
     }
 }

@@ -1,5 +1,5 @@
 //! What a condition of the Node says of an extension. A condition that was once written as it should be
-//! is well and stays so, unless its rule limits its age; after a restart of the machine it counts once
+//! is healthy and stays so, unless its rule limits its age; after a restart of the machine it counts once
 //! its writer has changed anything of it.
 
 use std::time::Duration;
@@ -98,7 +98,7 @@ impl Case<'_> {
             };
         }
         let why = format!(
-            "condition {kind} was not written since the reboot; as it is, it counts {} minutes after the kubelet is back",
+            "condition {kind} was not written since the reboot; without a write it counts {} minutes after the kubelet is back",
             UNTOLD.as_secs() / 60
         );
         Finding {

@@ -30,7 +30,7 @@ pub enum NodePhase {
         /// Since when.
         since: Moment,
     },
-    /// Something that it must have is not well.
+    /// An extension is not healthy.
     Broken {
         /// Since when.
         since: Moment,
@@ -90,7 +90,7 @@ pub(super) struct Need {
     pub(super) memory: Memory,
     pub(super) verdict: Verdict,
     pub(super) last: Option<Moment>,
-    /// Since when it is not well, or silent.
+    /// Since when it is unhealthy or silent.
     unwell_since: Option<Moment>,
     /// Whether it counts though nothing tells that it is newer than the reboot.
     pub(super) untold: bool,
@@ -482,12 +482,12 @@ impl Gate {
             .take(3)
             .map(|(need, name)| {
                 let rule = &need.rule.name;
-                format!("{name} of {rule}: {}", need.verdict.why())
+                format!("extension {name} ({rule}): {}", need.verdict.why())
             })
             .collect::<Vec<_>>()
             .join("; ");
         if text.is_empty() && self.snapshot.has_permit {
-            "it has leave to be down".clone_into(&mut text);
+            "the node has a disruption permit".clone_into(&mut text);
         }
         if more > 0 {
             text = format!("{text}; and {more} more");

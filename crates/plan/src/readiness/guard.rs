@@ -194,7 +194,7 @@ impl Guard {
         let limits = self.limits;
         let is_held = self.state(counts.held, counts) == ZoneState::Disturbed;
         let evictions = if self.is_all_disturbed() {
-            "no evictions while most of all zones is not ready".to_owned()
+            "no evictions while most nodes of all zones are not ready".to_owned()
         } else if !is_held {
             format!("evictions from one node every {:?}", limits.eviction_pause)
         } else if counts.nodes <= limits.small {

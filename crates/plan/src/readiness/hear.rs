@@ -1,4 +1,4 @@
-//! What is seen goes in here: Nodes, evidence, answers to our own questions, and whether our sight is
+//! What is seen goes in here: Nodes, evidence, answers to our own questions, and whether our watches are
 //! to be trusted. Nothing is decided yet; who has to be looked at again is marked.
 
 use evenkeel_api::readiness::AGENT_EXTENSION;

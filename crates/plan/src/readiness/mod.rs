@@ -3,7 +3,7 @@
 //! [`Readiness`] is told what was seen and when, by a clock that never goes back, and says what is to
 //! be done about it. It has no memory but its own: whoever takes over begins with what is there,
 //! and counts everything as just seen. Bad evidence taints at once; silence only after it was
-//! confirmed, never while our own sight is not to be trusted, and slowly when much is silent at once.
+//! confirmed, never while our own snapshot is not to be trusted, and slowly when much is silent at once.
 
 mod condition;
 mod decide;
@@ -46,7 +46,7 @@ use self::guard::Guard;
 use self::snapshot::Evidence;
 use self::verdict::{feed, place};
 
-/// How long after our sight came back pods are evicted again, at most: evidence comes first.
+/// How long after the API server answers again pods are evicted again, at most: evidence comes first.
 const EVICTS_AGAIN: Duration = Duration::from_secs(30);
 /// How long after a read that was refused it is tried again.
 const READS_AGAIN: Duration = Duration::from_secs(30);
@@ -102,7 +102,7 @@ pub struct Readiness {
     has_begun: bool,
     /// Whether the API server is away, or answers late.
     is_away: bool,
-    /// Since when the API server answers without a break. Each watch has its own beside it.
+    /// Since when the API server answers without a break. Each watch has its own besides.
     sight_since: Moment,
     dirty: BTreeSet<String>,
     wakes: BTreeSet<(Moment, String)>,

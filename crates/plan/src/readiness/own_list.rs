@@ -15,7 +15,7 @@ pub const LONGEST: usize = 16 * 1024;
 pub const EXTENSIONS: usize = 32;
 /// The most watches that one list asks for.
 pub const WATCHES: usize = 8;
-/// The most watches that all lists ask for together, beside those of rules.
+/// The most watches that all lists ask for together, besides those of rules.
 pub const WATCHES_IN_ALL: usize = 64;
 
 /// Of a list that is too long, no more than shows that it is.
@@ -32,21 +32,21 @@ pub(super) fn read(node: &str, text: &str) -> Result<Vec<Extension>, String> {
     let place = format!("{} of node {node}", annotation::SYSTEM_EXTENSIONS);
     if text.len() > LONGEST {
         return Err(format!(
-            "{place} is longer than {LONGEST} bytes and counts for nothing: write a NodeReadinessRule instead"
+            "{place} is ignored: it is longer than {LONGEST} bytes; write a NodeReadinessRule instead"
         ));
     }
     let read = extensions_from_json(&place, text);
     let (extensions, _) = read.map_err(|problems| problems.to_string())?;
     if extensions.len() > EXTENSIONS {
         return Err(format!(
-            "{place} has {} extensions and counts for nothing: {EXTENSIONS} are the most; write a NodeReadinessRule instead",
+            "{place} is ignored: it has {} extensions and the limit is {EXTENSIONS}; write a NodeReadinessRule instead",
             extensions.len()
         ));
     }
     let watches: BTreeSet<Feed> = extensions.iter().filter_map(feed).collect();
     if watches.len() > WATCHES {
         return Err(format!(
-            "{place} needs {} watches (namespaces, kinds and selectors) and counts for nothing: {WATCHES} are the most; write a NodeReadinessRule instead",
+            "{place} is ignored: it needs {} watches (namespaces, kinds and selectors) and the limit is {WATCHES}; write a NodeReadinessRule instead",
             watches.len()
         ));
     }

@@ -29,7 +29,7 @@ pub fn registration(
     let before: Vec<Value> = match list.map(str::trim).filter(|it| !it.is_empty()) {
         None => Vec::new(),
         Some(text) => serde_json::from_str(text).map_err(|error| {
-            format!("the list of the node's extensions cannot be read, and no plugin is registered: {error}: write a JSON list, or take it away")
+            format!("cannot read the node's list of extensions, so no plugin is registered: {error}: write a JSON list, or remove it")
         })?,
     };
     let wanted: Vec<Value> = sockets.iter().filter_map(|it| entry(it)).collect();

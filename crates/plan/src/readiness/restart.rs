@@ -123,7 +123,7 @@ impl Gate {
         }
     }
 
-    /// What is to be written beside the taint.
+    /// What is to be written together with the taint.
     pub(super) fn record(&self) -> Option<String> {
         let holds = |it: &&Need| it.decides() && self.holds.contains_key(&it.rule.name);
         let deciding = || self.needs.iter().filter(holds);

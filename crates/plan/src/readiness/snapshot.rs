@@ -33,13 +33,13 @@ pub struct NodeSnapshot {
     pub taints: Vec<Value>,
     /// The rules that hold our taint, as written on it.
     pub owners: Option<String>,
-    /// What whoever put our taint there wrote beside it.
+    /// What whoever put our taint there wrote with it.
     pub record: Option<String>,
     /// Extensions of its own, as written on it.
     pub extensions: Option<String>,
     /// Whether it has any annotations.
     pub has_annotations: bool,
-    /// Whether it has leave of ours to be down.
+    /// Whether it has a permit to be down.
     pub has_permit: bool,
     /// Its conditions.
     pub conditions: Vec<ConditionSnapshot>,

@@ -17,7 +17,7 @@ const LASTS: Duration = Duration::from_secs(10);
 /// What the evidence says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is well.
+    /// It is healthy.
     Well,
     /// Nothing was heard of it yet, and not for so long that it means something.
     Presumed,
@@ -25,7 +25,7 @@ pub enum Verdict {
     Awaited(Box<str>),
     /// It cannot be told yet.
     Unknown,
-    /// It says that it is not well.
+    /// It is unhealthy: its evidence says so.
     Bad(Box<str>),
     /// Nothing is heard of it any more.
     Silent(Box<str>),
@@ -44,12 +44,12 @@ impl Verdict {
         }
     }
 
-    /// Why it is not well, for people.
+    /// Why it is not healthy, for people.
     pub fn why(&self) -> &str {
         match self {
             Self::Well => "",
-            Self::Presumed => "nothing was heard of it yet",
-            Self::Unknown => "what tells of it is not read yet",
+            Self::Presumed => "no evidence was heard yet",
+            Self::Unknown => "its evidence is not read yet",
             Self::Awaited(why) | Self::Bad(why) | Self::Silent(why) => why,
         }
     }
@@ -101,7 +101,7 @@ pub(super) struct Memory {
     pub(super) said: Option<(Box<str>, Moment, Option<Moment>)>,
     /// What a condition said before the restart after which it must be heard.
     pub(super) before: Option<Box<str>>,
-    /// What a condition said before the node got leave to be down.
+    /// What a condition said before the node got a permit to be down.
     pub(super) leave: Option<Box<str>>,
     /// Whether a condition has said something else since that restart.
     pub(super) answered: bool,
@@ -333,7 +333,7 @@ impl Case<'_> {
                 Some(sign) if !sign.is_gone() => {
                     format!("{} was not renewed for {expiry:?}", what())
                 }
-                _ => format!("there is no {} of this node", what()),
+                _ => format!("this node has no {}", what()),
             };
             return Finding {
                 quiet: true,
@@ -348,7 +348,7 @@ impl Case<'_> {
         }
         let verdict = match sign.and_then(|it| it.report.as_ref()) {
             Some(report) if is_agent(self.extension) && report.state == "Degraded" => {
-                Verdict::Bad("the agent says Degraded".into())
+                Verdict::Bad("the agent reports Degraded".into())
             }
             _ if sign.is_some_and(|it| !it.is_gone()) => Verdict::Well,
             _ => Verdict::Presumed,
@@ -371,7 +371,7 @@ impl Case<'_> {
         match report.and_then(|it| it.probes.get(&self.extension.name)) {
             Some(probe) if probe.healthy => heard,
             Some(probe) => Finding {
-                verdict: Verdict::Bad(format!("its probe failed: {}", probe.message).into()),
+                verdict: Verdict::Bad(format!("probe failed: {}", probe.message).into()),
                 ..heard
             },
             None if self.awaits(memory).is_some() => Finding {
@@ -402,7 +402,7 @@ impl Case<'_> {
     fn pods(&self, memory: &mut Memory, debounce: Duration) -> Finding {
         let awaits = self.awaits(memory);
         if !self.is_listed() {
-            let why = "its pods are not known yet".into();
+            let why = "its pods are not listed yet".into();
             return awaits
                 .map_or(Verdict::Unknown, |_| Verdict::Awaited(why))
                 .into();
@@ -419,7 +419,7 @@ impl Case<'_> {
         let settled = self.kubelet_back.map(|back| back + SETTLED);
         let why = match unready {
             Some(pod) => format!("pod {} is not ready", pod.snapshot.name),
-            None if pods.is_empty() => "none of its pods is on the node".to_owned(),
+            None if pods.is_empty() => "the node has none of its pods".to_owned(),
             None => {
                 memory.unready_since = None;
                 memory.was_there = true;
@@ -439,8 +439,11 @@ impl Case<'_> {
                         next: settled,
                         last,
                         ..Verdict::Awaited(
-                            format!("pod {} says nothing since the restart", pod.snapshot.name)
-                                .into(),
+                            format!(
+                                "pod {} has not changed since the restart",
+                                pod.snapshot.name
+                            )
+                            .into(),
                         )
                         .into()
                     },

@@ -59,7 +59,7 @@ pub struct Row {
     pub source: String,
     /// What that says, in one word.
     pub says: &'static str,
-    /// Why, if it is not well.
+    /// Why, if it is not healthy.
     pub why: String,
     /// How long ago it was heard.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,10 +123,10 @@ impl Readiness {
         if let Some((node, kind)) = untold.first() {
             let others = match untold.len() - 1 {
                 0 => String::new(),
-                others => format!(" and of {others} more"),
+                others => format!(" and of {others} more nodes"),
             };
             view.untold = format!(
-                "nobody has written condition {kind} of node {node}{others} since its reboot, and nothing tells whether it is from before: it counts as it is; let its writer renew lastHeartbeatTime, or set freshness"
+                "condition {kind} of node {node}{others} was not written since the reboot and may be older: it counts as it is; let its writer renew lastHeartbeatTime, or set freshness"
             );
         }
         view
@@ -137,20 +137,20 @@ impl Readiness {
         let mut parts = Vec::new();
         if self.is_away {
             parts.push(
-                "the API server does not answer in time: nothing is decided on silence".to_owned(),
+                "the API server does not answer in time: silence counts for nothing".to_owned(),
             );
         } else if self.is_blind() {
-            parts.push("not all evidence is read: nothing is decided on silence".to_owned());
+            parts.push("not all evidence is read yet: silence counts for nothing".to_owned());
         }
         for (zone, counts, state) in self.guard.zones() {
             if state == ZoneState::Disturbed {
                 let zone = if zone.is_empty() {
-                    "nodes without a zone"
+                    "no zone".to_owned()
                 } else {
-                    zone
+                    format!("zone {zone}")
                 };
                 parts.push(format!(
-                    "{zone}: {} of {} are not ready and {} are quiet: {}",
+                    "{zone}: {} of {} nodes are not ready and {} are quiet: {}",
                     counts.held,
                     counts.nodes,
                     counts.quiet,
@@ -170,7 +170,7 @@ impl Readiness {
             .collect()
     }
 
-    /// How many nodes are in each phase, of those that a rule is about.
+    /// How many nodes are in each phase, of those that a rule selects.
     pub fn phases(&self) -> [(&'static str, usize); 4] {
         let mut counts = [("Booting", 0), ("Ready", 0), ("Broken", 0), ("Evicting", 0)];
         for gate in self.gates.values().filter(|it| it.class.governed) {
@@ -217,7 +217,7 @@ impl Readiness {
         own.any(|it| it == *watch)
     }
 
-    /// The rules that say something about a node that is not well, for what they would do.
+    /// The rules that say something about a node that is not healthy, for what they would do.
     pub fn holders(&self, node: &str) -> Vec<(String, String)> {
         let gate = self.gates.get(node);
         let needs = gate
@@ -242,7 +242,7 @@ impl Readiness {
             let feed = |it| feed(it).filter(|it| !self.names.contains_key(it));
             let feed = gate.own_extensions().find_map(feed)?;
             Some(format!(
-                "{OWN_LIST} of node {node} needs {}, and nodes' own lists have {} watches already, the most there are: write a NodeReadinessRule instead",
+                "{OWN_LIST} of node {node}: cannot watch {}: the lists of all nodes have reached the limit of {} watches; write a NodeReadinessRule instead",
                 feed.describe(),
                 own_list::WATCHES_IN_ALL
             ))
@@ -309,7 +309,7 @@ impl Gate {
 
     fn what_next(&self, now: Moment) -> String {
         if self.needs.is_empty() {
-            return "no readiness rule is about this node: nothing happens".to_owned();
+            return "no readiness rule selects this node: nothing happens".to_owned();
         }
         let waits = |after: Option<Moment>| match after {
             Some(at) if at > now => format!(
@@ -321,22 +321,22 @@ impl Gate {
         };
         match self.phase {
             NodePhase::Ready { .. } if self.class.held_back => {
-                "something is silent: it is read once more, and the node is tainted if that is so".to_owned()
+                "an extension is silent: the operator reads its evidence once more, and taints the node if it is still silent".to_owned()
             }
-            NodePhase::Ready { .. } => "pods may come to it; it is tainted when something that it must have is not well".to_owned(),
+            NodePhase::Ready { .. } => "the node takes pods; it is tainted when an extension is not healthy".to_owned(),
             NodePhase::Booting { .. } if self.snapshot.has_permit => {
-                "it has leave to be down: the taint goes when it is back and all was heard of".to_owned()
+                "the node has a disruption permit: the taint is removed when it is back and all extensions have reported".to_owned()
             }
             NodePhase::Booting { .. } => format!(
-                "the taint goes when all that blocks has been heard of since the restart{}",
+                "the taint is removed when all blocking extensions have reported since the restart{}",
                 waits(self.evicts_from())
             ),
             NodePhase::Broken { .. } => format!(
-                "the taint goes when all that blocks is well{}",
+                "the taint is removed when all blocking extensions are healthy{}",
                 waits(self.evicts_from())
             ),
             NodePhase::Evicting { .. } => {
-                "its pods are being evicted; that ends, and the taint goes, when all that blocks is well".to_owned()
+                "its pods are being evicted; evictions end and the taint is removed when all blocking extensions are healthy".to_owned()
             }
         }
     }
@@ -424,14 +424,14 @@ impl Feed {
     /// A word for it in logs.
     pub fn describe(&self) -> String {
         match self {
-            Self::Leases { namespace } => format!("leases of {namespace}"),
+            Self::Leases { namespace } => format!("Leases in {namespace}"),
             Self::Objects {
                 kind, namespace, ..
-            } => format!("{kind} of {namespace}"),
+            } => format!("{kind} in {namespace}"),
             Self::Pods {
                 namespace,
                 selector,
-            } => format!("pods {selector} of {namespace}"),
+            } => format!("pods {selector} in {namespace}"),
         }
     }
 }

@@ -21,7 +21,7 @@ pub fn upgradeable(status: Option<&WindowsPoolStatus>) -> Condition {
             kind,
             true,
             "AsExpected",
-            "another operator cares for Windows nodes",
+            "another operator manages Windows nodes",
         );
     }
     match status.condition(kind) {
@@ -40,12 +40,7 @@ pub fn upgradeable(status: Option<&WindowsPoolStatus>) -> Condition {
         );
         return told(kind, false, "NodesUpdating", note);
     }
-    told(
-        kind,
-        true,
-        "AsExpected",
-        "all Windows nodes run what they are to run",
-    )
+    told(kind, true, "AsExpected", "all Windows nodes are updated")
 }
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ fn about_own(own: Own<'_>, map: &SeenMap) -> Option<MapAction> {
     let wrong = if map.is_going {
         Some("it is being deleted".to_owned())
     } else if map.digest != own.hash {
-        Some("its contents are not those of this version".to_owned())
+        Some("its contents differ from this version".to_owned())
     } else if !map.immutable {
         Some("it is not immutable".to_owned())
     } else {
@@ -163,7 +163,7 @@ fn about_own(own: Own<'_>, map: &SeenMap) -> Option<MapAction> {
 /// Why a ConfigMap of another version is not needed.
 fn superfluous(map: &SeenMap, in_use: &BTreeSet<(String, String)>) -> Option<String> {
     let Ok(version) = Version::from_config_map_name(&map.name) else {
-        return Some("its name is that of no version".to_owned());
+        return Some("its name has no version".to_owned());
     };
     let version = version.to_string();
     let mut hashes = in_use
@@ -174,7 +174,7 @@ fn superfluous(map: &SeenMap, in_use: &BTreeSet<(String, String)>) -> Option<Str
         Some(format!("no node runs {version}"))
     } else if !hashes.any(|(_, hash)| *hash == map.digest) {
         Some(format!(
-            "it is not what the nodes that run {version} were told"
+            "its contents differ from what the nodes that run {version} use"
         ))
     } else {
         None

@@ -1,4 +1,4 @@
-//! What a machine shall trust: the certificates of the cluster's bundle, beside those that were there.
+//! What a machine shall trust: the certificates of the cluster's bundle, besides those that were there.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -29,9 +29,7 @@ pub enum NoValue {
 pub fn field(path: &str, node: &Value) -> Result<String, NoValue> {
     let read = JsonPath::read(path).map_err(|error| {
         let shown: String = path.chars().take(SHOWN).collect();
-        NoValue::Never(format!(
-            "{shown} is no JSON path that we can follow: {error}"
-        ))
+        NoValue::Never(format!("{shown} is not a supported JSON path: {error}"))
     })?;
     let found = read.find(node);
     match found.as_slice() {
@@ -39,10 +37,10 @@ pub fn field(path: &str, node: &Value) -> Result<String, NoValue> {
         [Value::String(text)] => Ok(text.clone()),
         [value @ (Value::Number(_) | Value::Bool(_))] => Ok(value.to_string()),
         [_] => Err(NoValue::Never(format!(
-            "{path} is no text of the Node: name a field with a text"
+            "{path} is not a string field of the Node: name a field that has a string"
         ))),
         _ => Err(NoValue::Never(format!(
-            "{path} stands for {} fields of the Node: narrow it to one",
+            "{path} matches {} fields of the Node: narrow it to one",
             found.len()
         ))),
     }
@@ -110,9 +108,9 @@ fn plain(path: &str, value: String) -> Result<String, NoValue> {
     let odd = |it: &char| !it.is_ascii_alphanumeric() && !PLAIN.contains(*it);
     let why = match value.chars().find(odd) {
         Some(letter) if letter.is_control() => "has a control character",
-        Some(letter) if letter.is_whitespace() => "has a blank",
+        Some(letter) if letter.is_whitespace() => "has a space",
         Some('"' | '\'' | '`') => "has a quote",
-        Some(_) => "has a character that may mean something in a command",
+        Some(_) => "has a character with a meaning in commands",
         None if value.is_empty() => "is empty",
         None if value.len() > LONGEST => "is too long",
         // Before a quote it would take that quote into the word.
@@ -271,21 +269,21 @@ mod tests {
         };
         let long = "a".repeat(1025);
         for (value, why) in [
-            ("a --token=x", "has a blank"),
-            ("a\u{a0}b", "has a blank"),
+            ("a --token=x", "has a space"),
+            ("a\u{a0}b", "has a space"),
             ("a\tb", "has a control character"),
             ("a\r\nb", "has a control character"),
             ("a\0", "has a control character"),
             (r#"a" --x "b"#, "has a quote"),
             ("a'b", "has a quote"),
             ("a`b", "has a quote"),
-            ("%PATH%", "may mean something"),
-            ("$(calc)", "may mean something"),
-            ("a&calc", "may mean something"),
-            ("a|b", "may mean something"),
-            ("a;b", "may mean something"),
+            ("%PATH%", "a meaning in commands"),
+            ("$(calc)", "a meaning in commands"),
+            ("a&calc", "a meaning in commands"),
+            ("a|b", "a meaning in commands"),
+            ("a;b", "a meaning in commands"),
             // Some programs read it as a plain quote.
-            ("a\u{ff02}b", "may mean something"),
+            ("a\u{ff02}b", "a meaning in commands"),
             (r"a\", "ends with a backslash"),
             ("", "is empty"),
             (&long, "is too long"),

@@ -32,7 +32,7 @@ impl Told {
     }
 }
 
-/// Whether pods were ever let on the node. Before that it needs no leave to be down.
+/// Whether pods were ever let on the node. Before that it needs no permit to be down.
 pub fn has_served(annotations: &BTreeMap<String, String>) -> bool {
     annotations.contains_key(annotation::WINDOWS_VERSION)
 }
@@ -108,7 +108,7 @@ impl<'a> Progress<'a> {
 }
 
 /// What is to be different on the Node in `phase`, where its services are `told`. A node that `gives_up`
-/// its leave lets pods come back: it waits for somebody, and others shall not wait for it.
+/// its permit lets pods come back: it waits for somebody, and others shall not wait for it.
 pub fn report(
     annotations: &BTreeMap<String, String>,
     phase: &Phase,
@@ -254,7 +254,7 @@ mod tests {
         let change = report(&seen, &applies, None, &[], false);
         assert_eq!(
             change.annotations[annotation::REASON].as_deref(),
-            Some("going to h: kubelet")
+            Some("updating to h: kubelet")
         );
     }
 

@@ -73,7 +73,7 @@ pub fn is_managed_node(node: &Node, claims: &OwnedNodes) -> bool {
 }
 
 /// Whether a node of ours counts for the budget of its pool: those that never served are down, and
-/// take nothing from anyone, unless they have or ask for a leave.
+/// take nothing from anyone, unless they have or ask for a permit.
 pub fn counts(node: &Node, claims: &OwnedNodes) -> bool {
     is_managed_node(node, claims) && (node.has_served() || has_or_asks_leave(node))
 }
@@ -94,9 +94,9 @@ pub enum WindowsNodeState {
     Moving,
     /// It was granted a change, or runs what it is to run, and is not well.
     Failing(String),
-    /// Its turn is now.
+    /// It is the next to update.
     Next,
-    /// Its turn comes later.
+    /// It updates later.
     Waits(WaitReason),
     /// Nobody else begins while nodes fail.
     Stopped,
@@ -113,19 +113,19 @@ impl fmt::Display for WindowsNodeState {
         match self {
             Self::Updated => f.write_str("updated"),
             Self::New => f.write_str("being configured for the first time"),
-            Self::Moving => f.write_str("on its way"),
-            Self::Failing(why) => write!(f, "fails: {why}"),
-            Self::Next => f.write_str("its turn is now"),
-            Self::Waits(why) => write!(f, "waits: {why}"),
-            Self::Stopped => f.write_str("waits: other nodes fail"),
-            Self::Refused(why) => write!(f, "is not upgraded: {}", why.note),
-            Self::NoTarget => f.write_str("waits: nobody knows what it is to run"),
+            Self::Moving => f.write_str("updating"),
+            Self::Failing(why) => write!(f, "failing: {why}"),
+            Self::Next => f.write_str("next to update"),
+            Self::Waits(why) => write!(f, "waiting: {why}"),
+            Self::Stopped => f.write_str("waiting: other nodes fail"),
+            Self::Refused(why) => write!(f, "not upgraded: {}", why.note),
+            Self::NoTarget => f.write_str("waiting: the desired version is not known yet"),
             Self::Removal(removal) => removal.fmt(f),
         }
     }
 }
 
-/// A node and its stand.
+/// A node and its state in the rollout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowsNodeRollout<'a> {
     /// The node.
@@ -145,7 +145,7 @@ pub struct NodeUpgrade<'a> {
     pub fails: Option<String>,
 }
 
-/// What is to be done for the pool, and how it stands.
+/// What is to be done for the pool, and the state of its rollout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WindowsRollout<'a> {
     /// All nodes of ours, in the order in which they go.
@@ -180,7 +180,7 @@ pub fn plan<'a>(
         granted.iter().map(|it| (it.node.as_str(), it)).collect();
     let entry = |node: &Node| granted_to.get(node.name.as_str()).copied();
     let is_removed = |node: &Node| context.is_removed(node, entry(node));
-    // Who is down by our doing, or was asked to be, has a place already.
+    // Who is down by our doing, or was asked to be, has a permit already.
     let has_place = |node: &Node| {
         budget::holds_permit(node) || in_place::is_held(node) || removal::is_asked(node)
     };
@@ -331,7 +331,7 @@ fn is_as_told(node: &Node) -> bool {
     })
 }
 
-/// The stand of a node that does not depend on others; `None` if it waits for its turn.
+/// The state of a node that does not depend on others; `None` if it waits to be next.
 fn state(
     pool: &WindowsPool,
     target: Option<&Grant>,
@@ -356,7 +356,7 @@ fn state(
     let trouble = if node.is_degraded() {
         node.reason.as_deref().map(excerpt)
     } else if !node.ready && !node.claims_permit() {
-        Some("it is not ready".to_owned())
+        Some("the node is not ready".to_owned())
     } else if is_granted || in_place::is_held(node) {
         let troubles = context.troubles.get(&node.name).cloned();
         troubles.or_else(|| in_place::overdue(node, context.now))
@@ -403,7 +403,7 @@ fn runs(node: &Node) -> Option<&str> {
     node.windows.as_deref()?.version.as_deref()
 }
 
-/// Whether the Machine of a node goes, by whomever, or is to go: one will come in its place.
+/// Whether the Machine of a node goes, by whomever, or is to go: another one will replace it.
 fn is_replaced(
     pool: &WindowsPool,
     target: &Grant,
@@ -430,7 +430,7 @@ fn refused(
     if !context.backing.contains_key(&node.name) {
         let version = version.unwrap_or("no version");
         let note = format!(
-            "it runs {version}, and neither windows-instances nor a Machine says how to reach it: list it"
+            "it runs {version}, but it is neither listed in windows-instances nor backed by a Machine: list it"
         );
         return trouble(gate::NOT_LISTED, note);
     }

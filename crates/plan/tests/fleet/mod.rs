@@ -17,7 +17,7 @@ use proptest::prelude::*;
 /// Something that happens. Numbers are taken modulo the number of nodes.
 #[derive(Debug, Clone)]
 pub(crate) enum Deed {
-    /// The operator decides on the roll-out, and is killed after so many writes.
+    /// The operator decides on the rollout, and is killed after so many writes.
     RollOut { written: usize },
     /// The operator answers drains, and is killed after so many nodes.
     Drain { written: usize },
@@ -332,7 +332,11 @@ fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
         say(node, "Degraded", "the disk is full");
     } else {
         // It writes, and boots.
-        assert!(holds_permit(node), "{} goes down without leave", node.name);
+        assert!(
+            holds_permit(node),
+            "{} goes down without a permit",
+            node.name
+        );
         say(node, "Working", "the machine boots");
         node.ready = false;
         booting.insert(node.name.clone(), desired);

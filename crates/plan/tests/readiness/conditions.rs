@@ -150,7 +150,7 @@ fn what_nobody_writes_after_a_reboot_counts_after_a_while_and_the_rule_says_so()
     assert!(!world.is_tainted("n1"), "not for ever");
     let untold = world.readiness.rule("net").untold;
     assert!(
-        untold.contains("condition NetReady of node n1 since its reboot"),
+        untold.contains("condition NetReady of node n1 was not written since the reboot"),
         "{untold}"
     );
     world.condition("n1", "NetReady", "True", "12:20");

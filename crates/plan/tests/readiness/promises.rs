@@ -102,7 +102,7 @@ fn silence_taints_when_it_has_lasted_long_enough_and_renewal_releases_whatever_t
         });
         assert_eq!(
             why.as_deref(),
-            Some("dp of gpu: Lease node-extensions/n1.dp was not renewed for 10s")
+            Some("extension dp (gpu): Lease node-extensions/n1.dp was not renewed for 10s")
         );
         world.pass(30_000);
         world.machine("n1").extensions.insert("dp".to_owned(), true);

@@ -198,7 +198,8 @@ fn a_disturbed_zone_loses_its_pods_slowly_and_the_other_one_as_ever() {
     let view = world.readiness.rule("gpu");
     assert_eq!((view.nodes.total, view.nodes.not_ready), (200, 65));
     assert!(
-        view.guarded.contains("a: 60 of 100 are not ready"),
+        view.guarded
+            .contains("zone a: 60 of 100 nodes are not ready"),
         "{}",
         view.guarded
     );

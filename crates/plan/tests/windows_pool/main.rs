@@ -305,7 +305,7 @@ fn a_node_is_told_only_what_the_status_says_already() {
 
 /// Covers X08, H11.
 #[test]
-fn a_node_that_never_served_takes_a_place_once_it_has_or_asks_leave_to_be_down() {
+fn a_node_that_never_served_counts_once_it_has_or_asks_for_a_permit_to_be_down() {
     let target = grant(V2, "new");
     let waiting = node("b", V2, "old");
     let bare = |leave: Option<String>, cordoned_by: Option<&str>| Node {
@@ -380,7 +380,7 @@ fn a_node_that_fails_stops_the_others_and_the_status_names_it() {
         (degraded.status.as_str(), degraded.reason.as_str()),
         ("True", "NodesFailing")
     );
-    assert!(degraded.message.contains("a (it is not ready)"));
+    assert!(degraded.message.contains("a (the node is not ready)"));
     assert_eq!((said.nodes.total, said.nodes.failing), (2, 1));
     // While it has leave to be down, it does not fail.
     broken.drain_granted = text("2026-01-01T00:00:00Z");

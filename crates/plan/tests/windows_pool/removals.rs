@@ -200,10 +200,10 @@ fn a_paused_pool_removes_nobody_who_serves_and_each_says_what_it_waits_for() {
     let draining = Removal::Granted(RemovalStep::of(&late));
     assert_eq!(
         draining.waits_for(&late).as_deref(),
-        Some("waiting: its pods have to leave first")
+        Some("waiting: its pods must leave first")
     );
     late.reason =
-        text("the drain takes longer than 1h: pod shop/web-1 may not be evicted: budget web");
+        text("the drain takes longer than 1h: eviction of pod shop/web-1 is blocked: budget web");
     let said = draining.waits_for(&late).unwrap();
     assert!(
         said.contains("shop/web-1") && said.contains("budget web"),
@@ -260,7 +260,7 @@ fn the_status_says_who_is_removed_and_people_hear_that_it_begins_and_that_it_doe
         (updating.reason.as_str(), updating.message.as_str()),
         (
             "Waiting",
-            "b is to be removed, waiting: node a is unavailable and maxUnavailable is 1"
+            "node b: waiting to be removed: node a is unavailable and maxUnavailable is 1"
         )
     );
 }

@@ -31,12 +31,12 @@ impl CoexistenceMetrics {
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_coexistence",
-                "1 for how we live with OpenShift's own operator of a half: absent, alive, lapsed, waiting, taken-over",
+                "1 for the current state of coexistence with an operator of OpenShift: absent, alive, lapsed, waiting, taken-over",
                 own.states.clone(),
             );
             registry.register(
                 "evenkeel_idle",
-                "1 while a half of the work is left to OpenShift's own operator",
+                "1 while Evenkeel is idle because an operator of OpenShift does this half of the work",
                 own.idle.clone(),
             );
         });

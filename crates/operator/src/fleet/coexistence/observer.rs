@@ -121,7 +121,7 @@ impl Observer {
             Observation::Failed(error) => {
                 self.was_blind = true;
                 let name = self.half.operator();
-                tracing::warn!("cannot watch for {name}, and try again: {error}");
+                tracing::warn!("cannot watch {name}, will retry: {error}");
             }
         }
     }

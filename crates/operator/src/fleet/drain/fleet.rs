@@ -40,7 +40,7 @@ pub(super) struct Fleet {
 struct View {
     /// Those who ask for something.
     asking: Vec<Seen>,
-    /// Who of them gets leave, and where that is recorded.
+    /// Who of them gets a permit, and where that is recorded.
     answers: BTreeMap<String, (Record, DisruptionPermit)>,
     /// Nodes whose permit may be over.
     idle: Vec<Seen>,
@@ -100,7 +100,7 @@ impl Fleet {
         }
     }
 
-    /// Those who ask for something, and who of them has leave.
+    /// Those who ask for something, and who of them has a permit.
     fn view(&self) -> View {
         // Beside another operator that drains nodes of a system, they are its own.
         let coexistence = &self.shared.coexistence;
@@ -170,7 +170,7 @@ impl Fleet {
             );
             let mut serving = assignment.windows;
             serving.retain(|node| windows_pool::counts(node, &claims));
-            // One whose Machine is made anew is as far away as can be, and holds its place.
+            // One whose Machine is made anew is as far away as can be, and holds its permit.
             let updating = windows
                 .seen()
                 .map(|it| it.status.updating)

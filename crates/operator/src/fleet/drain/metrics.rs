@@ -1,4 +1,4 @@
-//! The numbers of the drain controller.
+//! The metrics of the drain controller.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -29,15 +29,15 @@ impl DrainMetrics {
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
         let own = Self::default();
         metrics.register(|registry| {
-            registry.register("evenkeel_drains", "Drains that were answered", own.drains.clone());
+            registry.register("evenkeel_drains", "Completed drains", own.drains.clone());
             registry.register(
                 "evenkeel_drains_duration_seconds",
-                "Time from leave to answer, of all drains together",
+                "Total time from permit to completion of all drains",
                 own.seconds.clone(),
             );
             registry.register(
                 "evenkeel_evictions",
-                "Evictions that were asked for, by answer: accepted, gone, budget, misconfigured, busy, failed",
+                "Eviction requests by answer: accepted, gone, budget, misconfigured, busy, failed",
                 own.evictions.clone(),
             );
             registry.register(
@@ -47,14 +47,14 @@ impl DrainMetrics {
             );
             registry.register(
                 "evenkeel_nodes_waiting",
-                "Nodes that wait for leave to be drained",
+                "Nodes that wait for a permit to be drained",
                 own.waiting.clone(),
             );
         });
         own
     }
 
-    /// A drain was answered, so long after it got its leave.
+    /// A drain was answered, so long after it got its permit.
     pub(crate) fn drained(&self, took: Duration) {
         self.drains.inc();
         self.seconds.inc_by(took.as_secs_f64());

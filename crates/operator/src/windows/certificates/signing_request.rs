@@ -47,18 +47,18 @@ pub(crate) fn agent_login(object: &CertificateSigningRequest) -> Option<(String,
 }
 
 fn subject(pem: &[u8]) -> Result<Subject, String> {
-    let (rest, pem) = parse_x509_pem(pem).map_err(|error| format!("it is no PEM text: {error}"))?;
+    let (rest, pem) = parse_x509_pem(pem).map_err(|error| format!("it is not PEM: {error}"))?;
     if !rest.trim_ascii().is_empty() {
         return Err("it has more than one PEM block".to_owned());
     }
     let (rest, request) = X509CertificationRequest::from_der(&pem.contents)
-        .map_err(|error| format!("it is no request for a certificate: {error}"))?;
+        .map_err(|error| format!("it is not a certificate request: {error}"))?;
     if !rest.is_empty() {
-        return Err("something follows the request for a certificate".to_owned());
+        return Err("it has data after the certificate request".to_owned());
     }
     request
         .verify_signature()
-        .map_err(|error| format!("its signature is not that of its key: {error}"))?;
+        .map_err(|error| format!("its signature does not match its key: {error}"))?;
     let mut subject = Subject::default();
     let info = &request.certification_request_info;
     for attribute in info.subject.iter_attributes() {
@@ -174,7 +174,7 @@ mod tests {
         let changed = if line.starts_with('A') { "B" } else { "A" };
         line.replace_range(..1, changed);
         for (text, words) in [
-            (String::new(), "no PEM"),
+            (String::new(), "not PEM"),
             (good.repeat(2), "more than one"),
             (forged.join("\n"), "signature"),
         ] {

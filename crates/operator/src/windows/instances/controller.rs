@@ -64,7 +64,7 @@ impl Default for InstanceOptions {
 /// Cares for instances until the program is asked to stop.
 pub(crate) async fn run(shared: &Shared, fleet: &Rc<Fleet>, options: &InstanceOptions) {
     while let Err(error) = fleet.records.load().await {
-        tracing::warn!("cannot read the status of instances, and try again: {error}");
+        tracing::warn!("cannot read the status of instances, will retry: {error}");
         tokio::select! {
             () = shared.stop.stopped() => return,
             () = tokio::time::sleep(AGAIN) => {}
@@ -145,7 +145,7 @@ type Ended = (String, Work, Result<(), InstanceFailure>);
 fn panicked() -> InstanceFailure {
     InstanceFailure {
         category: "Crashed",
-        message: "this is a mistake of ours: the operator's log says more".to_owned(),
+        message: "internal error in instances (please report): see the operator's log".to_owned(),
     }
 }
 
@@ -191,7 +191,7 @@ async fn write(fleet: &Fleet) {
         changes.mark_unchanged();
         fleet.metrics.count(&fleet.records.all());
         while let Err(error) = fleet.records.save().await {
-            tracing::warn!("cannot write the status of instances, and try again: {error}");
+            tracing::warn!("cannot write the status of instances, will retry: {error}");
             tokio::time::sleep(AGAIN).await;
         }
     }
@@ -343,7 +343,7 @@ impl Controller<'_> {
                     && problem.category != NOT_YET
                     && category.as_deref() != Some(problem.category)
                 {
-                    let note = format!("{name}: {}", problem.message);
+                    let note = format!("instance {name}: {}", problem.message);
                     self.fleet
                         .tell(name, Severity::Warning, problem.category, note);
                 }
@@ -375,7 +375,7 @@ impl Controller<'_> {
             Todo::BeginUndrained { since } => {
                 let within = self.options.leave_within.as_secs();
                 let note = format!(
-                    "{name}: its Node is not ready since {since}, for longer than {within}s: its pods cannot leave, and it is removed without a drain"
+                    "instance {name}: its Node is not ready since {since}, longer than {within}s: it cannot be drained, and is removed without a drain"
                 );
                 self.fleet
                     .tell(name, Severity::Warning, "RemovedWithoutDrain", note);
@@ -384,7 +384,11 @@ impl Controller<'_> {
             Todo::Abandon => self.begin(name, Work::Deconfigure, wanted, Ending::Abandoned),
             Todo::Forget => {
                 let record = records.get(name).unwrap_or_default();
-                tracing::info!(instance = name, "is forgotten: it was {}", record.state);
+                tracing::info!(
+                    instance = name,
+                    "forgot the instance, which was {}",
+                    record.state
+                );
                 self.begin_forgetting(name);
             }
         }
@@ -399,7 +403,9 @@ impl Controller<'_> {
             record.wait(why, is_ready, now);
         });
         if before.is_none() {
-            let note = format!("{name}: is not listed any more, and removed after a drain; {why}");
+            let note = format!(
+                "instance {name} is not listed any more: it is removed after a drain; {why}"
+            );
             self.fleet
                 .tell(name, Severity::Normal, "RemovalWaits", note);
         }
@@ -451,12 +457,12 @@ impl Controller<'_> {
             .change(&name, |it| it.fail(&problem, Timestamp::now()));
         let what = match work {
             Work::Configure => "cannot be configured",
-            Work::Restore => "cannot get its files back",
-            Work::LogIn => "cannot get its agent a new login",
+            Work::Restore => "cannot restore its files",
+            Work::LogIn => "cannot create a new login for its agent",
             Work::Upgrade => "cannot be upgraded",
-            Work::Deconfigure => "cannot be taken out",
+            Work::Deconfigure => "cannot be removed",
         };
-        let note = format!("{name}: {what}: {}", problem.message);
+        let note = format!("instance {name}: {what}: {}", problem.message);
         self.fleet
             .tell(&name, Severity::Warning, problem.category, note);
     }

@@ -101,7 +101,7 @@ impl<T: Seen> Followed<T> {
                     self.change(|all| _ = all.remove(&T::of(&object).0));
                 }
                 Err(error) if is_unknown_kind(&error) => return self.change(BTreeMap::clear),
-                Err(error) => tracing::warn!("cannot watch {what}, and try again: {error}"),
+                Err(error) => tracing::warn!("cannot watch {what}, will retry: {error}"),
             }
         }
     }

@@ -73,7 +73,7 @@ fn credential(token: &str) -> Option<String> {
 pub(crate) async fn who(kubeconfig: &[u8]) -> Result<Identity, String> {
     let text = String::from_utf8_lossy(kubeconfig);
     // What the parser says may hold parts of the text, and there is a login in it.
-    let read = Kubeconfig::from_yaml(&text).map_err(|_| "it is no kubeconfig".to_owned())?;
+    let read = Kubeconfig::from_yaml(&text).map_err(|_| "it is not a kubeconfig".to_owned())?;
     let config = evenkeel_daemon::direct(read).await;
     let config = config.map_err(|error| error.to_string())?;
     let client = Client::try_from(config).map_err(|error| error.to_string())?;
@@ -83,7 +83,7 @@ pub(crate) async fn who(kubeconfig: &[u8]) -> Result<Identity, String> {
         .await
         .map_err(|error| error.to_string())?;
     let user = review.status.and_then(|it| it.user_info);
-    let user = user.ok_or_else(|| "the API server does not say who that is".to_owned())?;
+    let user = user.ok_or_else(|| "the API server does not report its user".to_owned())?;
     Ok(Identity {
         user: user.username.unwrap_or_default(),
         groups: user.groups.into_iter().flatten().collect(),

@@ -31,7 +31,7 @@ pub(crate) struct SeenMachine {
     addresses: Vec<IpAddr>,
     /// All its addresses and names, of whichever type.
     known_as: Vec<String>,
-    /// The MachineSet that makes a new one in its place, as `namespace/name`.
+    /// The MachineSet that replaces it, as `namespace/name`.
     set: Option<String>,
     /// The Node that it is, as its controller says.
     node: Option<String>,
@@ -150,7 +150,7 @@ impl Machines {
                 Err(InstanceFailure {
                     category: "NoAddress",
                     message: format!(
-                        "its Machine has no address of type InternalIP yet, which its machine controller writes: if that takes long, see kubectl describe machines.{} {} -n {}",
+                        "its Machine has no address of type InternalIP yet: if the machine controller does not write one soon, see kubectl describe machines.{} {} -n {}",
                         group::MACHINE,
                         machine.name,
                         machine.namespace

@@ -1,4 +1,4 @@
-//! The numbers of instances.
+//! The metrics of instances.
 
 use std::collections::BTreeMap;
 
@@ -52,17 +52,17 @@ impl InstanceMetrics {
             );
             registry.register(
                 "evenkeel_instance_failures",
-                "Work on Windows instances that failed, by reason",
+                "Failed attempts to work on Windows instances, by reason",
                 own.failures.clone(),
             );
             registry.register(
                 "evenkeel_payload_copied_bytes",
-                "Bytes of payload that were copied to Windows instances",
+                "Bytes of payload copied to Windows instances",
                 own.copied.clone(),
             );
             registry.register(
                 "evenkeel_instance_connections",
-                "SSH connections to Windows instances that are open",
+                "Open SSH connections to Windows instances",
                 own.connections.clone(),
             );
         });

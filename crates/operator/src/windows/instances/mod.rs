@@ -125,7 +125,7 @@ impl Fleet {
             },
             None => InstanceFailure {
                 category: NOT_YET,
-                message: "what new nodes get is not known yet".to_owned(),
+                message: "the payload and the configuration of workers are not read yet".to_owned(),
             },
         })
     }
@@ -140,7 +140,8 @@ impl Fleet {
             // The obstacle has said so.
             _ => Err(InstanceFailure {
                 category: NOT_YET,
-                message: "what new nodes get is not known any more".to_owned(),
+                message: "the payload and the configuration of workers are not available any more"
+                    .to_owned(),
             }),
         }
     }
@@ -151,7 +152,7 @@ impl Fleet {
     }
 
     fn learn(&self, bootstrap: &[u8], who: Identity) {
-        tracing::info!(user = who.user, "the kubelets of new machines are known");
+        tracing::info!(user = who.user, "read the user of the bootstrap kubeconfig");
         self.configuring.know_bootstrapper(who);
         self.known.bootstrap.replace(bootstrap.to_vec());
     }

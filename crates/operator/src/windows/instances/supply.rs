@@ -30,7 +30,7 @@ impl Supply {
         agent.ok_or_else(|| {
             let missing = Error::Payload {
                 path: windows::AGENT.to_owned(),
-                why: "there is none: add it".to_owned(),
+                why: "it is missing: add it".to_owned(),
             };
             InstanceFailure {
                 category: missing.category(),
@@ -58,7 +58,7 @@ impl Supply {
                     let size = size.map_err(|error| InstanceFailure {
                         category: "PayloadIncomplete",
                         message: format!(
-                            "payload file {} cannot be read ({error}): put it back, and seal the payload again",
+                            "cannot read payload file {} ({error}): restore it and seal the payload again",
                             path.display()
                         ),
                     })?;

@@ -78,14 +78,13 @@ impl Job {
         done.unwrap_or_else(|_| Err(self.slow()))
     }
 
-    /// It took too long, though every step went on: others have their turn.
+    /// It took too long, though every step went on: others go first now.
     fn slow(&self) -> InstanceFailure {
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
         InstanceFailure {
             category: "InstanceSlow",
             message: format!(
-                "it was not done within {}s; last it was {}. What was copied stays there, and the next try goes on \
-                 with it. Look at its network and its load; --instance-timeout gives it more time",
+                "did not finish within {}s; the last step was: {}. Copied files stay, and the next attempt continues from there. Check its network and load, or raise --instance-timeout",
                 self.limit.as_secs(),
                 record.message,
             ),
@@ -107,7 +106,7 @@ impl Job {
         let has_agent = services.any(|it| it.eq_ignore_ascii_case(windows::AGENT_SERVICE));
         if has_agent && !exists {
             // Somebody deleted the Node: the kubelet makes it again when it starts anew.
-            self.step("starting anew: its Node is gone");
+            self.step("starting over: its Node is gone");
             self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
                 .await?;
             let (line, _turn) = self
@@ -132,7 +131,7 @@ impl Job {
         }
         // Its login has done its work, and lasts only minutes.
         _ = reached.files.remove(windows::LOGIN).await;
-        self.step("telling its Node what to run");
+        self.step("writing the desired version on its Node");
         self.annotate(&node, &supply).await?;
         self.step("installing its agent's service");
         let line = format!("service install --namespace {}", self.fleet.namespace);
@@ -147,7 +146,10 @@ impl Job {
             );
             it.started = Some(supply.version.clone());
         });
-        let note = format!("{}: is Node {node} now, and its agent runs", self.name);
+        let note = format!(
+            "instance {} is configured as Node {node} and its agent runs",
+            self.name
+        );
         self.fleet
             .tell(&self.name, Severity::Normal, "InstanceConfigured", note);
         Ok(())
@@ -162,12 +164,12 @@ impl Job {
         self.fleet.records.change(&self.name, |it| {
             it.enter(
                 InstanceState::Starting,
-                "its files were brought again",
+                "its missing files are copied",
                 Timestamp::now(),
             );
         });
         let note = format!(
-            "{}: {brought} files that its node missed were brought again",
+            "instance {}: copied {brought} files that were missing on its node",
             self.name
         );
         self.fleet
@@ -182,7 +184,7 @@ impl Job {
         let node = record.node.unwrap_or_default();
         let reached = self.reach().await?;
         self.own_node(&node).await?;
-        self.step("getting its agent a new login");
+        self.step("creating a new login for its agent");
         let (line, rollout) = self
             .with_login(&reached, &supply, Some(&node), "login")
             .await?;
@@ -196,7 +198,7 @@ impl Job {
             it.login_ends = Some(said.ends);
         });
         let note = format!(
-            "{}: the login of the agent of Node {node} had ended, and it has a new one",
+            "instance {}: the login of the agent of Node {node} had expired: it has a new one",
             self.name
         );
         self.fleet
@@ -234,7 +236,7 @@ impl Job {
         self.step("stopping its agent");
         self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
             .await?;
-        self.step("taking services, variables and certificates out");
+        self.step("removing services, variables and certificates");
         let (line, rollout) = if let Some(supply) = &supply {
             self.with_login(&reached, supply, node, "cleanup").await?
         } else {
@@ -253,7 +255,7 @@ impl Job {
             self.delete_node(node).await?;
         }
         self.let_go().await?;
-        let note = format!("{}: is no node any more, and as bare as before", self.name);
+        let note = format!("instance {} is cleaned up and no longer a node", self.name);
         self.fleet
             .tell(&self.name, Severity::Normal, "InstanceRemoved", note);
         Ok(())
@@ -262,13 +264,13 @@ impl Job {
     /// Unless it was listed again meanwhile, it is taken out to the end from here, also by whoever comes after us.
     async fn passes_the_point_of_no_return(&self) -> Result<bool, InstanceFailure> {
         if !self.fleet.removals.has(&self.name) {
-            tracing::info!(instance = self.name, "is listed again, and stays");
+            tracing::info!(instance = self.name, "listed again: it stays");
             return Ok(false);
         }
         let records = &self.fleet.records;
         records.change(&self.name, |it| it.is_going = true);
         let saved = records.save().await;
-        saved.map_err(|error| api("cannot write down how far it is", &error))?;
+        saved.map_err(|error| api("cannot write the status of the instance", &error))?;
         Ok(true)
     }
 
@@ -303,8 +305,7 @@ impl Job {
         }
         self.let_go().await?;
         let note = format!(
-            "{}: cannot be reached any more ({}), so its Node {} was deleted. Left behind on it: our services, the folders {} and {}, \
-             environment variables and certificates of ours. If it comes back, list it and take it out again, or make it anew",
+            "instance {} cannot be reached ({}), so its Node {} was deleted. Evenkeel's services, the folders {} and {}, environment variables and certificates are still on it. If it comes back, list it and remove it again, or recreate it",
             self.name,
             record.message,
             record.node.as_deref().unwrap_or("(none)"),
@@ -319,7 +320,7 @@ impl Job {
     /// Forgets the instance, and who answered there.
     pub(crate) async fn let_go(&self) -> Result<(), InstanceFailure> {
         let forgotten = self.fleet.host_keys.pin(&self.name, None).await;
-        forgotten.map_err(|error| api("cannot forget its host key", &error))?;
+        forgotten.map_err(|error| api("cannot remove its host key", &error))?;
         self.fleet.records.forget(&self.name);
         Ok(())
     }
@@ -343,7 +344,7 @@ impl Job {
             annotation::DESIRED_SERVICES: supply.hash,
             annotation::INSTANCE: format!("{}@{}", self.user, self.name),
         });
-        let what = "cannot tell its Node what to run";
+        let what = "cannot write the desired version on its Node";
         self.write_on_node(node, &annotations, what).await
     }
 }
@@ -360,7 +361,7 @@ fn another_name(node: &str, said: &str) -> InstanceFailure {
     InstanceFailure {
         category: "NodeNameTaken",
         message: format!(
-            "the machine said that it is Node {node}, and says now that it is {:?}: its kubelet must take the computer name",
+            "the machine claimed to be Node {node}, and now claims to be {:?}: its kubelet must use the computer name",
             excerpt(said)
         ),
     }

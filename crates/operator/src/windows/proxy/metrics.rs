@@ -1,4 +1,4 @@
-//! The numbers of the egress proxy and of its trust bundle. No value of a variable is ever among them.
+//! The metrics of the egress proxy and of its trust bundle. No value of a variable is ever among them.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::windows::proxy::{ProxyDecision, Source, Variable};
@@ -38,22 +38,22 @@ impl ProxyMetrics {
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_proxy_source",
-                "1 for whoever names the proxy of Windows nodes: environment, cluster, chart",
+                "1 for the source of the proxy of Windows nodes: environment, cluster, chart",
                 own.source.clone(),
             );
             registry.register(
                 "evenkeel_proxy_invalid",
-                "1 while a variable of the proxy is invalid, and the last good value holds",
+                "1 while a variable of the proxy is invalid and its last good value is used",
                 own.invalid.clone(),
             );
             registry.register(
                 "evenkeel_trust_bundle_pending",
-                "1 while there is a proxy and nobody has filled in its trust bundle",
+                "1 while there is a proxy and its trust bundle is empty",
                 own.pending.clone(),
             );
             registry.register(
                 "evenkeel_trust_bundles",
-                "What was done about the ConfigMap with the trust bundle, by reason of its Event",
+                "Changes of the ConfigMap with the trust bundle, by reason of the Event",
                 own.bundles.clone(),
             );
         });

@@ -11,33 +11,31 @@ pub(crate) enum Error {
     Key(String),
     #[error("cannot connect to port 22: {0}: is the instance on, and its OpenSSH server running?")]
     Unreachable(String),
-    #[error("it said nothing for {}s while {doing}: is there an SSH server at this address?", limit.as_secs())]
+    #[error("no answer for {}s while {doing}: is there an SSH server at this address?", limit.as_secs())]
     Silent {
         doing: &'static str,
         limit: Duration,
     },
     #[error(
-        "it refused to let {user} log in with the key of Secret {}: add its public half ({public}) to the \
-         authorised keys of {user}, or correct the user",
+        "the instance refused the login of {user} with the key of Secret {}: add its public key ({public}) to the authorised keys of {user}, or correct the user",
         object::CLOUD_PRIVATE_KEY
     )]
     Refused { user: String, public: String },
     #[error(
-        "its host key has changed: it was {was}, and is {is}. Somebody may be in its place. If the machine was \
-         made anew, run `evenkeel instances trust {address}`"
+        "the host key has changed from {was} to {is}: another machine may answer at this address. If the machine was recreated, run `evenkeel instances trust {address}`"
     )]
     HostKeyChanged {
         address: String,
         was: String,
         is: String,
     },
-    #[error("it is no Windows machine, or has no folder C:\\Windows: take it out of the list")]
+    #[error("it is not a Windows machine, or has no folder C:\\Windows: remove it from the list")]
     NotWindows,
-    #[error("its disk is full: {needed} MiB are needed on C: and {free} are free: make room")]
+    #[error("the disk is full: C: needs {needed} MiB and has {free} MiB free: make room")]
     DiskFull { needed: u64, free: u64 },
     #[error("{path} on the instance: {why}")]
     File { path: String, why: String },
-    #[error("C:\\k on the instance {0}")]
+    #[error("folder C:\\k on the instance {0}")]
     Foreign(String),
     #[error("payload file {path} on the operator: {why}")]
     Payload { path: String, why: String },
@@ -47,7 +45,7 @@ pub(crate) enum Error {
         code: String,
         words: String,
     },
-    #[error("`{command}` answered with something else than expected: {answer}")]
+    #[error("`{command}` gave an unexpected answer: {answer}")]
     Answer { command: String, answer: String },
     #[error("the connection broke: {0}")]
     Broken(String),

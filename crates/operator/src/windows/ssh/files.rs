@@ -88,7 +88,7 @@ impl Session {
                 ..Config::default()
             };
             let sftp = SftpSession::new_with_config(channel.into_stream(), config).await;
-            sftp.map_err(|error| Error::Broken(format!("no SFTP: {error}")))
+            sftp.map_err(|error| Error::Broken(format!("cannot start SFTP: {error}")))
         });
         let silent = Error::Silent {
             doing: "opening SFTP",
@@ -111,7 +111,7 @@ impl Files {
     ) -> Result<T> {
         tokio::select! {
             done = self.ssh.run(work) => done,
-            () = self.gone() => Err(Error::Broken("it is gone".to_owned())),
+            () = self.gone() => Err(Error::Broken("the connection closed".to_owned())),
         }
     }
 
@@ -213,7 +213,7 @@ impl Files {
         let done = self.run(put).await;
         match done {
             Err(error) if self.is_broken(&error).await => Err(Error::Broken(format!(
-                "while {place} was copied; it goes on there"
+                "while copying {place}; the next attempt continues there"
             ))),
             done => done,
         }
@@ -333,7 +333,7 @@ async fn put(sftp: &SftpSession, local: &Local, progress: &Progress) -> Result<(
     if size != Some(local.size) {
         _ = sftp.remove_file(&part).await;
         let why = format!(
-            "has {size:?} bytes and not {}: it is copied again",
+            "has {size:?} bytes, not {}: it will be copied again",
             local.size
         );
         return Err(failed(&part, &why));

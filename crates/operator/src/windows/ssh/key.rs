@@ -24,7 +24,7 @@ impl Key {
         let place = format!("Secret {CLOUD_PRIVATE_KEY}, key {CLOUD_PRIVATE_KEY_FILE}");
         let cure = "put an RSA, ECDSA or Ed25519 private key without a passphrase there (`ssh-keygen -t ed25519 -N ''`)";
         let wrong = |what: &str| Error::Key(format!("{place} {what}: {cure}"));
-        let text = text.ok_or_else(|| wrong("is not there"))?;
+        let text = text.ok_or_else(|| wrong("is missing"))?;
         let text = String::from_utf8_lossy(text);
         if text.trim().is_empty() {
             return Err(wrong("is empty"));
@@ -35,7 +35,7 @@ impl Key {
         match decode_secret_key(text.trim(), None) {
             Ok(key) => Ok(Self(Arc::new(key))),
             Err(russh::keys::Error::KeyIsEncrypted) => Err(wrong("has a passphrase")),
-            Err(error) => Err(wrong(&format!("is no private key ({error})"))),
+            Err(error) => Err(wrong(&format!("is not a private key ({error})"))),
         }
     }
 
@@ -104,10 +104,10 @@ mod tests {
         let broken =
             b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n";
         for (text, words) in [
-            (None, "is not there"),
+            (None, "is missing"),
             (Some(&b" \n"[..]), "is empty"),
-            (Some(b"ssh-ed25519 AAAA"), "is no private key"),
-            (Some(broken), "is no private key"),
+            (Some(b"ssh-ed25519 AAAA"), "is not a private key"),
+            (Some(broken), "is not a private key"),
             (Some(&locked), "has a passphrase"),
             (Some(&old), "has a passphrase"),
         ] {

@@ -63,7 +63,7 @@ impl Ssh {
         work: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
         let Some(runtime) = &self.runtime.0 else {
-            return Err(Error::Broken("the operator ends".to_owned()));
+            return Err(Error::Broken("the operator is stopping".to_owned()));
         };
         let mut task = Ended(runtime.spawn(work));
         match (&mut task.0).await {

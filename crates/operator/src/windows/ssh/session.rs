@@ -199,8 +199,8 @@ impl Session {
         let Ok(ended) = timeout(limit, ended).await else {
             return Err(Error::Command {
                 command: command.to_owned(),
-                code: "nothing".to_owned(),
-                words: format!("it took longer than {}s", limit.as_secs()),
+                code: "no exit code".to_owned(),
+                words: format!("it did not finish within {}s", limit.as_secs()),
             });
         };
         let ended = ended?;
@@ -217,7 +217,9 @@ impl Session {
         let last: Vec<_> = words.lines().rev().take(3).collect();
         Err(Error::Command {
             command: command.to_owned(),
-            code: ended.code.map_or("no code".to_owned(), |it| it.to_string()),
+            code: ended
+                .code
+                .map_or("no exit code".to_owned(), |it| it.to_string()),
             words: last.into_iter().rev().collect::<Vec<_>>().join(" "),
         })
     }
@@ -267,7 +269,7 @@ async fn run(handle: &Handle<Door>, line: &str) -> Result<Words> {
         }
     }
     if words.code.is_none() {
-        return Err(Error::Broken(format!("before `{line}` had ended")));
+        return Err(Error::Broken(format!("before `{line}` ended")));
     }
     words.said = String::from_utf8_lossy(&said).into_owned();
     words.complaints = String::from_utf8_lossy(&complaints).into_owned();

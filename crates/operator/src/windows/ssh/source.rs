@@ -71,6 +71,6 @@ fn lost(local: &Local, error: &std::io::Error) -> Error {
         Contents::File(path) => path.display().to_string(),
         Contents::Bytes(_) => local.place.clone(),
     };
-    let why = format!("{error}: put the whole payload there, and seal it again");
+    let why = format!("{error}: restore the whole payload and seal it again");
     Error::Payload { path, why }
 }

@@ -301,7 +301,7 @@ async fn no_forged_request_for_a_certificate_is_approved_and_every_good_one_is()
     make_node(&bed, NODE, &[&own, "10.88.0.9"], "windows").await?;
     until_async("its agent to have a login", LONG, async || {
         let log = bed.scene.log();
-        Ok(if log.contains("telling its Node what to run") {
+        Ok(if log.contains("writing the desired version on its Node") {
             Look::Found(())
         } else {
             Look::NotYet(bed.last_words(5))

@@ -209,7 +209,7 @@ async fn a_machine_becomes_a_node_and_one_that_goes_is_forgotten_and_never_knock
     let status = bed.settled(&called).await?;
     assert_eq!(status["node"], first.as_str());
     assert_eq!(host_keys(&bed).await?, [called.as_str()]);
-    until_told(&bed, &first, "InstanceConfigured", "is Node").await?;
+    until_told(&bed, &first, "InstanceConfigured", "is configured as Node").await?;
     // One without an address is told so, and what to do; one that runs no Windows is nobody's.
     until_told(&bed, LATE, "NoAddress", "kubectl describe").await?;
     assert_eq!(connections(&bed, &format!("machine_{namespace}_{LATE}")), 0);

@@ -114,7 +114,7 @@ impl Outside {
     }
 
     /// An error if ever more than `nodes` were away at once or fewer than `pods` ready; or if it saw nothing.
-    pub(crate) fn swears(&self, nodes: usize, pods: usize) -> Result<()> {
+    pub(crate) fn check(&self, nodes: usize, pods: usize) -> Result<()> {
         let seen = locked(&self.seen);
         let is_blind = seen.most_away.is_empty() || seen.fewest_pods.is_none();
         if is_blind || self.tasks.iter().any(JoinHandle::is_finished) {

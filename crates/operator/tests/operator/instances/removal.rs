@@ -215,7 +215,7 @@ async fn instances_that_leave_the_list_are_drained_one_by_one_within_the_budget_
     }
     let all = pair.names.iter().cloned().collect();
     assert_eq!(farewell.stopped(), all, "it did not see them stopped");
-    farewell.swears(1, 2, &pair.names)
+    farewell.check(1, 2, &pair.names)
 }
 
 /// Which of the two is drained, and which one waits for it.

@@ -47,14 +47,14 @@ const PROGRAM: &str = r"C:\k\service-double.exe";
 const STEPS: [&str; 8] = [
     ": connecting",
     "copying its agent",
-    "asking the machine what it is and has",
+    "reading the state of the machine",
     "copying its payload:",
     "starting its bootstrap services",
-    "telling its Node what to run",
+    "writing the desired version on its Node",
     "installing its agent's service",
     DONE,
 ];
-const DONE: &str = "now, and its agent runs";
+const DONE: &str = "and its agent runs";
 
 /// Those of them that take a while.
 const WAITED: [&str; 3] = [STEPS[3], STEPS[4], STEPS[6]];
@@ -139,7 +139,7 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     let hole = bed.payload.join("files/service-double.exe");
     let aside = bed.scene.scratch.path().join("aside");
     std::fs::rename(&hole, &aside).doing(|| "cannot take a file away")?;
-    bed.told("ConnectionBroken", &[&address, "was copied"])
+    bed.told("ConnectionBroken", &[&address, "while copying"])
         .await?;
     bed.told("PayloadIncomplete", &[&address, "service-double.exe"])
         .await?;
@@ -151,7 +151,7 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
     in_instance(&instance, &format!("umount {folder}"))?;
     bed.put_secret("cloud-private-key", "private-key.pem", b"ssh-ed25519 AAAA")
         .await?;
-    bed.told("InvalidSshKey", &[&address, "is no private key"])
+    bed.told("InvalidSshKey", &[&address, "is not a private key"])
         .await?;
     let locked = bed.scene.scratch.path().join("locked");
     make_key(&locked, &["-t", "rsa", "-b", "2048"])?;
@@ -165,7 +165,7 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
         .delete("cloud-private-key", &DeleteParams::default())
         .await;
     gone.doing(|| "cannot delete the key")?;
-    bed.told("InvalidSshKey", &[&address, "is not there", "ssh-keygen"])
+    bed.told("InvalidSshKey", &[&address, "is missing", "ssh-keygen"])
         .await?;
 
     // Of what was there already nothing is sent again. Killed in the middle, wherever that is.
@@ -274,7 +274,7 @@ async fn a_machine_becomes_a_node_whatever_goes_wrong_on_the_way() -> Result<()>
         .told("InstanceAbandoned", &[&address, "op-trouble-1"])
         .await?;
     assert!(
-        said.contains(r"C:\k\") && said.contains("Left behind"),
+        said.contains(r"C:\k\") && said.contains("are still on it"),
         "{said}"
     );
     bed.forgotten(&address).await?;
@@ -332,7 +332,7 @@ async fn copied(port: u16) -> Result<u64> {
 async fn offered(bed: &Bed) -> Result<()> {
     until_async("the payload to be opened", LONG, async || {
         let log = bed.scene.log();
-        Ok(if log.contains("the payload is what was sealed") {
+        Ok(if log.contains("the payload matches its manifest") {
             Look::Found(())
         } else {
             Look::NotYet(log)

@@ -30,15 +30,15 @@ const APP: &str = "web";
 /// What the log says at each boundary between two steps of an upgrade, in their order.
 const STEPS: [&str; 13] = [
     "drain-upgrade-",
-    "looking whether its agent is the new one",
-    "copying the new agent beside the old one",
+    "checking whether its agent is the new one",
+    "copying the new agent next to the old one",
     "stopping its old agent",
-    "taking the services of its old version out",
+    "removing the services of its old version",
     "copying files that are new or changed",
     "removing files that only its old version has",
-    "putting the new agent in its place",
-    "writing down that its files are there",
-    "waiting until its Node is told the new version",
+    "replacing the old agent with the new one",
+    "recording that its files are complete",
+    "waiting until its Node has the new desired version",
     "starting its new agent",
     "InstanceUpgraded",
     "uncordon-upgrade-",
@@ -143,7 +143,7 @@ async fn upgraded(prefix: &str, machines: [&str; 3], proxy: Option<EgressProxy>)
     let operator = fleet.operator(&second, &["--listen", &listen])?;
     fleet.all_run(&second, &["exporter"]).await?;
     println!("proof: three nodes were upgraded in {:?}", start.elapsed());
-    outside.swears(1, 2)?;
+    outside.check(1, 2)?;
     for (node, took) in outside.took() {
         println!("proof: {node} ran its new version {took:?} after its pods had left");
         assert!(!is_soak() || took < PROMISED, "{node}: {took:?}");
@@ -214,7 +214,7 @@ async fn broken(
     println!("proof: {failing} fails at the broken version: {status}");
     let said = bed.scene.event(failing, "UpgradeFailing").await?;
     assert!(
-        said.contains("exporter") && said.contains("no other node begins"),
+        said.contains("exporter") && said.contains("no other node starts"),
         "{said}"
     );
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
@@ -241,7 +241,7 @@ async fn broken(
             has_only(instance, second, &["exporter"]).await?;
         }
     }
-    outside.swears(1, 2)?;
+    outside.check(1, 2)?;
     Ok(operator)
 }
 
@@ -290,7 +290,7 @@ async fn repaired(
             hit.insert(step);
         }
         fleet.all_run(&release, &["exporter"]).await?;
-        outside.swears(1, 2)?;
+        outside.check(1, 2)?;
         last = Some(release);
         if left.is_empty() {
             break;
@@ -337,7 +337,7 @@ async fn two_reasons(
     println!(
         "proof: the next version came while {first} went for another proxy, and no two nodes went at once"
     );
-    outside.swears(1, 2)
+    outside.check(1, 2)
 }
 
 /// Kills the operator when it is at `step`, and starts it again.

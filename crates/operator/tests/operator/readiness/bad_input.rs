@@ -50,7 +50,7 @@ async fn a_doubtful_rule_is_warned_of_and_what_cannot_be_watched_is_told_to_whom
     let message = valid(&cannot)["message"].clone();
     assert_eq!(
         message,
-        "Missing of node-extensions cannot be watched: this cluster has no kind Missing of nowhere.example.com/v1"
+        "cannot watch Missing in node-extensions: the cluster does not serve kind Missing of nowhere.example.com/v1"
     );
     let every = scene
         .rule_status("every", |it| valid(it)["reason"] == "Followed")
@@ -75,7 +75,7 @@ async fn a_doubtful_rule_is_warned_of_and_what_cannot_be_watched_is_told_to_whom
     scene.patch(node.name(), &annotation).await?;
     let note = scene.event(node.name(), "CannotWatch").await?;
     assert!(
-        note.contains("no kind Gone of elsewhere.example.com/v1"),
+        note.contains("does not serve kind Gone of elsewhere.example.com/v1"),
         "{note}"
     );
     let good = scene.rule_status("good", |_| true).await?;

@@ -109,7 +109,7 @@ async fn a_lease_expires_in_time_beside_a_rule_and_a_node_that_name_what_is_not_
             .await?;
     }
     let note = scene.event(&own, "CannotWatch").await?;
-    assert!(note.contains("no kind MissingToo"), "{note}");
+    assert!(note.contains("does not serve kind MissingToo"), "{note}");
     let good_one = scene
         .rule_status("good", |it| it["nodes"]["ready"] == 1)
         .await?;
@@ -137,7 +137,9 @@ async fn a_lease_expires_in_time_beside_a_rule_and_a_node_that_name_what_is_not_
     let said = said.iter().filter(|(reason, _)| reason == "CannotWatch");
     assert_eq!(said.count(), 1, "once");
     let log = scene.log();
-    let said = log.lines().filter(|it| it.contains("no kind Missing of"));
+    let said = log
+        .lines()
+        .filter(|it| it.contains("does not serve kind Missing of"));
     assert_eq!(said.count(), 1, "once: {log}");
     Ok(())
 }

@@ -111,7 +111,7 @@ async fn a_disturbed_zone_loses_its_pods_slowly_the_other_one_as_ever_and_none_i
         .await?;
     let said = status["conditions"].to_string();
     assert!(
-        said.contains(&format!("a: {most} of {each} are not ready")),
+        said.contains(&format!("zone a: {most} of {each} nodes are not ready")),
         "{said}"
     );
     assert!(

@@ -72,7 +72,7 @@ async fn with_kinds_that_keep_no_permits_drains_go_on_and_no_status_is_written_o
         println!("proof: {count} patches of {resource}");
         assert!(count > 0 && count < FEW, "{count} patches of {resource}");
     }
-    let said = "keeps no permits in its status";
+    let said = "has no status.permits, so permits are recorded in ConfigMap";
     let times = scene.log().lines().filter(|it| it.contains(said)).count();
     assert_eq!(times, 2, "once for each: {}", scene.log());
     Ok(())

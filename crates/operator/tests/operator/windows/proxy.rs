@@ -156,7 +156,8 @@ async fn a_proxy_comes_changes_stays_when_it_is_spoiled_and_goes() -> Result<()>
     ];
     let with = until_declared(&bed, &all).await?;
     assert_ne!(with, without);
-    let words = "that of the cluster's Proxy: HTTP_PROXY=http://***@one:3128";
+    let words =
+        "Windows nodes use the proxy from the cluster's Proxy: HTTP_PROXY=http://***@one:3128";
     bed.scene.told(&pool, "ProxyChanged", words).await?;
     bed.scene.told(&pool, "OddProxy", "entry 2 has a").await?;
 
@@ -253,7 +254,11 @@ async fn a_proxy_comes_changes_stays_when_it_is_spoiled_and_goes() -> Result<()>
     assert_eq!(until_declared(&bed, &[]).await?, without);
     until_bundle(&bed, "gone", |it| it.is_none()).await?;
     bed.scene
-        .told(&pool, "ProxyChanged", "no proxy any more")
+        .told(
+            &pool,
+            "ProxyChanged",
+            "Windows nodes no longer have a proxy",
+        )
         .await?;
 
     // One that somebody else made is asked for, too, and never taken away.
@@ -269,7 +274,7 @@ async fn a_proxy_comes_changes_stays_when_it_is_spoiled_and_goes() -> Result<()>
     cluster_proxy::say(client, wish, json!({})).await?;
     assert_eq!(until_declared(&bed, &[]).await?, without);
     bed.scene
-        .told(&pool, "ServicesChanged", "one after")
+        .told(&pool, "ServicesChanged", "rolling them out node by node")
         .await?;
     assert!(bundle(&bed).await?.is_some());
 
@@ -308,7 +313,7 @@ async fn kept_bundle(bed: &Bed) -> Result<()> {
     );
     assert_eq!(json!(mended.data), rubbish);
     bed.scene
-        .told(&pool, "TrustBundleMended", "has it again")
+        .told(&pool, "TrustBundleMended", "restored a label")
         .await?;
     let labels = json!({ INJECT: null, "evenkeel.dev/trusted-ca": null });
     edit_bundle(

@@ -341,7 +341,7 @@ async fn machines_of_sets_are_made_anew_within_every_limit_and_one_without_a_set
     make(&api, machine).await?;
     let said = until_told(&bed, "Machine", &alone, "MachineNotReplaced").await?;
     assert!(
-        said.contains("never deleted") && said.contains(OWN),
+        said.contains("is not deleted") && said.contains(OWN),
         "{said}"
     );
     until_async("its pods to be asked to leave", SOON, async || {

@@ -288,7 +288,7 @@ async fn nodes_whose_entries_leave_together_are_drained_one_by_one_and_entries_t
     scene
         .ready(&format!("spec.nodeName={}", spare.name()), 3)
         .await?;
-    farewell.swears(1, 2, &names)
+    farewell.check(1, 2, &names)
 }
 
 /// Covers S12, S14, H12.

@@ -175,7 +175,7 @@ async fn a_config_map_that_is_deleted_edited_or_an_impostors_is_put_right_within
     edit(finalizers(json!(["example.com/holds"]))).await?;
     bed.delete_map(OWN_MAP).await?;
     bed.scene
-        .told(&pool, "ServicesHeld", "take them off")
+        .told(&pool, "ServicesHeld", "it has finalizers: remove them")
         .await?;
     bed.make_map("services-again", true, None, &wrong()).await?;
     bed.until_maps("no impostor", SOON, |maps| maps.len() == 1)

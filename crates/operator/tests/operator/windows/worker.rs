@@ -83,7 +83,11 @@ async fn workers_are_read_from_the_secret_else_from_their_pool_and_without_eithe
     let another = bed.hash_after(&from_secret).await?;
     assert_ne!(another, from_pool);
     bed.scene
-        .told(&bed.pool_name(), "ServicesChanged", "one after the other")
+        .told(
+            &bed.pool_name(),
+            "ServicesChanged",
+            "rolling them out node by node",
+        )
         .await?;
     Ok(())
 }

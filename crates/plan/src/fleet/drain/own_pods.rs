@@ -73,13 +73,16 @@ pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (NodePatch, An
     let names = |pods: &[&Pod]| listed(pods.iter().map(ToString::to_string));
     let says = match stay.first() {
         None => {
-            let note = format!("the operator's own pods go to another node: {}", names(&go));
+            let note = format!(
+                "the operator's own pods move to another node: {}",
+                names(&go)
+            );
             news("OperatorMoves", note)
         }
         Some(first) => {
             let refusals = others.iter().map(|it| {
                 let why = it.refuses(first).unwrap_or_default();
-                format!("{} {why}", it.name)
+                format!("node {} {why}", it.name)
             });
             let why = if others.is_empty() {
                 "there is no other node".to_owned()
@@ -87,7 +90,7 @@ pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (NodePatch, An
                 format!("no other node can take them: {}", listed(refusals))
             };
             let note = format!(
-                "the operator's own pods stay and come back with the node: {}; {why}",
+                "the operator's own pods stay on the node and restart with it: {}; {why}",
                 names(&stay)
             );
             news("OperatorStays", note)
@@ -281,7 +284,7 @@ mod tests {
             let (change, says) = decide(&node, &pods, &others);
             assert_eq!(
                 says.note,
-                "the operator's own pods stay and come back with the node: evenkeel/evenkeel-operator-a; evenkeel/evenkeel-operator-b; there is no other node"
+                "the operator's own pods stay on the node and restart with it: evenkeel/evenkeel-operator-a; evenkeel/evenkeel-operator-b; there is no other node"
             );
             assert_eq!(change.draining_taint, None);
             let node = change.made_to(&node);
@@ -310,7 +313,7 @@ mod tests {
         assert_eq!(says.category, "OperatorStays");
         assert!(
             says.note
-                .ends_with("no other node can take them: n2 has the taint gpu:NoSchedule"),
+                .ends_with("no other node can take them: node n2 has the taint gpu:NoSchedule"),
             "{says:?}"
         );
         let (change, says) = decide(&node, &pods, &[full, candidate("n3", "linux", &[])]);

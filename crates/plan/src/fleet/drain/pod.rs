@@ -85,11 +85,11 @@ impl fmt::Display for Stay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Static => "static",
-            Self::DaemonSet => "of a DaemonSet",
-            Self::NodeCritical => "of class system-node-critical",
-            Self::Critical => "annotated as critical",
-            Self::Agent => "our agent",
-            Self::Operator => "our operator",
+            Self::DaemonSet => "DaemonSet",
+            Self::NodeCritical => "priority class system-node-critical",
+            Self::Critical => "critical-pod annotation",
+            Self::Agent => "Evenkeel agent",
+            Self::Operator => "Evenkeel operator",
             Self::Finished => "finished",
         })
     }

@@ -78,17 +78,19 @@ impl PathClaims {
     /// Whose fault it is that what was valid one by one is not together. Only files can be so.
     pub(super) fn blame(&self, problems: &Problems) -> Conflict {
         let Some(problem) = problems.iter().next() else {
-            let sources = [String::from("these"), String::from("others")];
+            let sources = [String::from("one MachineConfig"), String::from("another")];
             return Conflict {
-                what: String::from("nobody says why"),
+                what: String::from("the cause is unknown"),
                 sources,
             };
         };
         let (section, path) = (problem.place.section(), &problem.place.identity);
         let sources = self.by.get(&(FILES, path.clone()));
         let mut last = sources.into_iter().flatten().rev().cloned();
-        let higher = last.next().unwrap_or_else(|| String::from("these"));
-        let lower = last.next().unwrap_or_else(|| String::from("others"));
+        let higher = last
+            .next()
+            .unwrap_or_else(|| String::from("one MachineConfig"));
+        let lower = last.next().unwrap_or_else(|| String::from("another"));
         let mut what = format!("{section} {path}: {}", problem.message);
         if problem.message.contains("verification.hash") {
             what.push_str(": give the hash together with the contents");

@@ -50,7 +50,7 @@ pub fn render(pool: &str, sources: &[(String, String)]) -> Result<Rendered, Rend
     if configs.is_empty() {
         return Err(RenderProblem::new(
             "NoMachineConfigs",
-            "spec.machineConfigSelector selects no MachineConfig, and a pool without any is no wish to have nothing",
+            "spec.machineConfigSelector selects no MachineConfig: a pool needs at least one",
         ));
     }
     let mut names: Vec<_> = sources.iter().map(|(name, _)| name.clone()).collect();
@@ -116,10 +116,12 @@ fn unspeakable(configs: &[(String, Fragment)]) -> Conflict {
     });
     let sources = match pairs.find(|pair| !is_well(pair)) {
         Some([(one, _), (other, _)]) => [one.clone(), other.clone()],
-        None => [String::from("these"), String::from("others")],
+        None => [String::from("one MachineConfig"), String::from("another")],
     };
     Conflict {
-        what: "no version of Ignition has words for both: write them in the same one".to_owned(),
+        what:
+            "no version of Ignition supports the sections of both: write both for the same version"
+                .to_owned(),
         sources,
     }
 }
@@ -142,8 +144,7 @@ fn too_large(document: &Value, size: usize) -> RenderProblem {
         .map(|(size, path)| format!("{path} ({})", in_kib(*size)))
         .collect();
     let note = format!(
-        "the rendered configuration has {}, and at most {} can be stored: make files smaller, or \
-         bring them another way; the largest are {}",
+        "the rendered configuration has {}, more than the limit of {}: make files smaller, or deliver them another way; the largest are {}",
         in_kib(size),
         in_kib(LIMIT),
         named.join(", ")

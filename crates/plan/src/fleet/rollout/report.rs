@@ -1,4 +1,4 @@
-//! What a pool's status says of a roll-out.
+//! What a pool's status says of a rollout.
 
 use evenkeel_api::machine_config_pool::{Condition, PoolStatus, condition};
 
@@ -122,7 +122,7 @@ fn updated(pool: &Pool, counts: PoolCounts, none_torn: bool, is_updated: bool) -
         let note = format!("all {} nodes run {target}", counts.total);
         told(kind, true, "AllUpdated", note)
     } else {
-        let target = target.unwrap_or("the pool's configuration, which is not made yet");
+        let target = target.unwrap_or("the pool's configuration, which is not rendered yet");
         let note = format!("{} of {} nodes run {target}", counts.updated, counts.total);
         told(kind, false, "NotAllUpdated", note)
     }
@@ -138,7 +138,7 @@ fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: PoolCounts, is_updated: 
             .iter()
             .filter(|rollout| is_on_its_way(rollout));
         let names = moving.map(|rollout| rollout.node.name.clone());
-        format!("; on their way: {}", listed(names, counts.moving))
+        format!("; updating: {}", listed(names, counts.moving))
     };
     let still =
         |reason: &str, note: &str| told(kind, counts.moving > 0, reason, format!("{note}{moves}"));
@@ -154,14 +154,14 @@ fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: PoolCounts, is_updated: 
     } else if is_updated {
         told(kind, false, "Done", "")
     } else if pool.allowance.paused {
-        still("Paused", "spec.paused is true: no node begins")
+        still("Paused", "spec.paused is true: no node starts to update")
     } else if pool.allowance.unclear {
         still(
             "InvalidPool",
-            "spec.maxUnavailable makes no sense: no node begins",
+            "spec.maxUnavailable is not valid: no node starts to update",
         )
     } else if counts.moving > 0 {
-        let note = format!("at most {} at once{moves}", rollout.limit);
+        let note = format!("maxUnavailable is {}{moves}", rollout.limit);
         told(kind, true, "RollingOut", note)
     } else {
         let mut waits = rollout
@@ -170,7 +170,7 @@ fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: PoolCounts, is_updated: 
             .filter(|it| it.state != RolloutState::Updated);
         let first = waits
             .next()
-            .map(|it| format!("{} {}", it.node.name, it.state));
+            .map(|it| format!("node {}: {}", it.node.name, it.state));
         told(kind, false, "Waiting", first.unwrap_or_default())
     }
 }
@@ -182,7 +182,7 @@ fn node_degraded(rollout: &Rollout<'_>, torn: &[(&str, Vec<&str>)]) -> Condition
             .iter()
             .map(|(node, pools)| format!("{node} (also in {})", pools.join(", ")));
         let note = format!(
-            "spec.nodeSelector selects nodes that other pools have the same right to, so they are in none: {}",
+            "spec.nodeSelector selects nodes that other pools select too, so they are in no pool: {}",
             listed(named, torn.len())
         );
         return told(kind, true, "OverlappingPools", note);
@@ -197,7 +197,7 @@ fn node_degraded(rollout: &Rollout<'_>, torn: &[(&str, Vec<&str>)]) -> Condition
         format!("{} ({why})", it.node.name)
     });
     let note = format!(
-        "{count} of {} nodes: {}",
+        "{count} of {} nodes are degraded: {}",
         rollout.rollouts.len(),
         listed(named, count)
     );

@@ -73,8 +73,7 @@ impl Reason {
         Self::new(
             "ConfigMissing",
             format!(
-                "MachineConfig {name} does not exist: create it, or let desiredConfig name one that does; \
-                 this node keeps what it has"
+                "MachineConfig {name} does not exist: create it, or set desiredConfig to one that does; the node keeps its configuration"
             ),
         )
     }
@@ -92,8 +91,7 @@ impl Reason {
             Self::new(
                 "ConfigMisnamed",
                 format!(
-                    "desiredConfig is {name:?}, which can be no object's name: \
-                     write the name of a rendered MachineConfig"
+                    "desiredConfig is {name:?}, which is not a valid object name: write the name of a rendered MachineConfig"
                 ),
             )
         })

@@ -117,7 +117,7 @@ pub fn differences(record: &Record, booted: &Deployment) -> Vec<String> {
         .collect();
     if !left.is_empty() {
         words.push(format!(
-            "{}: booted with {}, which is to go",
+            "{}: booted with {}, which should be gone",
             Resource::KernelArguments,
             left.join(" ")
         ));

@@ -21,7 +21,7 @@ pub(crate) struct OsRoute {
     pub(crate) beyond: Vec<MachineProblem>,
 }
 
-/// The way from `sight`, with `record` of what is ours, to `desired`; `after` learns what was there
+/// The way from `seen`, with `record` of what is ours, to `desired`; `after` learns what was there
 /// before us.
 pub(crate) fn route(
     desired: &Desired,

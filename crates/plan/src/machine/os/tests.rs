@@ -296,7 +296,7 @@ fn what_a_boot_did_not_bring_is_staged_once_more_and_then_a_difference() {
         differences(&after, &booted),
         [
             "os image: os:0 is booted, should be os:1",
-            "kernel arguments: booted with old, which is to go"
+            "kernel arguments: booted with old, which should be gone"
         ]
     );
     let (after, lost) = after.after_boot(Some(&next));

@@ -65,7 +65,7 @@ pub struct KnownNode {
     pub is_managed: bool,
     /// Where its machine is, as it is listed, as its Machine says, or where we reached it.
     pub addresses: Vec<IpAddr>,
-    /// Names that its Machine has beside that of the Node.
+    /// Names that its Machine has besides that of the Node.
     pub names: Vec<String>,
 }
 
@@ -119,7 +119,11 @@ fn kubelet_client(request: &SigningRequest, world: &dyn CertificateContext) -> A
             return Approval::Leave;
         }
         let wanted = RequiredSubject::client(&request.user, NODES, &[NODES]);
-        return judge(request, &wanted, &format!("the kubelet of {node} renews"));
+        return judge(
+            request,
+            &wanted,
+            &format!("the kubelet of Node {node} renews its client certificate"),
+        );
     }
     let Ok(subject) = &request.subject else {
         return Approval::Leave;
@@ -137,12 +141,12 @@ fn kubelet_client(request: &SigningRequest, world: &dyn CertificateContext) -> A
     }
     if world.node(node).is_some() {
         return Approval::Deny(format!(
-            "Node {node} exists already, and has a kubelet: delete the Node if its machine was made anew"
+            "Node {node} exists already, and has a kubelet: delete the Node if its machine was recreated"
         ));
     }
     let mut wanted = RequiredSubject::client(&format!("{NODE_USER_PREFIX}{node}"), NODES, &[]);
     wanted.groups = bootstrapper.groups;
-    let why = format!("the machine of {node} is being configured");
+    let why = format!("the operator is configuring the machine of Node {node}");
     judge(request, &wanted, &why)
 }
 
@@ -157,12 +161,16 @@ fn kubelet_serving(request: &SigningRequest, world: &dyn CertificateContext) -> 
     let mut wanted = RequiredSubject::client(&request.user, NODES, &[NODES]);
     wanted.usage = "server auth";
     wanted.may_have_names = true;
-    let verdict = judge(request, &wanted, &format!("the kubelet of {node} serves"));
+    let verdict = judge(
+        request,
+        &wanted,
+        &format!("the kubelet of Node {node} needs a serving certificate"),
+    );
     let (Approval::Approve(_), Ok(subject)) = (&verdict, &request.subject) else {
         return verdict;
     };
     if subject.addresses.is_empty() && subject.dns.is_empty() {
-        return Approval::Deny("it is for no address and no name".to_owned());
+        return Approval::Deny("it has neither an address nor a name".to_owned());
     }
     let foreign = subject
         .addresses
@@ -170,8 +178,7 @@ fn kubelet_serving(request: &SigningRequest, world: &dyn CertificateContext) -> 
         .find(|it| !known.addresses.contains(it));
     if let Some(address) = foreign {
         return Approval::Deny(format!(
-            "{address} is no address at which the machine of Node {node} is listed, or was reached: if it has it, list the \
-             machine with nodeAddress={address}"
+            "{address} is not an address at which the machine of Node {node} is listed or was reached: if it has it, list the machine with nodeAddress={address}"
         ));
     }
     let is_own = |name: &String| {
@@ -180,13 +187,13 @@ fn kubelet_serving(request: &SigningRequest, world: &dyn CertificateContext) -> 
     };
     if let Some(name) = subject.dns.iter().find(|it| !is_own(it)) {
         let name = excerpt(name);
-        return Approval::Deny(format!("{name:?} is no name of Node {node}"));
+        return Approval::Deny(format!("{name:?} is not a name of Node {node}"));
     }
     let addresses = subject.addresses.iter().map(ToString::to_string);
     let mut all = addresses.chain(subject.dns.iter().map(|it| it.to_ascii_lowercase()));
     if let Some((name, owner)) = all.find_map(|it| world.owner(&it, node).map(|owner| (it, owner)))
     {
-        return Approval::Deny(format!("{name} is of {owner}"));
+        return Approval::Deny(format!("{name} belongs to {owner}"));
     }
     verdict
 }
@@ -260,7 +267,11 @@ fn agent_client(request: &SigningRequest, world: &dyn CertificateContext) -> App
             return Approval::Leave;
         }
         let wanted = RequiredSubject::client(&request.user, AGENT_GROUP, &[AGENT_GROUP]);
-        return judge(request, &wanted, &format!("the agent of {node} renews"));
+        return judge(
+            request,
+            &wanted,
+            &format!("the agent of Node {node} renews its client certificate"),
+        );
     }
     let namespace = world.namespace();
     if request.user != format!("system:serviceaccount:{namespace}:{}", program::AGENT) {
@@ -275,20 +286,20 @@ fn agent_client(request: &SigningRequest, world: &dyn CertificateContext) -> App
     let named = names.find_map(|name| name.strip_prefix(AGENT_USER_PREFIX));
     let Some(node) = named else {
         return Approval::Deny(format!(
-            "its common name is {:?} and not {AGENT_USER_PREFIX}<node>",
+            "its common name is {:?}, not {AGENT_USER_PREFIX}<node>",
             subject.common_names.join(", ")
         ));
     };
     // It may have been made by somebody else since its machine was asked for its name.
     if world.node(node).is_some_and(|it| !it.is_managed) {
         return Approval::Deny(format!(
-            "Node {node} is not that of the machine that is being configured"
+            "Node {node} does not belong to the machine that the operator is configuring"
         ));
     }
     let given = world.credential(node);
     if given.is_none() || given != request.credential {
         return Approval::Deny(format!(
-            "nobody configures the machine of {node} with this login now"
+            "the operator is not configuring the machine of Node {node} with this login"
         ));
     }
     let own = format!("system:serviceaccounts:{namespace}");
@@ -298,7 +309,7 @@ fn agent_client(request: &SigningRequest, world: &dyn CertificateContext) -> App
     judge(
         request,
         &wanted,
-        &format!("the machine of {node} is being configured"),
+        &format!("the operator is configuring the machine of Node {node}"),
     )
 }
 
@@ -353,20 +364,20 @@ fn mistake(request: &SigningRequest, wanted: &RequiredSubject<'_>) -> Option<Str
     if request.groups != wanted.groups {
         let (are, should) = (join(&request.groups), join(&wanted.groups));
         return Some(format!(
-            "{} is in the groups {are} and not in {should}",
+            "{} is in the groups {are}, not in {should}",
             request.user
         ));
     }
     if subject.common_names != [wanted.common_name.as_str()] {
         return Some(format!(
-            "its common name is {:?} and not {:?}",
+            "its common name is {:?}, not {:?}",
             subject.common_names.join(", "),
             wanted.common_name
         ));
     }
     if subject.organisations != [wanted.organisation] {
         return Some(format!(
-            "its organisation is {:?} and not {:?}",
+            "its organisation is {:?}, not {:?}",
             subject.organisations.join(", "),
             wanted.organisation
         ));
@@ -375,14 +386,14 @@ fn mistake(request: &SigningRequest, wanted: &RequiredSubject<'_>) -> Option<Str
         return Some(format!("it asks for {other}"));
     }
     if !wanted.may_have_names && (!subject.dns.is_empty() || !subject.addresses.is_empty()) {
-        return Some("a login is for no address and no name".to_owned());
+        return Some("a client certificate has no address and no name".to_owned());
     }
     let always = BTreeSet::from(["digital signature", wanted.usage].map(str::to_owned));
     let mut with_rsa = always.clone();
     with_rsa.insert("key encipherment".to_owned());
     if request.usages != always && request.usages != with_rsa {
         let (are, should) = (join(&request.usages), join(&always));
-        return Some(format!("its usages are {are:?} and not {should:?}"));
+        return Some(format!("its usages are {are:?}, not {should:?}"));
     }
     None
 }

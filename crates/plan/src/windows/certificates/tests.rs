@@ -362,12 +362,12 @@ fn a_server_is_for_where_its_machine_is_listed_and_for_its_own_names() {
     }
     for (name, words) in [
         ("10.0.0.7", "nodeAddress=10.0.0.7"),
-        ("10.0.0.9", "is of Node win-3"),
+        ("10.0.0.9", "belongs to Node win-3"),
         ("10.96.0.10", "Service shop/web"),
-        ("kubernetes.default.svc", "no name of Node"),
-        ("web", "no name of Node"),
-        ("linux-1", "is of Node linux-1"),
-        ("*.win-2", "no name of Node"),
+        ("kubernetes.default.svc", "is not a name of Node"),
+        ("web", "is not a name of Node"),
+        ("linux-1", "belongs to Node linux-1"),
+        ("*.win-2", "is not a name of Node"),
     ] {
         let verdict = match name.parse::<IpAddr>() {
             Ok(_) => ask(&["win-2"], &["10.0.0.2", name]),

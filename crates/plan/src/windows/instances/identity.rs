@@ -51,8 +51,7 @@ impl Claim<'_> {
             return Err(InstanceFailure {
                 category: "InvalidNodeName",
                 message: format!(
-                    "the machine says that it is {:?}, which is no name for a Node: give it a computer name of letters, \
-                     digits and hyphens that no Service has",
+                    "the computer name {:?} is not a valid name for a Node: give the machine a computer name of letters, digits and hyphens that no Service has",
                     excerpt(self.node)
                 ),
             });
@@ -61,7 +60,7 @@ impl Claim<'_> {
             None => Ok(()),
             Some(why) => Err(InstanceFailure {
                 category: "NodeNameTaken",
-                message: format!("the machine says that it is Node {}, and {why}", self.node),
+                message: format!("the machine claims to be Node {}, but {why}", self.node),
             }),
         }
     }
@@ -77,7 +76,7 @@ impl Claim<'_> {
         });
         if let Some((other, _)) = other {
             return Some(format!(
-                "instance {other} is: give one of them another computer name"
+                "instance {other} is that Node: give one of them another computer name"
             ));
         }
         let found = self.found?;
@@ -88,20 +87,18 @@ impl Claim<'_> {
         }
         match found.instance.as_deref() {
             Some(instance) if instance != self.instance => Some(format!(
-                "that Node was made of instance {}: give the machine another computer name",
+                "that Node belongs to instance {}: give the machine another computer name",
                 excerpt(instance)
             )),
             // It was at our own hands that it became this one.
             Some(_) if is_known => None,
             None if !is_known => Some(
-                "that Node was not made by us: delete it if its machine was made anew, or give this one another \
-                 computer name"
+                "Evenkeel did not create that Node: delete it if its machine was recreated, or give this machine another computer name"
                     .to_owned(),
             ),
             _ if found.is_at(self.addresses) => None,
             _ => Some(format!(
-                "that Node is at {}, and the machine at {}: give it another computer name, or, if it is that Node, list \
-                 it with nodeAddress=<address of the Node>",
+                "that Node has the address {} and the machine {}: give the machine another computer name, or, if it is that Node, list it with nodeAddress=<address of the Node>",
                 excerpt(&found.addresses.join(", ")),
                 joined(self.addresses)
             )),
@@ -293,7 +290,7 @@ mod tests {
                 windows(None, here),
                 None,
                 None,
-                "not made by us",
+                "Evenkeel did not create that Node",
             ),
             (
                 "elsewhere",

@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// What a removal waits for before anybody has said more.
-const WAITING: &str = "waiting: its permit, out of the disruption budget of the WindowsPool";
+const WAITING: &str = "waiting: a permit within the disruption budget of the WindowsPool";
 
 /// Failures after which nobody can say that the machine still is what it was.
 const LOST: [&str; 5] = [
@@ -55,7 +55,7 @@ pub struct DesiredInstance {
     pub user: String,
     /// Its addresses, or why it has none.
     pub addresses: Result<Vec<IpAddr>, InstanceFailure>,
-    /// Addresses that its Node has beside those, as whoever lists it says.
+    /// Addresses that its Node has besides those, as whoever lists it says.
     pub node_addresses: Vec<IpAddr>,
     /// The Node that it is, as its Machine says.
     pub node: Option<String>,
@@ -89,7 +89,7 @@ pub struct WindowsNode {
     pub is_held: bool,
     /// Whether its kubelet says that it is ready.
     pub is_ready: bool,
-    /// Whether its turn has come to get another version on its machine, and how far that is.
+    /// Whether it is to get another version on its machine now, and how far that is.
     pub upgrade: Option<UpgradeStage>,
     /// Whether it may be taken out, if it serves.
     pub clearance: Clearance,
@@ -220,7 +220,7 @@ pub fn decide(snapshot: &InstanceSnapshot<'_>) -> InstanceDecision {
     let wanted = snapshot.wanted.unwrap_or(&nothing);
     let twins = twins(snapshot, wanted);
     let mut free = free(snapshot, Work::Configure);
-    // Who has failed less comes first: one that hangs again and again takes nobody's turn.
+    // Who has failed less comes first: one that hangs again and again holds nobody up.
     let failures = |name: &str| snapshot.records.get(name).map_or(0, |it| it.failures);
     let mut order: Vec<_> = wanted.iter().collect();
     order.sort_by_key(|(name, _)| failures(name));

@@ -12,7 +12,7 @@ use crate::excerpt::excerpt;
 /// How far a machine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum InstanceState {
-    /// Its turn has not come.
+    /// It waits for others before it.
     #[default]
     Waiting,
     /// It is being made a node.

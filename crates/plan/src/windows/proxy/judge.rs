@@ -12,11 +12,11 @@ const SHAPE: &str = "write it as http://HOST:PORT";
 /// What is odd about a value, or why it will not do.
 pub(super) fn judge(variable: Variable, value: &str) -> Result<Vec<String>, String> {
     if value.contains('\0') {
-        return Err("it has a NUL, which no environment can hold: remove it".to_owned());
+        return Err("it has a NUL character: remove it".to_owned());
     }
     if value.encode_utf16().count() > LONGEST {
         return Err(format!(
-            "it is longer than the {LONGEST} characters that Windows takes: shorten it"
+            "it is longer than the limit of Windows, {LONGEST} characters: shorten it"
         ));
     }
     match variable {
@@ -50,7 +50,7 @@ fn judge_url(value: &str) -> Result<Vec<String>, String> {
     Ok(if matches!(path, "" | "/") {
         Vec::new()
     } else {
-        vec!["what comes after host and port means nothing to a proxy: remove it".to_owned()]
+        vec!["a proxy ignores what comes after host and port: remove it".to_owned()]
     })
 }
 
@@ -98,7 +98,7 @@ fn judge_authority(authority: &str) -> Result<(), String> {
     let is_in_a_name = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '.' | '_' | ':');
     if !host.chars().all(is_in_a_name) {
         return Err(format!(
-            "its host has a character that no name has: {SHAPE}"
+            "its host has a character that is not valid in a name: {SHAPE}"
         ));
     }
     let port = match port.strip_prefix(':') {
@@ -115,7 +115,7 @@ fn judge_authority(authority: &str) -> Result<(), String> {
     if is_port {
         Ok(())
     } else {
-        Err(format!("its port is no number from 1 to 65535: {SHAPE}"))
+        Err(format!("its port is not a number from 1 to 65535: {SHAPE}"))
     }
 }
 
@@ -126,17 +126,17 @@ fn odd_entries(value: &str) -> Vec<String> {
         let why = if entry.is_empty() {
             "is empty: remove a comma"
         } else if entry.contains(['\n', '\r']) {
-            "has a line break in it: write all entries in one line, with commas between them"
+            "has a line break: write all entries in one line, with commas between them"
         } else if entry.contains(char::is_whitespace) {
-            "has a space in it, which many programs take for a part of the name: remove it"
+            "has a space, which many programs treat as part of the name: remove it"
         } else if entry.contains("://") {
             "has a scheme: write the name alone"
         } else if entry.contains(';') {
-            "has a semicolon in it: write a comma between entries"
+            "has a semicolon: write a comma between entries"
         } else {
             continue;
         };
-        odd.push(format!("entry {number} {why}; it is passed on as it is"));
+        odd.push(format!("entry {number} {why}; it is used as it is"));
     }
     odd
 }

@@ -137,7 +137,7 @@ impl Source {
     /// All of them: the first that names a proxy is believed, and nobody after it is asked.
     pub const ALL: [Self; 3] = [Self::Environment, Self::Cluster, Self::Chart];
 
-    /// In one word, for numbers.
+    /// In one word, for metrics.
     pub fn word(self) -> &'static str {
         match self {
             Self::Environment => "environment",
@@ -152,7 +152,7 @@ impl Source {
         match self {
             Self::Environment => format!("{name} in the operator's environment"),
             Self::Cluster => format!("status.{field} of the cluster's Proxy {}", proxy::OBJECT),
-            Self::Chart => format!("proxy.{field} among the chart's values"),
+            Self::Chart => format!("proxy.{field} in the chart's values"),
         }
     }
 }
@@ -241,7 +241,7 @@ pub fn decide(said: Said<'_>, last: &ProxySettings) -> Option<ProxyDecision> {
                         settings.insert(*name, good.clone());
                         "Windows nodes keep the last good value"
                     }
-                    None => "Windows nodes have none until then",
+                    None => "Windows nodes have no proxy until then",
                 };
                 decision.problems.push(Remark {
                     variable: *name,

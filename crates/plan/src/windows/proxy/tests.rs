@@ -83,7 +83,11 @@ fn a_value_that_will_not_do_keeps_the_last_good_one_and_takes_no_other_with_it()
     // Without one, there is none; and what was good before is not kept where it is not wanted.
     let decision = decide(said(&given, &none, &none), &none).unwrap();
     assert_eq!(decision.settings.get(HttpProxy), None);
-    assert!(decision.problems[0].note.contains("have none until then"));
+    assert!(
+        decision.problems[0]
+            .note
+            .contains("have no proxy until then")
+    );
     let decision = decide(said(&none, &none, &none), &last).unwrap();
     assert_eq!(decision.settings, none);
 }
@@ -111,15 +115,18 @@ fn what_is_wrong_with_a_value_is_named_without_the_value() {
         ("http://user:sec\\ret@proxy", "reserved character"),
         ("http://user:sec ret@proxy", "space or a line break"),
         ("http://proxy:3128\n", "space or a line break"),
-        ("http://proxy:port", "its port is no number"),
-        ("http://proxy:", "its port is no number"),
-        ("http://proxy:0", "its port is no number"),
-        ("http://proxy:65536", "its port is no number"),
-        ("http://proxy:+80", "its port is no number"),
+        ("http://proxy:port", "its port is not a number"),
+        ("http://proxy:", "its port is not a number"),
+        ("http://proxy:0", "its port is not a number"),
+        ("http://proxy:65536", "its port is not a number"),
+        ("http://proxy:+80", "its port is not a number"),
         ("http://[::1:3128", "no closing bracket"),
         ("http://[proxy]:3128", "no IPv6 address"),
         ("http://[::1]3128", "between its host and its port"),
-        ("http://pro|xy:3128", "character that no name has"),
+        (
+            "http://pro|xy:3128",
+            "character that is not valid in a name",
+        ),
         ("http://pro\0xy:3128", "NUL"),
     ] {
         let said = judge::judge(HttpProxy, value).unwrap_err();

@@ -49,10 +49,10 @@ pub fn of_cluster(running: &str, minimum: Kubernetes) -> Option<PoolFailure> {
     let note = match Kubernetes::read(running) {
         Some(running) if running >= minimum => return None,
         Some(running) => format!(
-            "the cluster runs Kubernetes {running}, and this version needs {minimum} or newer: nodes stay at what they run. Upgrade the cluster first"
+            "the cluster runs Kubernetes {running}, but this version needs {minimum} or newer: Windows nodes keep their version. Upgrade the cluster first"
         ),
         None => format!(
-            "the cluster calls its version {running:?}, which nobody can compare with {minimum}: nodes stay at what they run"
+            "the cluster's version {running:?} cannot be compared with {minimum}: Windows nodes keep their version"
         ),
     };
     Some(PoolFailure {
@@ -80,7 +80,7 @@ pub fn between(from: &str, to: &str) -> Option<String> {
     };
     (to.major > from.major.saturating_add(1)).then(|| {
         format!(
-            "it runs {from}, and {to} would skip major version {}: install a version {}.x first",
+            "it runs {from}, but {to} would skip major version {}: install a version {}.x first",
             from.major.saturating_add(1),
             from.major.saturating_add(1)
         )

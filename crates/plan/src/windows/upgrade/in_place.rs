@@ -88,7 +88,7 @@ impl InPlaceStep {
         } else if is_drained(node) {
             Self::Supply
         } else if node.request() == DrainRequest::None {
-            // It was answered, and somebody took the leave away since.
+            // It was answered, and somebody took the permit away since.
             Self::Ask
         } else {
             Self::AwaitDrain
@@ -191,16 +191,21 @@ pub fn news(
     let asked = after.desired_drain.as_deref();
     if change.annotations.contains_key(annotation::DESIRED_DRAIN) {
         if asked.is_some_and(Drain::is_for_upgrade) {
-            let note = format!("from {from} to {to}: its pods leave first");
+            let note = format!("upgrading from {from} to {to}: draining the node");
             return Some(("UpgradeBegins", note));
         }
-        return Some(("Upgraded", format!("runs {from}: pods may come again")));
+        return Some((
+            "Upgraded",
+            format!("upgraded to {from}: the node takes pods again"),
+        ));
     }
     let is_told = after.windows.as_ref()?.desired_version.as_ref() == Some(to);
     let was_told = windows.desired_version.as_ref() == Some(to);
     let is_upgrade = is_told && !was_told && windows.version.as_ref() != Some(to);
     is_upgrade.then(|| {
-        let note = format!("from {from} to {to}: its files are there, and its new agent begins");
+        let note = format!(
+            "upgrading from {from} to {to}: the files are copied, and the new agent starts"
+        );
         ("UpgradeApplies", note)
     })
 }
@@ -211,7 +216,7 @@ pub fn overdue(node: &Node, now: Timestamp) -> Option<String> {
     let late = now > supplied.at + WITHIN;
     late.then(|| {
         format!(
-            "its files are there since {}, and it does not run {} and is ready",
+            "the files are complete since {}, but the node is not ready at version {}",
             supplied.at, supplied.grant.version
         )
     })

@@ -1,5 +1,5 @@
 //! How Windows nodes come from one version to another: whether that may be at all, in which way, and what is
-//! next for a node whose turn it is. Whose turn it is, within the one budget of the pool, is decided in
+//! next for a node that is next to update. Which one is, within the one budget of the pool, is decided in
 //! [`crate::windows::windows_pool`], over all nodes at once.
 
 pub mod gate;
@@ -24,12 +24,12 @@ pub enum Backing {
     Machine {
         /// Its name.
         name: String,
-        /// The MachineSet that makes a new one in its place.
+        /// The MachineSet that replaces it.
         set: Option<String>,
     },
 }
 
-/// Everything that counts for upgrades beside the nodes themselves.
+/// Everything that counts for upgrades besides the nodes themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UpgradeContext {
     /// What each node is made of, by its name. Nobody can lay hands on one that is missing here.

@@ -1,5 +1,5 @@
 //! Machines that are deleted so that their MachineSet makes new ones, which get the new version: how many of a set
-//! may be away at once, and who of it goes now. The place in the pool is asked for beside that, as for every
+//! may be away at once, and who of it goes now. The permit of the pool is asked for besides that, as for every
 //! other disruption, in [`crate::fleet::budget`].
 //!
 //! A Machine that no MachineSet backs would be gone for good: it is never deleted.
@@ -24,7 +24,7 @@ const NAMES: usize = 5;
 pub struct Machine {
     /// Namespace and name, as `namespace/name`.
     pub name: String,
-    /// The MachineSet that makes a new one in its place, in the same form.
+    /// The MachineSet that replaces it, in the same form.
     pub set: Option<String>,
     /// The Node that it is.
     pub node: Option<String>,
@@ -72,7 +72,7 @@ impl Machines {
         machines.find(|it| it.node.as_deref() == Some(node))
     }
 
-    /// The MachineSet that makes a new Machine in the place of this one, if there is one.
+    /// The MachineSet that replaces this Machine, if there is one.
     pub fn set_of<'m>(&'m self, machine: &'m Machine) -> Option<(&'m str, &'m MachineSet)> {
         let name = machine.set.as_deref()?;
         self.sets.get(name).map(|set| (name, set))
@@ -158,7 +158,7 @@ impl MachineLedger {
                 }
             }
             let missing = set.replicas.saturating_sub(live);
-            let unmade = (0..missing).map(|_| format!("a Machine that {name} has not made yet"));
+            let unmade = (0..missing).map(|_| format!("a Machine that {name} has not created yet"));
             down.extend(unmade);
             let limit = set.limit().map(|it| it.of(set.replicas));
             let count = Count {
@@ -177,7 +177,7 @@ impl MachineLedger {
         self.sets.get(set).map_or(0, |it| it.down.len())
     }
 
-    /// Whether `node` of `set` may be replaced now, besides its place in the pool. One that does not serve takes
+    /// Whether `node` of `set` may be replaced now, besides its permit of the pool. One that does not serve takes
     /// nothing from anyone, as long as no more are made anew than the limit.
     fn may_go(&self, set: &str, node: &Node) -> Result<(), WaitReason> {
         let named = || set.to_owned();
@@ -208,7 +208,7 @@ impl MachineLedger {
         })
     }
 
-    /// Asks for `node` of `set` to be replaced: within its set, and for a place in the pool.
+    /// Asks for `node` of `set` to be replaced: within its set, and for a permit of the pool.
     pub fn ask<'n>(
         &mut self,
         set: &str,
@@ -218,7 +218,7 @@ impl MachineLedger {
         if let Err(why) = self.may_go(set, node) {
             return DisruptionPermit::Waits(why);
         }
-        // One with leave for something else has its place, and so has one that was asked to go in place.
+        // One with a permit for something else uses that, and so does one that was asked to go in place.
         let leave = if budget::holds_permit(node) || in_place::is_held(node) {
             usage.use_again(node)
         } else {
@@ -230,7 +230,7 @@ impl MachineLedger {
         leave
     }
 
-    /// Whether one of `set` that was granted may be deleted still: one would come in its place.
+    /// Whether one of `set` that was granted may be deleted still: another one would replace it.
     pub fn renews(&self, set: &str) -> bool {
         let set = self.sets.get(set);
         set.is_some_and(|it| it.limit.is_ok() && !it.shrinks)
@@ -286,7 +286,7 @@ pub fn news(
             is_set: false,
             category: "MachineNotReplaced",
             note: format!(
-                "no MachineSet would make a new Machine in its place, so it is never deleted: node {} goes to {} in place",
+                "no MachineSet would replace this Machine, so it is not deleted: node {} is upgraded to {} in place",
                 node.name, target.version
             ),
         })
@@ -294,7 +294,7 @@ pub fn news(
     wrong.chain(alone).collect()
 }
 
-/// What is left of `granted`, for nodes that are gone: each holds its place in the pool until its MachineSet has a node
+/// What is left of `granted`, for nodes that are gone: each holds its permit of the pool until its MachineSet has a node
 /// that serves in its place. The others, as they are.
 pub fn still_away(
     granted: &[UpdatingNode],
@@ -302,7 +302,7 @@ pub fn still_away(
     ledger: &MachineLedger,
 ) -> Vec<UpdatingNode> {
     let mut usage: BTreeMap<&str, usize> = BTreeMap::new();
-    // Whoever is still there and goes has its place already.
+    // Whoever is still there and goes has its permit already.
     for entry in granted {
         let set = entry.machine_set.as_deref();
         if let Some(set) = set.filter(|_| nodes.contains_key(entry.node.as_str())) {

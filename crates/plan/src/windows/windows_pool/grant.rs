@@ -68,7 +68,7 @@ pub fn put_back(node: &Node, change: &NodePatch) -> Option<String> {
         format!("{version} ({})", hash.get(..12).unwrap_or(hash))
     };
     Some(format!(
-        "somebody else told it to run {}: it was put back to {}, as granted",
+        "somebody set the desired version and services to {}: restored {}, as granted",
         shown(was_told.0, was_told.1),
         shown(is_told.0, is_told.1)
     ))

@@ -72,11 +72,11 @@ impl Removal {
     pub fn waits_for(&self, node: &Node) -> Option<String> {
         let words = match self {
             Self::Waits(why) => because(why),
-            Self::Next | Self::Granted(RemovalStep::Ask) => "its pods are asked to leave next".to_owned(),
+            Self::Next | Self::Granted(RemovalStep::Ask) => "its drain starts next".to_owned(),
             Self::Granted(RemovalStep::AwaitDrain) => match &node.reason {
                 Some(reason) if is_overdue(reason) => reason.clone(),
-                _ if node.claims_permit() => "its pods have to leave first".to_owned(),
-                _ => "its drain has not begun: as many nodes are unavailable as may be, or the WindowsPool is paused".to_owned(),
+                _ if node.claims_permit() => "its pods must leave first".to_owned(),
+                _ => "its drain has not started: maxUnavailable is reached, or the WindowsPool is paused".to_owned(),
             },
             Self::Granted(RemovalStep::Remove) => return None,
         };
@@ -87,17 +87,17 @@ impl Removal {
 impl fmt::Display for Removal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Next => f.write_str("is removed next"),
-            Self::Waits(why) => write!(f, "is to be removed, waiting: {}", because(why)),
-            Self::Granted(_) => f.write_str("is being removed"),
+            Self::Next => f.write_str("next to be removed"),
+            Self::Waits(why) => write!(f, "waiting to be removed: {}", because(why)),
+            Self::Granted(_) => f.write_str("being removed"),
         }
     }
 }
 
 fn because(why: &WaitReason) -> String {
     match why {
-        WaitReason::Paused => "the WindowsPool is paused: go on with `evenkeel upgrade resume`".to_owned(),
-        WaitReason::Unclear => "nobody understands maxUnavailable of the WindowsPool: write a number from 1, or for example \"10%\"".to_owned(),
+        WaitReason::Paused => "the WindowsPool is paused: resume it with `evenkeel upgrade resume`".to_owned(),
+        WaitReason::Unclear => "maxUnavailable of the WindowsPool is not valid: write a number of at least 1, or a percentage such as \"10%\"".to_owned(),
         WaitReason::Full { limit, down } => match down.as_slice() {
             [one] => format!("node {one} is unavailable and maxUnavailable is {limit}"),
             all => format!("nodes {} are unavailable and maxUnavailable is {limit}", all.join(", ")),
@@ -164,10 +164,10 @@ pub fn news(change: &NodePatch) -> Option<(&'static str, String)> {
         .get(annotation::DESIRED_DRAIN)?
         .as_deref();
     if asked == Some(Drain::FOR_REMOVAL) {
-        let note = "its instance is not listed any more: its pods leave first, then it is removed";
+        let note = "its instance is not listed any more: draining the node, then removing it";
         Some(("RemovalBegins", note.to_owned()))
     } else if asked == Some(Drain::REMOVAL_CANCELLED) {
-        let note = "its instance is listed again: it is not removed, and pods may come again";
+        let note = "its instance is listed again: the node stays and takes pods again";
         Some(("RemovalCancelled", note.to_owned()))
     } else {
         None

@@ -24,7 +24,7 @@ pub struct WindowsCounts {
     pub updating: usize,
     /// Those that cannot go on.
     pub failing: usize,
-    /// Those that served, are not ready, and have no leave to be down.
+    /// Those that served, are not ready, and have no permit to be down.
     pub not_ready: usize,
 }
 
@@ -152,21 +152,26 @@ fn updating(pool: &WindowsPool, round: &WindowsRollout<'_>, counts: WindowsCount
         .any(|it| it.state == WindowsNodeState::Stopped);
     let refused = round.refusal();
     match first {
-        _ if round.rollouts.is_empty() => told(kind, false, "NoNodes", "there is no node of ours"),
+        _ if round.rollouts.is_empty() => {
+            told(kind, false, "NoNodes", "there are no managed Windows nodes")
+        }
         Some(_) if is_stopped => {
             let why = round.stopped.as_deref().unwrap_or_default();
-            let note = format!("no other node begins while nodes fail: {why}");
+            let note = format!("rollout stopped: nodes fail: {why}");
             told(kind, moves, "Stopped", note)
         }
-        Some(_) if pool.allowance.paused => {
-            told(kind, moves, "Paused", "spec.paused is true: no node begins")
-        }
+        Some(_) if pool.allowance.paused => told(
+            kind,
+            moves,
+            "Paused",
+            "spec.paused is true: no node starts to update",
+        ),
         _ if moves => {
-            let note = format!("at most {} at once; on their way: {moving}", round.limit);
+            let note = format!("maxUnavailable is {}; updating: {moving}", round.limit);
             told(kind, true, "RollingOut", note)
         }
         Some(first) => {
-            let note = format!("{} {}", first.node.name, first.state);
+            let note = format!("node {}: {}", first.node.name, first.state);
             told(kind, false, "Waiting", note)
         }
         None => match refused {

@@ -41,7 +41,7 @@ impl WindowsPool {
                 Ok(strategy) => pool.strategy = strategy,
                 Err(_) => pool.problem(
                     "spec.strategy",
-                    format!("{strategy} is no strategy: write InPlace or Recreate"),
+                    format!("unknown strategy {strategy}: write InPlace or Recreate"),
                 ),
             },
         }
@@ -54,7 +54,9 @@ impl WindowsPool {
                 Some(number) if number > 0 => pool.parallel_instances = number,
                 _ => pool.problem(
                     "spec.parallelInstances",
-                    format!("{number} is no number of instances: write one from 1"),
+                    format!(
+                        "{number} is not a valid number of instances: write a number of at least 1"
+                    ),
                 ),
             },
         }

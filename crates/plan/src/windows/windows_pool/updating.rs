@@ -10,7 +10,7 @@ use crate::fleet::node::{DrainRequest, Node};
 use crate::windows::upgrade::UpgradeContext;
 use crate::windows::upgrade::in_place::InPlaceStep;
 
-/// What the status is to say was granted: what it says already and is not at its end, and whose turn is now.
+/// What the status is to say was granted: what it says already and is not at its end, and who is next.
 pub(super) fn updating(
     pool: &WindowsPool,
     target: Option<&Grant>,
@@ -45,7 +45,7 @@ pub(super) fn updating(
                     removal: false,
                 });
             }
-            // It is listed again; while its pods are kept away it holds its place by that.
+            // It is listed again; while its pods are kept away it holds its permit by that.
             (Some(known), ..) if known.removal => {}
             // Whatever the pool's strategy is by now: a Machine that goes is made anew, and no other.
             (Some(known), ..)

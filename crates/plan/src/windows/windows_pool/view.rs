@@ -51,8 +51,8 @@ pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<Window
         to: Some(granted.to.as_str()).filter(|it| !it.is_empty()),
         state: &granted.phase,
         waits_for: match &granted.machine_set {
-            Some(set) => format!("a new Machine of MachineSet {set} to serve in its place"),
-            None => "its Node, which is gone".to_owned(),
+            Some(set) => format!("a new Machine of MachineSet {set} to replace it"),
+            None => "its Node, which was deleted".to_owned(),
         },
     }));
     views.sort_by_key(|it| it.node);
@@ -70,7 +70,7 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> WindowsNodeView<'a>
         None if !has_served => (NEW, "being configured for the first time".to_owned()),
         None if !is_there => (WAITING, before_its_turn(status)),
         None if node.is_degraded() => (phase::FAILING, node.reason.clone().unwrap_or_default()),
-        None if !node.ready => (NOT_READY, "its kubelet to be ready".to_owned()),
+        None if !node.ready => (NOT_READY, "the kubelet to become ready".to_owned()),
         None => (DONE, String::new()),
     };
     let to = match granted {
@@ -91,18 +91,18 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> WindowsNodeView<'a>
 fn on_its_way(status: &WindowsPoolStatus, granted: &UpdatingNode, node: &Node) -> String {
     let reason = node.reason.clone().filter(|it| !it.is_empty());
     match granted.phase.as_str() {
-        phase::GRANTED => "its pods to be asked to leave".to_owned(),
+        phase::GRANTED => "its drain to start".to_owned(),
         phase::DRAINING => reason.unwrap_or_else(|| "its pods to leave".to_owned()),
-        phase::SUPPLYING => "its new files".to_owned(),
-        phase::REMOVING => "its instance to be a bare machine again".to_owned(),
+        phase::SUPPLYING => "its new files to be copied".to_owned(),
+        phase::REMOVING => "its instance to be cleaned up".to_owned(),
         phase::REPLACING => {
             let set = granted.machine_set.as_deref().unwrap_or_default();
-            format!("its Machine to go; MachineSet {set} makes a new one")
+            format!("its Machine to be deleted; MachineSet {set} creates a new one")
         }
         phase::FAILING => reason
             .or_else(|| said(status, condition::DEGRADED, "True"))
             .unwrap_or_default(),
-        _ => reason.unwrap_or_else(|| "its agent to bring it there".to_owned()),
+        _ => reason.unwrap_or_else(|| "its agent to apply the new version".to_owned()),
     }
 }
 
@@ -117,7 +117,7 @@ fn before_its_turn(status: &WindowsPoolStatus) -> String {
         if ahead.is_empty() {
             "the operator".to_owned()
         } else {
-            format!("{} to be done", ahead.join(", "))
+            format!("{} to finish", ahead.join(", "))
         }
     })
 }
@@ -170,7 +170,7 @@ mod tests {
             [
                 r#"a ("2.0", "") Done: "#,
                 r#"b ("1.0", "2.0") Draining: its pods to leave"#,
-                r#"c ("1.0", "2.0") Waiting: b to be done"#,
+                r#"c ("1.0", "2.0") Waiting: b to finish"#,
             ]
         );
         let kind = condition::UPDATING;
@@ -190,7 +190,7 @@ mod tests {
         status.conditions = Vec::new();
         assert_eq!(
             shown(&status)[1],
-            r#"b ("1.0", "") Removing: its instance to be a bare machine again"#
+            r#"b ("1.0", "") Removing: its instance to be cleaned up"#
         );
 
         // With Recreate the node goes, and its place is kept.
@@ -206,8 +206,8 @@ mod tests {
         assert_eq!(
             [1, 3].map(|at| shown(&status)[at].clone()),
             [
-                r#"b ("1.0", "2.0") Replacing: its Machine to go; MachineSet ns/win makes a new one"#,
-                r#"gone ("", "2.0") Replacing: a new Machine of MachineSet ns/win to serve in its place"#,
+                r#"b ("1.0", "2.0") Replacing: its Machine to be deleted; MachineSet ns/win creates a new one"#,
+                r#"gone ("", "2.0") Replacing: a new Machine of MachineSet ns/win to replace it"#,
             ]
         );
     }

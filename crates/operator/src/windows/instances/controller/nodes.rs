@@ -11,7 +11,7 @@ use super::Controller;
 use crate::fleet::nodes::Seen;
 
 impl Controller<'_> {
-    /// All Windows nodes; those that were granted `version` may have their turn.
+    /// All Windows nodes; those that were granted `version` may be upgraded now.
     pub(super) fn nodes(&self, version: Option<&str>) -> Vec<WindowsNode> {
         let store = self.shared.nodes.store();
         store.look(|all| self.nodes_of(all, version))

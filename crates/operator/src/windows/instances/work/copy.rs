@@ -28,7 +28,7 @@ impl Job {
         supply: &Supply,
     ) -> Result<About, InstanceFailure> {
         self.copy_agent(reached, supply).await?;
-        self.step("asking the machine what it is and has");
+        self.step("reading the state of the machine");
         let mut lines = questions("prepare", &supply.files).into_iter();
         let first = lines.next().unwrap_or_else(|| "prepare".to_owned());
         let prepared: Prepared = self.agent(reached, &first, SUMS).await?;
@@ -87,7 +87,7 @@ impl Job {
         removed.map_err(|error| problem(&error))?;
         Err(problem(&Error::File {
             path: file.place.clone(),
-            why: "is not what was copied there: it is copied again".to_owned(),
+            why: "differs from what was copied: it will be copied again".to_owned(),
         }))
     }
 
@@ -117,7 +117,7 @@ impl Job {
                 .map_err(|error| problem(&error))?;
             return Err(problem(&Error::File {
                 path: wrong.place.clone(),
-                why: "is not what was copied there: it is copied again".to_owned(),
+                why: "differs from what was copied: it will be copied again".to_owned(),
             }));
         }
         remove_parts(reached, files).await?;
@@ -138,7 +138,7 @@ impl Job {
             .map_err(|error| problem(&error))?;
         let (count, size) = (differing.len(), megabytes(total));
         let note = format!(
-            "{}: copying {count} files of its payload, {size}",
+            "instance {}: copying {count} files of its payload, {size}",
             self.name
         );
         self.fleet
@@ -166,7 +166,7 @@ impl Job {
         }
         let took = start.elapsed();
         let note = format!(
-            "{}: copied {count} files of its payload, {size} in {:.1}s",
+            "instance {}: copied {count} files of its payload, {size} in {:.1}s",
             self.name,
             took.as_secs_f64()
         );

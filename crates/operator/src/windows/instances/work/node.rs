@@ -48,7 +48,7 @@ impl Job {
         let records = &self.fleet.records;
         records.change(&self.name, |it| it.node = Some(node.to_owned()));
         let saved = records.save().await;
-        saved.map_err(|error| api("cannot write down which Node it is", &error))
+        saved.map_err(|error| api("cannot record which Node it is", &error))
     }
 
     /// Writes annotations on the Node of this machine.
@@ -75,7 +75,10 @@ impl Job {
             Ok(None) => return Ok(()),
             Err(problem) if problem.category == "ApiFailed" => return Err(problem),
             Err(problem) => {
-                let note = format!("{}: Node {name} stays: {}", self.name, problem.message);
+                let note = format!(
+                    "instance {}: Node {name} is not deleted: {}",
+                    self.name, problem.message
+                );
                 self.fleet
                     .tell(&self.name, Severity::Warning, "NodeKept", note);
                 return Ok(());

@@ -38,7 +38,7 @@ impl Job {
             .records
             .change(&self.name, |it| it.is_touched = true);
         let saved = self.fleet.records.save().await;
-        saved.map_err(|error| api("cannot write down how far it is", &error))
+        saved.map_err(|error| api("cannot write the status of the instance", &error))
     }
 
     /// Learns who the kubelets of new machines are, which the certificates controller wants to know.
@@ -51,7 +51,7 @@ impl Job {
         let who = who.map_err(|why| InstanceFailure {
             category: "BootstrapLoginRefused",
             message: format!(
-                "the bootstrap kubeconfig of the worker Ignition does not log in at {}: {why}: renew it there",
+                "the bootstrap kubeconfig of the worker Ignition cannot log in at {}: {why}: renew it there",
                 supply.server
             ),
         })?;
@@ -89,7 +89,7 @@ impl Job {
                 .host_keys
                 .pin(&self.name, Some(&session.host_key))
                 .await;
-            pinned.map_err(|error| api("cannot pin its host key", &error))?;
+            pinned.map_err(|error| api("cannot store its host key", &error))?;
         }
         self.fleet
             .records
@@ -173,7 +173,7 @@ impl Job {
         let made =
             login::of_agent(&fleet.client, &fleet.namespace, &supply.server, authority).await;
         let Login { text, credential } =
-            made.map_err(|error| api("cannot make a login for its agent", &error))?;
+            made.map_err(|error| api("cannot create a login for its agent", &error))?;
         let joins = question.starts_with("bootstrap");
         let rollout = node.map(|node| {
             fleet
@@ -181,7 +181,7 @@ impl Job {
                 .begin(&self.name, node, joins, credential)
                 .ok_or_else(|| InstanceFailure {
                     category: "NodeNameTaken",
-                    message: format!("another machine says now that it is Node {node}, too"),
+                    message: format!("another machine claims to be Node {node}, too"),
                 })
         });
         let rollout = rollout.transpose()?;

@@ -27,7 +27,7 @@ impl Job {
     /// Makes sure that the folder is ours and that nobody else can write there.
     pub(super) async fn secure(&self, reached: &Reached) -> Result<(), InstanceFailure> {
         self.touch().await?;
-        self.step("looking at its folder");
+        self.step("checking its folder");
         let files = &reached.files;
         let folder = windows::PAYLOAD.trim_end_matches('\\');
         let mut found = files.kind(folder).await.map_err(|error| problem(&error))?;
@@ -40,9 +40,7 @@ impl Job {
         let is_own_folder = match found {
             Kind::Nothing => false,
             Kind::Link => {
-                return Err(foreign(
-                    "is a link to somewhere else, and was there before us: remove it",
-                ));
+                return Err(foreign("is a link that Evenkeel did not create: remove it"));
             }
             Kind::Folder | Kind::File => self.has_agent(reached).await?,
         };
@@ -63,14 +61,14 @@ impl Job {
                 .map_err(|error| problem(&error))?
             {
                 return Err(foreign(
-                    "was written to by somebody else while it was made: look who is logged in there",
+                    "was changed by somebody else while it was created: check who is logged in there",
                 ));
             }
         }
         let records = &self.fleet.records;
         records.change(&self.name, |it| it.is_secured = true);
         let saved = records.save().await;
-        saved.map_err(|error| api("cannot write down how far it is", &error))
+        saved.map_err(|error| api("cannot write the status of the instance", &error))
     }
 
     /// Whether the agent's service is installed, with its program where we put it.
@@ -89,11 +87,11 @@ impl Job {
         let moved = reached.files.rename(folder, &aside).await;
         moved.map_err(|error| {
             foreign(&format!(
-                "was there before us, and cannot be moved aside ({error}): move or remove it"
+                "existed before Evenkeel and cannot be moved aside ({error}): move or remove it"
             ))
         })?;
         let note = format!(
-            "{}: {folder} was there before us, and was moved to {aside}: nothing in it was run or kept",
+            "instance {}: {folder} existed before Evenkeel and was moved to {aside}: nothing in it was run or kept",
             self.name
         );
         self.fleet

@@ -50,10 +50,10 @@ impl Job {
             self.take_new_agent(&mut reached, &supply).await?;
             copied = Some(self.exchange(&reached, &supply, &name).await?);
             self.put_new_agent_in_place(&mut reached).await?;
-            self.step("writing down that its files are there");
+            self.step("recording that its files are complete");
             self.note_supplied(&name, &supply).await?;
         }
-        self.step("waiting until its Node is told the new version");
+        self.step("waiting until its Node has the new desired version");
         self.until_told(&name, &supply.version).await?;
         self.step("starting its new agent");
         let line = format!("service install --namespace {}", self.fleet.namespace);
@@ -74,7 +74,7 @@ impl Job {
             |copied| format!("{copied} of {} files were copied", supply.files.len()),
         );
         let note = format!(
-            "{}: Node {name} goes from {} to {}: {copied}, and its new agent runs, after {:.1}s",
+            "instance {}: Node {name} is upgraded from {} to {} in {:.1}s: {copied}, and its new agent runs",
             self.name,
             from.as_deref().unwrap_or("no version"),
             supply.version,
@@ -93,7 +93,7 @@ impl Job {
         supply: &Supply,
     ) -> Result<(), InstanceFailure> {
         let agent = supply.agent()?;
-        self.step("looking whether its agent is the new one");
+        self.step("checking whether its agent is the new one");
         if self.has(reached, agent).await? {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl Job {
         if self.has(reached, &coexistence).await? {
             return Ok(());
         }
-        self.step("copying the new agent beside the old one");
+        self.step("copying the new agent next to the old one");
         self.put_whole(reached, &coexistence).await
     }
 
@@ -119,7 +119,7 @@ impl Job {
         self.step("stopping its old agent");
         self.agent::<serde_json::Value>(reached, "service remove", QUESTION)
             .await?;
-        self.step("taking the services of its old version out");
+        self.step("removing the services of its old version");
         let (line, rollout) = self
             .with_login(reached, supply, Some(node), "cleanup --upgrade")
             .await?;
@@ -148,7 +148,7 @@ impl Job {
 
     async fn put_new_agent_in_place(&self, reached: &mut Reached) -> Result<(), InstanceFailure> {
         if reached.program == windows::NEW_AGENT {
-            self.step("putting the new agent in its place");
+            self.step("replacing the old agent with the new one");
             let files = &reached.files;
             let placed = files.replace(windows::NEW_AGENT, windows::AGENT).await;
             placed.map_err(|error| problem(&error))?;
@@ -170,7 +170,7 @@ impl Job {
             annotation::SUPPLIED: supplied.to_string(),
             annotation::INSTANCE: format!("{}@{}", self.user, self.name),
         });
-        let what = "cannot write on its Node that its files are there";
+        let what = "cannot record on its Node that its files are complete";
         self.write_on_node(node, &annotations, what).await
     }
 
@@ -187,7 +187,7 @@ impl Job {
                 return Err(InstanceFailure {
                     category: "NotToldYet",
                     message: format!(
-                        "Node {node} was not told within {}s to run {version}",
+                        "Node {node} did not get the desired version {version} within {}s",
                         TOLD.as_secs()
                     ),
                 });
@@ -237,7 +237,7 @@ fn is_below(path: &str, folder: &str) -> bool {
 fn lost(node: &str) -> InstanceFailure {
     InstanceFailure {
         category: "NodeGone",
-        message: format!("{node}: its Node is gone: there is nothing to upgrade"),
+        message: format!("Node {node} is gone: there is nothing to upgrade"),
     }
 }
 

@@ -120,7 +120,11 @@ fn the_limit_of_a_set_is_a_number_or_a_share_and_rubbish_stops_it_by_name() {
             panic!("{text:?}: {answers:?}");
         };
         let said = why.to_string();
-        for word in [SET, "evenkeel.dev/max-unhealthy", "write a number from 1"] {
+        for word in [
+            SET,
+            "evenkeel.dev/max-unhealthy",
+            "write a number of at least 1",
+        ] {
             assert!(said.contains(word), "{text:?}: {said}");
         }
         assert!(seen.problems()[SET].contains("evenkeel.dev/max-unhealthy"));
@@ -140,7 +144,7 @@ fn a_node_without_a_version_counts_as_unavailable_and_may_itself_be_replaced() {
     };
     assert_eq!(
         why.to_string(),
-        "at most 1 of MachineSet machines/a may be unavailable at once, and now it is b"
+        "MachineSet machines/a has reached its limit of 1 unavailable Machines: b"
     );
     // It was told an older one, to which nobody brings it any more: it goes, and only it.
     if let Some(windows) = &mut nodes[1].windows {
@@ -202,7 +206,7 @@ fn a_set_that_shrinks_or_is_gone_replaces_nobody() {
 }
 
 #[test]
-fn a_node_that_was_replaced_holds_its_place_until_its_set_has_another_that_serves() {
+fn a_node_that_was_replaced_holds_its_permit_until_its_set_has_another_that_serves() {
     let entry = |node: &str| UpdatingNode {
         node: node.to_owned(),
         to: NEW.to_owned(),
@@ -253,7 +257,7 @@ impl World {
         set.replicas.saturating_sub(serving.count())
     }
 
-    /// How many nodes there are, with those that are gone and hold their place.
+    /// How many nodes there are, with those that are gone and hold their permit.
     fn size(&self) -> usize {
         let is_gone = |it: &&UpdatingNode| !self.nodes.contains_key(&it.node);
         self.nodes.len() + self.granted.iter().filter(is_gone).count()
