@@ -113,7 +113,7 @@ fn read(name: &str, text: &str) -> Result<Config, Reason> {
         }
         _ => Err(Reason::new(
             Problems::CATEGORY,
-            format!("MachineConfig {name} has no configuration in it"),
+            format!("MachineConfig {name} contains no configuration"),
         )),
     }
 }

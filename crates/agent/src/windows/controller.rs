@@ -1,4 +1,4 @@
-//! Keeps a node: one queue of what may have changed, one worker that looks after it, and a login that
+//! Keeps a node: one queue of what may have changed, one worker that reconciles it, and a login that
 //! is renewed before it ends.
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The values of variables in commands: fields of the Node at once, scripts beside everything else,
+//! The values of variables in commands: fields of the Node at once, scripts concurrently,
 //! once for each services ConfigMap, with a limit.
 
 use std::collections::BTreeMap;
@@ -100,7 +100,7 @@ impl Scripts {
             matches!(outcome, Outcome::Runs(_)).then(|| path.clone())
         };
         let paths: Vec<String> = self.outcomes.iter().filter_map(running).collect();
-        format!("the end of script {}", paths.join(", "))
+        format!("script {} to end", paths.join(", "))
     }
 
     /// How long the scripts that run may still be called quick.
@@ -171,7 +171,7 @@ fn filled(
         let text = command(service, node, |path| {
             script(path).unwrap_or_else(|| {
                 waits = true;
-                Err(NoValue::NotYet(format!("the script {path} still runs")))
+                Err(NoValue::NotYet(format!("script {path} is still running")))
             })
         });
         match text {

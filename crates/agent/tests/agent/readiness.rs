@@ -137,7 +137,7 @@ async fn restarts_probes_and_state_are_in_one_lease_that_is_written_at_once() ->
         .await?;
     assert_eq!(
         failing.probes["cni"].message,
-        "service cni.service does not run"
+        "service cni.service is not running"
     );
     let within = |seconds| move |took: &Duration| *took < Duration::from_secs(seconds);
     let is_well = |it: &Report, well| it.probes.get("cni").is_some_and(|it| it.healthy == well);

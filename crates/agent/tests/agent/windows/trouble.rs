@@ -194,11 +194,11 @@ fn refused_arguments(scene: &Scene) -> Result<()> {
         ),
         (
             vec!["trust", "sync", r"C:\k\none.pem"],
-            r"there is no file C:\k\none.pem",
+            r"file C:\k\none.pem does not exist",
         ),
         (
             vec!["trust", "sync", r"C:\k\good.ps1"],
-            "it has no certificate",
+            "no certificate found",
         ),
         (
             vec!["controller", "--windows-service"],
@@ -291,11 +291,11 @@ fn orphan(scene: &Scene) -> Result<()> {
     scene.put_configmap(&data)?;
     let said = refused_bootstrap(scene, &["--node-timeout=3"])?;
     let expected = format!(
-        "no Node has one of the addresses [{}",
+        "no Node has one of the internal addresses [{}",
         scene.instance.address()
     );
     assert!(
-        said.contains("this machine has no Node after 3s") && said.contains(&expected),
+        said.contains("no Node for this machine after 3s") && said.contains(&expected),
         "{said}"
     );
     assert_eq!(scene.state("kubelet"), "Running");
@@ -322,7 +322,7 @@ fn twins(scene: &Scene) -> Result<()> {
     scene.kubectl(&[&patch[..], &[&status.to_string()]].concat())?;
     let said = refused_bootstrap(scene, &[])?;
     let expected = format!(
-        "the Nodes {}, {twin} all have an internal address of this machine",
+        "several Nodes have an internal address of this machine ({}, {twin})",
         scene.name
     );
     assert!(said.contains(&expected), "{said}");

@@ -242,7 +242,7 @@ fn a_machine_trusts_whom_the_bundle_names_and_whom_it_trusted_before() -> Result
         roots[7] = Root::new("another")?;
         let begun = written(&scene)?;
         let took = followed(&scene, &bundle(&roots), &roots[7])?;
-        scene.until_told("CertificatesUpdated", "1 came, 1 of ours went")?;
+        scene.until_told("CertificatesUpdated", "1 added, 1 removed")?;
         let ours: Vec<&Root> = roots.iter().collect();
         until_ours(&scene, &ours)?;
         let after = written(&scene)?;
