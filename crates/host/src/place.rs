@@ -151,7 +151,7 @@ impl<'a, D: Disk> Placer<'a, D> {
         // A folder of ours that a file replaces is empty by now, or somebody is using it.
         if matches!(seen, Entry::Directory { .. }) && !self.take_away(path, seen)? {
             let in_use = std::io::ErrorKind::DirectoryNotEmpty;
-            return Err(Error::path("replace the folder", path, in_use));
+            return Err(Error::path("replace folder", path, in_use));
         }
         Ok(())
     }

@@ -114,7 +114,7 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
         .until("the plugin to be missed", |it| well(it) == Some(false))
         .await?;
     let why = &failing.probes["csi.example.com"].message;
-    assert!(why.contains("takes no connection"), "{why}");
+    assert!(why.contains("cannot connect to socket"), "{why}");
     scene.node.run(&["rm", SOCKET])?;
     until(&scene, "the plugin to be gone", json!([theirs])).await?;
     reports

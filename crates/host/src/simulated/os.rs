@@ -91,7 +91,7 @@ impl SimulatedOs {
     pub fn look(&self) -> Result<OsSnapshot> {
         self.faults
             .looks()
-            .map_err(|error| Error::os("look at the deployments", error))?;
+            .map_err(|error| Error::os("read the deployments", error))?;
         let next = self.next();
         Ok(OsSnapshot::Deployments {
             booted: self.inner().booted.clone(),

@@ -381,7 +381,7 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<E
             _ => None,
         };
         return Err(Error::Services {
-            doing: format!("keep {}", finding.resource),
+            doing: format!("heal {}", finding.resource),
             source: trouble.unwrap_or(why).into(),
         });
     }
@@ -390,7 +390,9 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<E
     if !matches!(finding.expected, Entry::File { .. } | Entry::Link { .. })
         && host.disk().look(&finding.path)? != finding.expected
     {
-        let stays = std::io::Error::other("what stands there is not ours to take away");
+        let stays = std::io::Error::other(
+            "what is there is foreign and is not removed: remove it yourself",
+        );
         return Err(Error::path("heal", &finding.path, stays));
     }
     Ok(stood)

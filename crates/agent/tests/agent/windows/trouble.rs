@@ -70,18 +70,18 @@ fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
     scene.until_runs("good", SOON)?;
     let command = scene.value(&format!(r"{}\good", super::SERVICES), "ImagePath")?;
     assert!(command.is_some_and(|it| it.contains("--value value")));
-    let hangs = r"service hangs: OUT has no value: cannot run the script C:\k\hangs.ps1: ";
+    let hangs = r"service hangs: OUT has no value: cannot run script C:\k\hangs.ps1: ";
     for words in [
         hangs,
-        r"service two: OUT has no value: cannot run the script C:\k\two.ps1: it printed more than one line",
-        r"service fails: OUT has no value: cannot run the script C:\k\fails.ps1: it ended with exit code: 1: no network",
+        r"service two: OUT has no value: cannot run script C:\k\two.ps1: the script printed more than one line",
+        r"service fails: OUT has no value: cannot run script C:\k\fails.ps1: the script ended with exit code: 1: no network",
         r"service lost: FIELD has no value: the Node has no {.metadata.annotations.example\.com/field} yet",
     ] {
         scene.until_told("ServicesIncomplete", words)?;
     }
     scene.until_told(
         "DriftHealFailed",
-        "cannot start service no-such-service: there is no such service",
+        "cannot start service no-such-service: the service does not exist",
     )?;
     // The Node itself says so, too, for whoever decides about others.
     scene.until_annotation(STATE, "Degraded", SOON)?;

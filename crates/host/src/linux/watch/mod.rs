@@ -150,7 +150,7 @@ impl Watcher {
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(Error::path("listen for changes below", "/", error)),
+                Err(error) => return Err(Error::path("watch for changes below", "/", error)),
             }
         }
         self.owed.extend(heard.look);
