@@ -86,7 +86,7 @@ impl State {
             .map_err(|source| Error::Journal { path, source })
     }
 
-    /// A note that somebody keeps beside the journal; nothing depends on it.
+    /// A note that somebody keeps next to the journal; nothing depends on it.
     pub fn note<H: Host>(&self, host: &H, name: &str) -> Result<Option<Vec<u8>>> {
         host.disk().read(&self.path(name))
     }

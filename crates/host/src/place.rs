@@ -156,7 +156,7 @@ impl<'a, D: Disk> Placer<'a, D> {
         Ok(())
     }
 
-    /// Removes what a killed run may have left beside `path`.
+    /// Removes what a killed run may have left next to `path`.
     fn sweep(&mut self, path: &str) -> Result<()> {
         let temporary = temporary(path);
         if self.disk.look(&temporary)? != Entry::Absent {

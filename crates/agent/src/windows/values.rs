@@ -65,7 +65,7 @@ impl Scripts {
         filled(services, Some(node), |path| self.value(path))
     }
 
-    /// The script at `path` of the services with this hash has ended. Says whether that is news: one that
+    /// The script at `path` of the services with this hash has ended. Says whether that is a change: one that
     /// fails as before is none.
     pub(crate) fn hear(
         &mut self,

@@ -21,7 +21,7 @@ const SLOW_CHECK: Duration = Duration::from_mins(5);
 /// one path we are at.
 const AT_A_TIME: Duration = Duration::from_millis(50);
 
-/// Keeps an eye on targets. Drive it with [`Monitor::run`], or turn by turn.
+/// Watches targets for drift. Drive it with [`Monitor::run`], or pass by pass.
 pub struct Monitor<'a, H> {
     host: &'a H,
     /// Where contents are kept, if drift is to be healed.
@@ -131,7 +131,7 @@ impl<'a, H: Host> Monitor<'a, H> {
         Ok(Turn::GoOn)
     }
 
-    /// Looks at everything, beginning with the next turn.
+    /// Looks at everything, beginning with the next pass.
     pub fn check_everything(&mut self) {
         match &mut self.sweep {
             Some(sweep) => sweep.again = true,
@@ -326,7 +326,7 @@ impl<'a, H: Host> Monitor<'a, H> {
     }
 }
 
-/// Whether there is a next turn.
+/// Whether there is a next pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// There is.

@@ -26,7 +26,7 @@ use crate::{Error, Result};
 
 /// Room for a few hundred events at a time.
 const BUFFER: usize = 16 * 1024;
-/// Events that are taken in before somebody hears of them, so that a flood does not drown its news.
+/// Events that are taken in before somebody hears of them, so that none is lost in a flood.
 const MANY: usize = 4096;
 
 /// Watches a set of paths below a root.
