@@ -92,7 +92,7 @@ async fn a_limit_that_is_none_is_refused_or_said_and_stops_that_pool_alone() -> 
     scene.pool("web", json!({})).await?;
     let _operator = scene.operator(&[])?;
     scene.until_updated("web", "", LONG).await?;
-    agents.are_content()?;
+    agents.check_violations()?;
     for (name, limit) in &bad {
         let status = scene
             .until_pool(name, "to be degraded", SOON, |it| {
@@ -289,7 +289,7 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
             .await?;
     }
     assert_eq!(scene.target("web").await?, first);
-    agents.are_content()
+    agents.check_violations()
 }
 
 #[tokio::test]
@@ -403,5 +403,5 @@ async fn a_node_that_disappears_in_the_middle_is_said_and_keeps_nobody_waiting()
         .await?;
     scene.told(&scene.own("web"), "NodeGone", &name).await?;
     scene.until_updated("web", "", LONG).await?;
-    agents.are_content()
+    agents.check_violations()
 }

@@ -159,7 +159,7 @@ async fn stays(scene: &Scene, before: &Value) -> Result<()> {
 
 /// Covers X09, O01, O02, O03.
 #[tokio::test]
-async fn beside_the_machine_config_operator_nothing_is_written_until_the_owner_says_to_take_over()
+async fn next_to_the_machine_config_operator_nothing_is_written_until_the_owner_says_to_take_over()
 -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());
@@ -258,7 +258,7 @@ async fn beside_the_machine_config_operator_nothing_is_written_until_the_owner_s
     }
     let status = scene.status("web").await?;
     assert!(status.condition(condition::IDLE).is_none());
-    agents.are_content()
+    agents.check_violations()
 }
 
 /// Covers O01.
@@ -317,5 +317,5 @@ async fn nodes_of_a_version_without_vouchers_are_adopted_without_any_disruption(
     assert_eq!(annotated(&seen, annotation::DRAIN_GRANTED), None);
     let rendered = scene.configs().get(&first).await.doing(|| "it is gone")?;
     assert!(rendered.labels().contains_key(label::RENDERED));
-    agents.are_content()
+    agents.check_violations()
 }

@@ -17,14 +17,14 @@ use tokio::task::JoinHandle;
 use crate::scene::{Scene, annotated, is_cordoned};
 
 /// Somebody outside of the operator who sees every version of every Node, and counts.
-pub(crate) struct Watchman {
+pub(crate) struct RolloutWatcher {
     most_down: Arc<AtomicUsize>,
     most_told: Arc<AtomicUsize>,
     versions: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
-impl Watchman {
+impl RolloutWatcher {
     /// Watches the nodes of `scene` from now on.
     pub(crate) fn of(scene: &Scene) -> Self {
         let (most_down, most_told, versions) = (Arc::default(), Arc::default(), Arc::default());
@@ -75,7 +75,7 @@ impl Watchman {
     }
 
     /// An error if ever more than `limit` were down, or on their way, at once; or if it saw nothing.
-    pub(crate) fn swears(&self, limit: usize) -> Result<()> {
+    pub(crate) fn check(&self, limit: usize) -> Result<()> {
         let (down, told) = self.saw();
         if self.task.is_finished() || down == 0 || told == 0 {
             return Err(Error::failed(format!(
@@ -91,7 +91,7 @@ impl Watchman {
     }
 }
 
-impl Drop for Watchman {
+impl Drop for RolloutWatcher {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -109,13 +109,13 @@ fn is_told(node: &Node) -> bool {
 }
 
 /// Somebody who sees every status of every pool of a scene.
-pub(crate) struct Clerk {
+pub(crate) struct StatusWatcher {
     since: Instant,
     written: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
-impl Clerk {
+impl StatusWatcher {
     pub(crate) fn of(scene: &Scene) -> Self {
         let written = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&written);
@@ -145,7 +145,7 @@ impl Clerk {
     }
 
     /// How often the status of the scene's one pool was written; an error if more than once a second.
-    pub(crate) fn swears(&self) -> Result<usize> {
+    pub(crate) fn check(&self) -> Result<usize> {
         let written = self.written.load(Ordering::SeqCst);
         let passed = self.since.elapsed();
         // One may stand at the beginning of the first second, and one at the end of the last.
@@ -159,7 +159,7 @@ impl Clerk {
     }
 }
 
-impl Drop for Clerk {
+impl Drop for StatusWatcher {
     fn drop(&mut self) {
         self.task.abort();
     }
