@@ -246,7 +246,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_socket_is_well_while_somebody_takes_connections_and_nobody_waits_for_one_that_hangs() {
+    fn a_socket_is_healthy_while_it_accepts_connections_and_nobody_waits_for_one_that_hangs() {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plugin.sock");
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn http_is_well_below_400_and_whatever_is_not_http_is_not() {
+    fn http_is_healthy_below_400_and_whatever_is_not_http_is_not() {
         let get = |port, path: &str| Check::HttpGet {
             port,
             path: path.to_owned(),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_or_a_socket_is_well_when_it_takes_a_connection() {
+    fn a_port_or_a_socket_is_healthy_when_it_accepts_a_connection() {
         let port = server(b"");
         assert_eq!(ask(&Check::TcpSocket { port }, SOON), Ok(()));
         let free = TcpListener::bind("127.0.0.1:0")
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn grpc_is_well_when_it_says_serving() {
+    fn grpc_is_healthy_when_it_says_serving() {
         // Settings, the headers of the answer, and a message with one field: the status.
         const SERVING: &[u8] = &[
             0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88, 0, 0, 7, 0, 0, 0, 0, 0, 1,

@@ -125,14 +125,14 @@ async fn rubbish_in_annotations_is_put_right_or_means_nothing() -> Result<()> {
     scene
         .stays(Duration::from_secs(2), |seen| says(seen, STATE, "Working"))
         .await?;
-    assert!(scene.node.read(MANAGED).is_err(), "written without leave");
+    assert!(scene.node.read(MANAGED).is_err(), "written without a permit");
 
     scene.desire(" ").await?;
     scene
         .until_degraded("can be no object's name", SOON)
         .await?;
     scene
-        .until("leave to be given back", SOON, |seen| {
+        .until("the permit to be returned", SOON, |seen| {
             says(seen, ASKED, &format!("uncordon-{new}"))
         })
         .await?;

@@ -139,7 +139,7 @@ async fn progress(done: &Mutex<usize>, rounds: usize, why: &str) -> Result<()> {
     .await
 }
 
-/// Waits until another node has leave to be down while this one is as it was, which may never be.
+/// Waits until another node has a permit while this one is as it was, which may never be.
 async fn worst_moment(scene: &Scene, at_first: &Node) -> Result<()> {
     let of_scene = ListParams::default().labels(&format!("place={}", scene.name));
     loop {

@@ -331,7 +331,7 @@ fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
         say(node, "Degraded", "the disk is full");
     } else {
         // It writes, and boots.
-        assert!(is_ours(node), "{} goes down without leave", node.name);
+        assert!(is_ours(node), "{} goes down without a permit", node.name);
         say(node, "Working", "the machine boots");
         node.ready = false;
         booting.insert(node.name.clone(), desired);

@@ -54,7 +54,7 @@ async fn say(scene: &Scene, names: &[String], status: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_thousand_nodes_that_turn_bad_are_tainted_about_as_fast_as_a_bare_loop_would()
+async fn a_thousand_nodes_that_become_unhealthy_are_tainted_about_as_fast_as_a_bare_loop_would()
 -> Result<()> {
     if !is_soak() || need::skip(ControlPlane::NEEDS)? {
         return Ok(());

@@ -26,7 +26,7 @@ fn names(expression: &str) -> BTreeSet<String> {
 
 /// Covers H37.
 #[test]
-fn every_alert_has_a_run_book_and_speaks_of_numbers_that_are_documented() -> Result<()> {
+fn every_alert_has_a_runbook_and_uses_metrics_that_are_documented() -> Result<()> {
     let documented = deployed("../docs/reference/metrics.md");
     let documented = std::fs::read_to_string(documented).doing(|| "no reference")?;
     let mut seen = BTreeSet::new();
