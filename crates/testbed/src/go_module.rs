@@ -137,7 +137,7 @@ impl GoTool {
         match self.given() {
             Some(program) if need::is_program(&program) => Ok(program),
             Some(program) => Err(Error::Missing(format!(
-                "{variable} is {} and that is no program: correct it, or unset {variable} to have one built",
+                "{variable} is {}, which is not a program: correct it, or unset {variable} to build one",
                 program.display(),
                 variable = self.variable
             ))),

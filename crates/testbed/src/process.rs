@@ -142,7 +142,7 @@ impl Running {
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child
             .try_wait()
-            .doing(|| format!("cannot ask after {}", self.name))
+            .doing(|| format!("cannot read the status of {}", self.name))
     }
 
     /// The last lines it printed.

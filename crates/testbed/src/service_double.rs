@@ -73,7 +73,9 @@ pub fn main(work: Work) -> ExitCode {
     match windows_service::service_dispatcher::start("double", service_entry) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("this is a service: start it with sc.exe, or run it with --console: {error}");
+            eprintln!(
+                "this program is a service: start it with sc.exe, or run it with --console: {error}"
+            );
             ExitCode::FAILURE
         }
     }

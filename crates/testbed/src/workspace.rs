@@ -32,7 +32,7 @@ pub fn tested_program(test: &str, bin: &str) -> Result<PathBuf> {
     let found = found.into_iter().find(|(name, _)| name == bin);
     found
         .map(|(_, path)| path)
-        .ok_or_else(|| Error::failed(format!("there is no program {bin} beside test {test}")))
+        .ok_or_else(|| Error::failed(format!("program {bin} is not next to test {test}")))
 }
 
 /// Several programs of one package, built with these options of cargo, in the order asked for.
@@ -127,7 +127,7 @@ fn cargo(verb: &[&str], what: &[&str], options: &[&str]) -> Result<String> {
     }
     let output = cargo
         .output()
-        .doing(|| "cannot run cargo (is Rust installed? https://rustup.rs)")?;
+        .doing(|| "cannot run cargo: install Rust (https://rustup.rs)")?;
     if !output.status.success() {
         return Err(Error::failed(format!(
             "cannot build {} ({}): {}",

@@ -125,7 +125,10 @@ async fn rubbish_in_annotations_is_put_right_or_means_nothing() -> Result<()> {
     scene
         .stays(Duration::from_secs(2), |seen| says(seen, STATE, "Working"))
         .await?;
-    assert!(scene.node.read(MANAGED).is_err(), "written without a permit");
+    assert!(
+        scene.node.read(MANAGED).is_err(),
+        "written without a permit"
+    );
 
     scene.desire(" ").await?;
     scene

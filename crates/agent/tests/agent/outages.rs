@@ -133,7 +133,10 @@ async fn an_update_goes_on_when_the_api_server_is_back_wherever_it_was() -> Resu
     proxy.cut();
     scene.annotate(ANSWERED, &request).await?;
     while_away(&scene, &proxy, "update, while pods leave", "Working").await?;
-    assert!(scene.node.read(MANAGED).is_err(), "written without a permit");
+    assert!(
+        scene.node.read(MANAGED).is_err(),
+        "written without a permit"
+    );
     proxy.accept();
 
     // While the machine is written and boots.

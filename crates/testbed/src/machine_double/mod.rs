@@ -175,7 +175,7 @@ async fn run(world: Arc<World>) {
     loop {
         world.news.notified().await;
         if let Err(error) = world.round().await {
-            tell(&format!("the machine controller tries again: {error}"));
+            tell(&format!("the machine controller retries: {error}"));
             tokio::time::sleep(AGAIN).await;
             world.news.notify_one();
         }
@@ -239,7 +239,7 @@ impl World {
             let name = set.name_any();
             let (sets, parameters) = (self.sets(), PatchParams::default());
             let said = sets.patch_status(&name, &parameters, &patch).await;
-            said.doing(|| "cannot say how a MachineSet is")?;
+            said.doing(|| "cannot write the status of a MachineSet")?;
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ impl World {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             said => said
                 .map(|_| ())
-                .doing(|| format!("cannot say how Machine {machine} is")),
+                .doing(|| format!("cannot write the status of Machine {machine}")),
         }
     }
 

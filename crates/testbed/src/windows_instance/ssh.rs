@@ -57,7 +57,7 @@ impl WindowsInstance {
     pub fn add_user(&self, name: &str) -> Result<()> {
         let letters = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
         if name.is_empty() || !name.chars().all(letters) {
-            return Err(Error::failed(format!("{name:?} is no user name")));
+            return Err(Error::failed(format!("{name:?} is not a user name")));
         }
         self.append("passwd", &format!("{name}:x:0:0::/root:/bin/sh"))
     }
