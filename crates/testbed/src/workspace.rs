@@ -20,7 +20,7 @@ pub fn program(package: &str, bin: &str) -> Result<PathBuf> {
         .ok_or_else(|| Error::failed(format!("{package} has no program {bin}")))
 }
 
-/// The program `bin` as it is built beside the integration test `test` of its package, where the tests of all packages
+/// The program `bin` as it is built next to the integration test `test` of its package, where the tests of all packages
 /// are built together: then it is there already, while [`program`] may build what it depends on once more.
 pub fn tested_program(test: &str, bin: &str) -> Result<PathBuf> {
     // Held while building: whoever comes second finds it built.

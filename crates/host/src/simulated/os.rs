@@ -9,7 +9,7 @@ use super::cut::Chooser;
 use super::fault::Faults;
 use crate::{Error, Result};
 
-/// The deployments of a machine. They can stand beside any disk.
+/// The deployments of a machine. They can be combined with any disk.
 #[derive(Debug, Default)]
 pub struct SimulatedOs {
     faults: Arc<Faults>,

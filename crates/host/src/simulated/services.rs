@@ -17,7 +17,7 @@ pub enum Told {
     Restart(String),
 }
 
-/// The services of a machine that only say what they heard. They can stand beside any disk.
+/// The services of a machine that only say what they heard. They can be combined with any disk.
 #[derive(Debug, Default)]
 pub struct SimulatedServices {
     faults: Arc<Faults>,

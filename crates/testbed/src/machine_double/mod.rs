@@ -268,7 +268,7 @@ impl World {
         made.map(|_| ()).doing(|| "cannot make a Machine")
     }
 
-    /// Does work on one Machine beside everything else, unless there is some already.
+    /// Does work on one Machine concurrently with everything else, unless there is some already.
     fn begin<W, F>(self: &Arc<Self>, machine: &DynamicObject, work: W)
     where
         W: FnOnce(Arc<Self>, DynamicObject) -> F + Send + 'static,
