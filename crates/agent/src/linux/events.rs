@@ -88,7 +88,7 @@ impl NodeEvent {
     /// Somebody changes a path over and over.
     pub(crate) fn fought(finding: &Finding, times: u32) -> Self {
         let note = format!(
-            "drift comes back after every repair ({times} times in a row): {}",
+            "drift keeps coming back ({times} times in a row): {}",
             shown(finding)
         );
         Self::warning("ConfigDriftFought", "Watch", note)
