@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Keeps one node in its declared state.
+/// Keep one node in its declared state
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub(crate) struct CommandLine {
@@ -17,33 +17,33 @@ pub(crate) struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Brings this node to the configuration that its Node names, and keeps it there
+    /// Bring this node to the configuration that its Node names, and keep it there
     ///
     /// Reads the annotation desiredConfig of the Node, if evenkeel.dev/desired-config vouches for it, and the
-    /// MachineConfig of that name; writes currentConfig, state and reason back. Reports drift within a second, or repairs it where the
-    /// annotation evenkeel.dev/drift says "heal". Reboots the machine when a change needs it, after
-    /// the operator has moved its pods. Runs until it is stopped.
+    /// MachineConfig of that name. Writes the annotations currentConfig, state and reason. Reports drift within a second, or
+    /// heals it where the annotation evenkeel.dev/drift says "heal". Reboots the machine when a change needs it, after
+    /// the operator has drained the node. Runs until it is stopped.
     Controller(ControllerArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArguments {
-    /// The Node that this machine is in the cluster
+    /// Name of the Node of this machine
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     pub(crate) node_name: String,
-    /// Where the machine's root is: in a container, where it is mounted
+    /// Root folder of the machine; in a container, the folder where it is mounted
     #[arg(long, value_name = "FOLDER", default_value = "/")]
     pub(crate) root: PathBuf,
     /// Register the kubelet's plugins as extensions that this node must have
     ///
-    /// For every socket in the folder where the kubelet looks for its plugins, the annotation
-    /// evenkeel.dev/system-extensions of the Node has an entry that probes it; it goes with its socket.
-    /// Entries of others stay as they are.
+    /// Adds an entry to the annotation evenkeel.dev/system-extensions of the Node for every socket in the
+    /// kubelet's plugin folder, with a probe of that socket, and removes it when the socket is gone. Other entries
+    /// are left alone.
     #[arg(long)]
     pub(crate) register_kubelet_plugins: bool,
-    /// How long one thing may take before /healthz says that the agent is stuck: at least 10s
+    /// How long one operation may take before /healthz reports that the agent is stuck: at least 10s
     ///
-    /// Everything it waits for has a shorter limit of its own, also the slowest pull of an image.
+    /// Every operation has a shorter limit of its own, even the slowest image pull.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = stuck_after)]
     pub(crate) stuck_after: Duration,
 }

@@ -1,6 +1,6 @@
 //! `evenkeel-agent`: one node, kept in its declared state.
 //!
-//! Connects the cluster's wishes to the host. It decides nothing (that is `evenkeel-plan`) and
+//! Connects the desired state in the cluster to the host. It decides nothing (that is `evenkeel-plan`) and
 //! touches nothing (that is `evenkeel-host`).
 
 #[cfg(target_os = "linux")]

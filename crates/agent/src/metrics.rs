@@ -1,4 +1,4 @@
-//! AgentMetrics of a node that have the same names on both systems.
+//! Metrics of a node that have the same names on both systems.
 
 use evenkeel_daemon::Metrics;
 use evenkeel_plan::machine::state::NodeState;
@@ -22,7 +22,7 @@ struct ClassLabels {
     class: &'static str,
 }
 
-/// State, drift and what was told. Clones count the same.
+/// State, drift and Events. Clones count the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeMetrics {
     state: Family<StateLabels, Gauge>,
@@ -37,13 +37,13 @@ impl NodeMetrics {
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_node_state",
-                "1 for the state that this node is in, else 0",
+                "1 for the state that this node is in, 0 for the others",
                 shown.state.clone(),
             );
             registry.register("evenkeel_node_drifted_paths", drift, shown.drifted.clone());
             registry.register(
                 "evenkeel_node_events",
-                "What was told of this node, by the reason of the Event",
+                "Events of this node, by reason",
                 shown.events.clone(),
             );
         });
@@ -80,7 +80,7 @@ impl NodeMetrics {
         Gauge::clone(&gauge)
     }
 
-    /// Something was told, for `reason`.
+    /// An Event with this `reason` was sent.
     pub(crate) fn told(&self, reason: &'static str) {
         self.events.get_or_create(&ReasonLabels { reason }).inc();
     }

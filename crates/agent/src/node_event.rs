@@ -1,11 +1,10 @@
-//! Something that people are told of a node's life, as an Event on its Node and in the log. What there is to
-//! tell is said by each system for itself.
+//! An Event on a Node, which is also a line of the log. Which Events there are is up to each system.
 
 use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_host::verify::Finding;
 use k8s_openapi::api::core::v1::ObjectReference;
 
-/// Something worth telling.
+/// An Event on this machine's Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeEvent {
     severity: Severity,

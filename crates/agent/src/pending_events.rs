@@ -1,20 +1,21 @@
-//! What nobody could be told before the machine went down: kept on its disk, and told when it is up again.
+//! Pending Events: those that could not be sent before the machine went down. They are kept on its disk, and sent when it
+//! is up again.
 
 use evenkeel_daemon::{Event, Events};
 use evenkeel_host::disk::Host;
 use evenkeel_host::execute::State;
 
-/// Beside the journal.
+/// The name of the note, next to the journal.
 const NOTE: &str = "events";
 
-/// Keeps what the API server has not heard of. What cannot be written is lost: no boot waits for it.
+/// Keeps the Events that the API server has not got. What cannot be written is lost: no boot waits for it.
 pub(crate) fn keep<H: Host>(host: &H, state: &State, events: &Events) {
     if let Err(error) = state.keep_note(host, NOTE, &text(&events.untold())) {
         tracing::warn!("{}", error.with_causes());
     }
 }
 
-/// Tells what was kept, once.
+/// Sends the Events that were kept, once.
 pub(crate) fn tell<H: Host>(host: &H, state: &State, events: &Events) {
     for event in take(host, state) {
         tracing::info!(reason = event.reason, "{}", event.note);

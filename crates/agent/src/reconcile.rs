@@ -14,7 +14,7 @@ const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// A machine that has not gone down after this long is told again.
 pub(crate) const REBOOT_AGAIN: Duration = Duration::from_mins(5);
-/// How long a machine that is to boot waits at most until what there is to tell has been told.
+/// How long a machine that is to boot waits at most for its Events to be sent.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// When the worker works again.
@@ -95,7 +95,7 @@ pub(crate) fn ended(
             let pause = pause(ASK_AGAIN, *unanswered);
             *unanswered = unanswered.saturating_add(1);
             ready.not_ready("the API server does not answer");
-            tracing::warn!(%error, "the API server did not do what was asked; asking again in {pause:?}");
+            tracing::warn!(%error, "a request to the API server failed; retrying in {pause:?}");
             Ok(Requeue::After(pause))
         }
     }
@@ -106,7 +106,10 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Reason> {
     let ended = tokio::task::spawn_blocking(work).await;
-    ended.map_err(|error| Reason::new("Crashed", format!("this is a mistake of ours: {error}")))
+    ended.map_err(|error| {
+        let text = format!("internal error in the agent (please report): {error}");
+        Reason::new("Crashed", text)
+    })
 }
 
 /// What the machine said, for people.

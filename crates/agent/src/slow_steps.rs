@@ -1,4 +1,4 @@
-//! An update that is under way on the machine: which step it is at is told on the Node once that one takes long.
+//! The steps of an update that is under way on the machine: one that takes long is named on the Node.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Steps {
         let at = if done < steps {
             format!("step {} of {steps} ({doing})", done + 1)
         } else {
-            format!("what follows all {steps} steps ({doing})")
+            format!("the last work after all {steps} steps ({doing})")
         };
         self.0.send_replace(at);
     }

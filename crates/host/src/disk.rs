@@ -105,7 +105,7 @@ pub trait Disk {
     fn put(&self, place: &str, entry: &Entry) -> Result<()> {
         let _ = entry;
         let unsupported = std::io::ErrorKind::Unsupported;
-        Err(Error::path("place", place, unsupported))
+        Err(Error::path("write", place, unsupported))
     }
 
     /// Claims the machine, or says that another program has it.
@@ -153,7 +153,7 @@ pub trait Host {
     /// What it boots.
     fn os(&self) -> Result<OsSnapshot> {
         Ok(OsSnapshot::Beyond(
-            "nothing can be staged on this kind of machine: take it out of the configuration"
+            "this kind of machine supports no OS image and no kernel arguments: remove them from the configuration"
                 .to_owned(),
         ))
     }
@@ -162,7 +162,7 @@ pub trait Host {
     fn stage_image(&self, image: &str) -> Result<()> {
         Err(Error::os(
             format!("stage {image}"),
-            "nothing can be staged here",
+            "this kind of machine cannot stage anything",
         ))
     }
 
@@ -171,7 +171,7 @@ pub trait Host {
         let _ = edits;
         Err(Error::os(
             "stage kernel arguments",
-            "nothing can be staged here",
+            "this kind of machine cannot stage anything",
         ))
     }
 
@@ -179,7 +179,7 @@ pub trait Host {
     fn unstage(&self) -> Result<()> {
         Err(Error::os(
             "discard what is staged",
-            "nothing can be staged here",
+            "this kind of machine cannot stage anything",
         ))
     }
 }

@@ -47,7 +47,7 @@ pub enum Error {
     },
     /// Contents that should be in the store are not there, or not the right ones.
     #[error(
-        "the contents {hash} are not in the store {path}: apply the configuration again from its file"
+        "contents {hash} are missing or damaged in the store {path}: apply the configuration again from its file"
     )]
     Lost {
         /// The store.
@@ -56,14 +56,16 @@ pub enum Error {
         hash: String,
     },
     /// Another program of ours is at work on this machine.
-    #[error("another evenkeel is at work on this machine (it holds {path}): wait for it to end")]
+    #[error(
+        "another evenkeel process is working on this machine (it holds {path}): wait until it ends"
+    )]
     Busy {
         /// The lock.
         path: String,
     },
     /// The machine lets us watch no more folders.
     #[error(
-        "cannot watch {path}: the limit {limit} is reached: raise it, for example with `sysctl -w {limit}={enough}`"
+        "cannot watch {path}: the kernel limit {limit} is reached: raise it, for example with `sysctl -w {limit}={enough}`"
     )]
     WatchLimit {
         /// What was to be watched.
@@ -76,10 +78,10 @@ pub enum Error {
         source: io::Error,
     },
     /// Somebody wanted it to end.
-    #[error("it was stopped on request")]
+    #[error("stopped on request")]
     Stopped,
     /// A step failed, and everything before it was undone.
-    #[error("{step} failed; everything was put back as it was")]
+    #[error("{step} failed; all changes were undone")]
     Undone {
         /// What failed.
         step: String,
@@ -87,14 +89,14 @@ pub enum Error {
         source: Box<Error>,
     },
     /// All steps are done, but the journal could not be closed; the next start does that.
-    #[error("everything is in place, but that could not be written down: run it again")]
+    #[error("all changes are applied, but the record could not be written: run it again")]
     Unfinished {
         /// Why.
         source: Box<Error>,
     },
     /// A step failed, and so did undoing it; the journal is kept and the next start goes on.
     #[error(
-        "{step} failed, and undoing it failed too: mend the cause below and run it again, it will go on undoing"
+        "{step} failed while changes were being undone: fix the cause and run it again to undo the rest"
     )]
     Stuck {
         /// What failed to be undone.

@@ -86,7 +86,7 @@ impl State {
             .map_err(|source| Error::Journal { path, source })
     }
 
-    /// A note that somebody keeps beside the journal; nothing depends on it.
+    /// A note that somebody keeps next to the journal; nothing depends on it.
     pub fn note<H: Host>(&self, host: &H, name: &str) -> Result<Option<Vec<u8>>> {
         host.disk().read(&self.path(name))
     }
@@ -308,7 +308,7 @@ impl<'a, H: Host> Claim<'a, H> {
             })?;
         self.remember_what_was_before(journal)
             .map_err(|source| Error::Stuck {
-                step: "remembering what the next boot brings".to_owned(),
+                step: "recording what the next boot starts".to_owned(),
                 source: Box::new(source),
             })?;
         self.close()
@@ -368,7 +368,7 @@ impl<'a, H: Host> Claim<'a, H> {
             let done = steps;
             progress(Progress { done, steps, doing });
         };
-        let durable = "making the changes durable";
+        let durable = "syncing the changes to disk";
         after_all(durable);
         placer.sync().map_err(|error| (durable.to_owned(), error))?;
         // On the way back a service that would not read the new configuration may not read the old
@@ -377,10 +377,10 @@ impl<'a, H: Host> Claim<'a, H> {
             Direction::Forward => told.map_err(|error| (what, error)),
             Direction::Back => Ok(()),
         };
-        let doing = "giving new paths the labels of the policy";
+        let doing = "setting the SELinux labels of new paths";
         needed(doing.to_owned(), self.relabel(&by_policy))?;
         if journal.touches_units() {
-            let doing = "reading the units again";
+            let doing = "reloading the systemd units";
             after_all(doing);
             needed(doing.to_owned(), self.host.reload_units())?;
         }

@@ -1,7 +1,7 @@
 //! Memory that is held on to after a start or after a large configuration was read, and how to have less
 //! of it.
 
-/// Has as little as possible, before a long rest: gives what is free back, and lets go of code that was only
+/// Trims the memory to as little as possible, before a long idle time: gives what is free back, and lets go of code that was only
 /// needed to get here. It walks the whole heap.
 pub fn rest() {
     give_back();

@@ -26,9 +26,9 @@ pub(crate) fn put<H: Host>(host: &H, step: &Step, entry: &Entry) -> Result<()> {
                 return host.unstage();
             }
             if reference.is_empty() {
-                let why = "what ran before came from no image that could be asked for again: \
-                           choose it in the boot menu, or provision the machine anew";
-                return Err(Error::os("go back to the image before", why));
+                let why = "the previous OS did not come from an image: choose it in the boot menu, \
+                           or provision the machine again";
+                return Err(Error::os("go back to the previous OS image", why));
             }
             host.stage_image(reference)
         }

@@ -151,12 +151,12 @@ impl<'a, D: Disk> Placer<'a, D> {
         // A folder of ours that a file replaces is empty by now, or somebody is using it.
         if matches!(seen, Entry::Directory { .. }) && !self.take_away(path, seen)? {
             let in_use = std::io::ErrorKind::DirectoryNotEmpty;
-            return Err(Error::path("replace the folder", path, in_use));
+            return Err(Error::path("replace folder", path, in_use));
         }
         Ok(())
     }
 
-    /// Removes what a killed run may have left beside `path`.
+    /// Removes what a killed run may have left next to `path`.
     fn sweep(&mut self, path: &str) -> Result<()> {
         let temporary = temporary(path);
         if self.disk.look(&temporary)? != Entry::Absent {

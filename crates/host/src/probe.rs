@@ -10,21 +10,21 @@ use evenkeel_api::readiness::Check;
 /// How much of an answer is read.
 const MOST: usize = 64 << 10;
 
-/// Asks, and says why the answer is not well. A service is asked of whoever runs it, not here.
+/// Asks, and says why the answer is not healthy. A service is asked of whoever runs it, not here.
 pub fn ask(check: &Check, timeout: Duration) -> Result<(), String> {
     match check {
         Check::TcpSocket { port } => connect(*port, timeout).map(|_| ()),
         Check::HttpGet { port, path } => http(*port, path, timeout),
         Check::Grpc { port, service } => grpc(*port, service, timeout),
         Check::UnixSocket { path } => socket(path, timeout),
-        Check::Service { name } => Err(format!("service {name} is not asked here")),
+        Check::Service { name } => Err(format!("service {name} cannot be probed here")),
     }
 }
 
 fn connect(port: u16, timeout: Duration) -> Result<TcpStream, String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let stream = TcpStream::connect_timeout(&address, timeout)
-        .map_err(|error| format!("port {port} takes no connection: {error}"))?;
+        .map_err(|error| format!("cannot connect to port {port}: {error}"))?;
     let limit = Some(timeout);
     let limited = stream
         .set_read_timeout(limit)
@@ -38,7 +38,7 @@ fn socket(path: &str, timeout: Duration) -> Result<(), String> {
     use rustix::io::Errno;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-    let refused = |error: Errno| format!("{path} takes no connection: {error}");
+    let refused = |error: Errno| format!("cannot connect to socket {path}: {error}");
     let address = SocketAddrUnix::new(path).map_err(refused)?;
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
@@ -65,17 +65,17 @@ fn socket(path: &str, _: Duration) -> Result<(), String> {
         .open(path);
     opened
         .map(|_| ())
-        .map_err(|error| format!("{path} cannot be opened: {error}"))
+        .map_err(|error| format!("cannot open {path}: {error}"))
 }
 
 fn http(port: u16, path: &str, timeout: Duration) -> Result<(), String> {
     // A blank or the end of a line in it would make another question of it.
     if path.contains(|it: char| it.is_control() || it.is_whitespace()) {
         return Err(format!(
-            "port {port} is not asked for {path:?}: leave out its blanks and control characters"
+            "path {path:?} is not sent to port {port}: remove its blanks and control characters"
         ));
     }
-    let failed = |error: std::io::Error| format!("port {port} does not answer {path}: {error}");
+    let failed = |error: std::io::Error| format!("no answer from port {port} for {path}: {error}");
     let mut stream = connect(port, timeout)?;
     let ask = format!(
         "GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nUser-Agent: evenkeel-agent\r\nConnection: close\r\n\r\n"
@@ -98,8 +98,10 @@ fn http(port: u16, path: &str, timeout: Duration) -> Result<(), String> {
         .and_then(|rest| rest.split(' ').nth(1));
     match code.and_then(|code| code.parse::<u16>().ok()) {
         Some(200..=399) => Ok(()),
-        Some(code) => Err(format!("port {port} answers {path} with {code}")),
-        None => Err(format!("port {port} does not answer {path} as HTTP")),
+        Some(code) => Err(format!(
+            "port {port} answers {path} with HTTP status {code}"
+        )),
+        None => Err(format!("the answer of port {port} for {path} is not HTTP")),
     }
 }
 
@@ -117,7 +119,7 @@ const END_HEADERS: u8 = 4;
 /// One call of `grpc.health.v1.Health/Check`: so little of HTTP/2 is needed for it that a whole client
 /// would be larger than the agent's other questions together.
 fn grpc(port: u16, service: &str, timeout: Duration) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("port {port} does not answer gRPC: {error}");
+    let failed = |error: std::io::Error| format!("no gRPC answer from port {port}: {error}");
     let mut stream = connect(port, timeout)?;
     let mut headers = Vec::new();
     for (name, value) in [
@@ -136,7 +138,7 @@ fn grpc(port: u16, service: &str, timeout: Duration) -> Result<(), String> {
         }
     }
     let length = u8::try_from(service.len()).ok().filter(|it| *it < 128);
-    let length = length.ok_or("the name of the service is too long")?;
+    let length = length.ok_or("the gRPC service name is too long")?;
     let mut message = Vec::new();
     if length > 0 {
         message.extend([0x0a, length]);
@@ -179,15 +181,15 @@ fn grpc(port: u16, service: &str, timeout: Duration) -> Result<(), String> {
             }
             HEADERS if flags & END_STREAM != 0 => {
                 return Err(format!(
-                    "port {port} refuses the question for {service:?}: it has no such service, or no gRPC health"
+                    "port {port} refuses the gRPC health check of {service:?}: it has no such service, or serves no health checks"
                 ));
             }
-            RESET | GO_AWAY => return Err(format!("port {port} ends the gRPC call")),
+            RESET | GO_AWAY => return Err(format!("port {port} ended the gRPC call")),
             _ => {}
         }
     }
     Err(format!(
-        "port {port} does not answer gRPC within {timeout:?}"
+        "no gRPC answer from port {port} within {timeout:?}"
     ))
 }
 
@@ -213,9 +215,9 @@ fn serves(body: &[u8]) -> Option<Result<(), String>> {
     };
     Some(match status {
         1 => Ok(()),
-        2 => Err("it says NOT_SERVING".to_owned()),
-        3 => Err("it does not know that service".to_owned()),
-        other => Err(format!("it says status {other}")),
+        2 => Err("the gRPC health status is NOT_SERVING".to_owned()),
+        3 => Err("the gRPC health status is SERVICE_UNKNOWN".to_owned()),
+        other => Err(format!("the gRPC health status is {other}")),
     })
 }
 
@@ -244,7 +246,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_socket_is_well_while_somebody_takes_connections_and_nobody_waits_for_one_that_hangs() {
+    fn a_socket_is_healthy_while_it_accepts_connections_and_nobody_waits_for_one_that_hangs() {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plugin.sock");
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn http_is_well_below_400_and_whatever_is_not_http_is_not() {
+    fn http_is_healthy_below_400_and_whatever_is_not_http_is_not() {
         let get = |port, path: &str| Check::HttpGet {
             port,
             path: path.to_owned(),
@@ -305,14 +307,14 @@ mod tests {
             let port = listener.local_addr().unwrap().port();
             let path = path.to_owned();
             let why = ask(&Check::HttpGet { port, path }, SOON).unwrap_err();
-            assert!(why.contains("is not asked for"), "{why}");
+            assert!(why.contains("is not sent to port"), "{why}");
             assert!(!why.contains(char::is_control), "{why}");
             assert!(listener.accept().is_err(), "somebody came");
         }
     }
 
     #[test]
-    fn a_port_or_a_socket_is_well_when_it_takes_a_connection() {
+    fn a_port_or_a_socket_is_healthy_when_it_accepts_a_connection() {
         let port = server(b"");
         assert_eq!(ask(&Check::TcpSocket { port }, SOON), Ok(()));
         let free = TcpListener::bind("127.0.0.1:0")
@@ -323,7 +325,7 @@ mod tests {
         assert!(
             ask(&Check::TcpSocket { port: free }, SOON)
                 .unwrap_err()
-                .contains("takes no connection")
+                .contains("cannot connect to port")
         );
         let nothing = Check::UnixSocket {
             path: "/nonexistent.sock".to_owned(),
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn grpc_is_well_when_it_says_serving() {
+    fn grpc_is_healthy_when_it_says_serving() {
         // Settings, the headers of the answer, and a message with one field: the status.
         const SERVING: &[u8] = &[
             0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 1, 1, 4, 0, 0, 0, 1, 0x88, 0, 0, 7, 0, 0, 0, 0, 0, 1,
@@ -349,7 +351,7 @@ mod tests {
         assert_eq!(ask(&check(server(SERVING)), SOON), Ok(()));
         assert_eq!(
             ask(&check(server(NOT)), SOON),
-            Err("it says NOT_SERVING".to_owned())
+            Err("the gRPC health status is NOT_SERVING".to_owned())
         );
         assert!(
             ask(&check(server(REFUSED)), SOON)

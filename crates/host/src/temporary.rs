@@ -1,4 +1,4 @@
-//! The name beside a path under which its next contents are made ready.
+//! The name next to a path under which its next contents are made ready.
 
 use evenkeel_plan::machine::entry::Hash;
 

@@ -264,7 +264,7 @@ async fn bench() -> Result<Table> {
 /// How often the operator has written on Nodes, as its numbers say.
 async fn node_writes(port: u16) -> Result<f64> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let failed = || "cannot read the operator's numbers";
+    let failed = || "cannot read the operator's metrics";
     let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await;
     let mut stream = stream.doing(failed)?;
     let ask = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";

@@ -411,7 +411,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn nobody_is_evicted_who_stays_or_is_ending_or_from_a_node_without_permit_and_cordon(
+    fn nobody_is_evicted_who_stays_or_is_ending_or_from_a_node_without_a_permit_and_a_cordon(
         node in any_node(),
         pods in prop::collection::vec(any_pod(), 0..8),
         now in 0..10_000i64,

@@ -63,7 +63,8 @@ impl Alerts {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/alerts");
         let text = std::fs::read_to_string(folder.join(file));
         let text = text.doing(|| format!("cannot read {file}"))?;
-        let object: Value = serde_saphyr::from_str(&text).doing(|| format!("{file} is no YAML"))?;
+        let object: Value =
+            serde_saphyr::from_str(&text).doing(|| format!("{file} is not YAML"))?;
         let rules = object["spec"]["groups"][0]["rules"].as_array().cloned();
         let rules = rules.ok_or_else(|| Error::failed(format!("{file} has no rules")))?;
         let scratch = Scratch::new("alerts")?;
@@ -92,7 +93,7 @@ impl Alerts {
         let rule = self.rules.iter().find(|it| it["alert"] == alert);
         let expression = rule.and_then(|it| it["expr"].as_str());
         let expression =
-            expression.ok_or_else(|| Error::failed(format!("there is no alert {alert}")))?;
+            expression.ok_or_else(|| Error::failed(format!("alert {alert} does not exist")))?;
         let series: Vec<Value> = numbers
             .lines()
             .filter_map(|line| line.trim().rsplit_once(' '))
@@ -128,7 +129,7 @@ impl Alerts {
             said = words_of(&judged);
         }
         Err(Error::failed(format!(
-            "promtool cannot judge {alert}: {said}"
+            "promtool cannot evaluate {alert}: {said}"
         )))
     }
 

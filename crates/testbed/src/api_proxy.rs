@@ -79,13 +79,13 @@ impl ApiProxy {
 
     fn between(address: SocketAddr, server: SocketAddr) -> Result<Self> {
         let listener = std::net::TcpListener::bind(address)
-            .doing(|| format!("there is no port for a proxy at {address}"))?;
+            .doing(|| format!("no port is free for a proxy at {address}"))?;
         listener
             .set_nonblocking(true)
             .doing(|| "cannot prepare the port of a proxy")?;
         let port = listener
             .local_addr()
-            .doing(|| "cannot ask for the port of a proxy")?
+            .doing(|| "cannot read the port of a proxy")?
             .port();
         // Last: a runtime must not be dropped by whoever awaits something, as an error before would do.
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -28,7 +28,7 @@ impl Blackhole {
     pub async fn open() -> Result<Self> {
         let socket = TcpSocket::new_v4().doing(|| "no socket")?;
         let bound = socket.bind(([127, 0, 0, 1], 0).into());
-        bound.doing(|| "there is no port for a black hole")?;
+        bound.doing(|| "no port is free for a black hole")?;
         let listener = socket.listen(0).doing(|| "cannot listen")?;
         let address = listener.local_addr().doing(|| "no address")?;
         let mut waiting = Vec::new();

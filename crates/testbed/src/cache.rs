@@ -46,7 +46,7 @@ fn entry_in(
     }
     let above = place.parent().unwrap_or(&place);
     std::fs::create_dir_all(above)
-        .doing(|| format!("cannot make the cache folder {}", above.display()))?;
+        .doing(|| format!("cannot create the cache folder {}", above.display()))?;
     let lock_path = beside(&place, "lock");
     let lock = File::create(&lock_path).doing(|| format!("cannot make {}", lock_path.display()))?;
     if lock.try_lock().is_err() {
@@ -62,7 +62,7 @@ fn entry_in(
     remove(&partial)?;
     make(&partial)?;
     std::fs::rename(&partial, &place)
-        .doing(|| format!("cannot put {} in its place", place.display()))?;
+        .doing(|| format!("cannot move {} into place", place.display()))?;
     Ok(place)
 }
 
@@ -78,7 +78,7 @@ fn remove(path: &Path) -> Result<()> {
         return Ok(());
     };
     tell(&format!(
-        "{} was left half made; it is made anew",
+        "{} is incomplete; making it again",
         path.display()
     ));
     let removed = if found.is_dir() {
@@ -88,7 +88,7 @@ fn remove(path: &Path) -> Result<()> {
     };
     removed.doing(|| {
         format!(
-            "cannot remove the half-made {}; remove it by hand",
+            "cannot remove the incomplete {}; remove it by hand",
             path.display()
         )
     })
@@ -96,7 +96,7 @@ fn remove(path: &Path) -> Result<()> {
 
 fn has_space(folder: &Path, megabytes: u64) -> Result<()> {
     let disk = rustix::fs::statvfs(folder)
-        .doing(|| format!("cannot ask for the free space of {}", folder.display()))?;
+        .doing(|| format!("cannot read the free space of {}", folder.display()))?;
     let free = disk.f_bavail.saturating_mul(disk.f_frsize) / (1 << 20);
     if free < megabytes {
         return Err(Error::Missing(format!(

@@ -160,7 +160,7 @@ impl Chart {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
         let scratch = Scratch::new("chart")?;
         let file = scratch.path().join("objects.json");
-        std::fs::write(&file, list.to_string()).doing(|| "cannot write the objects down")?;
+        std::fs::write(&file, list.to_string()).doing(|| "cannot write the objects")?;
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         control_plane.kubectl(&["apply", "-f", &file.display().to_string()])?;
         drop(alone);

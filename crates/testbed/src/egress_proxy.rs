@@ -52,15 +52,15 @@ impl EgressProxy {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .doing(|| "no version of TLS")?
+            .doing(|| "no usable TLS version")?
             .with_no_client_auth()
             .with_single_cert(vec![certificate.der().clone()], secret)
             .doing(|| "cannot use the certificate")?;
         let config = Arc::new(config);
-        let listener = TcpListener::bind(("0.0.0.0", 0)).doing(|| "no port for a proxy")?;
+        let listener = TcpListener::bind(("0.0.0.0", 0)).doing(|| "no port is free for a proxy")?;
         let port = listener
             .local_addr()
-            .doing(|| "no port for a proxy")?
+            .doing(|| "no port is free for a proxy")?
             .port();
         let passed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&passed);

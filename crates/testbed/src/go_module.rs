@@ -9,14 +9,14 @@ use crate::scratch::Scratch;
 use crate::wait::{self, Look};
 use crate::{Doing, Error, Result, cache, need};
 
-/// What one build needs on disk beside the program: downloaded modules and compiled packages.
+/// What one build needs on disk besides the program: downloaded modules and compiled packages.
 const BUILD_MEGABYTES: u64 = 3000;
 const BUILD_DEADLINE: Duration = Duration::from_hours(1);
 
 /// A module of ours that requires what is built.
 #[derive(Debug)]
 pub(crate) struct GoModule {
-    /// The folder beside `src` that it is in.
+    /// The folder next to `src` that it is in.
     pub(crate) folder: &'static str,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
@@ -137,7 +137,7 @@ impl GoTool {
         match self.given() {
             Some(program) if need::is_program(&program) => Ok(program),
             Some(program) => Err(Error::Missing(format!(
-                "{variable} is {} and that is no program: correct it, or unset {variable} to have one built",
+                "{variable} is {}, which is not a program: correct it, or unset {variable} to build one",
                 program.display(),
                 variable = self.variable
             ))),

@@ -62,7 +62,7 @@ impl Kubeconfig {
 
     /// The text of a kubeconfig file (YAML, of the kind that is also JSON).
     pub fn as_yaml(&self) -> Result<String> {
-        serde_json::to_string_pretty(&self.0).doing(|| "cannot write a kubeconfig down")
+        serde_json::to_string_pretty(&self.0).doing(|| "cannot serialize a kubeconfig")
     }
 
     /// Writes the file at `path`.

@@ -27,7 +27,7 @@ impl Need {
         match self {
             Self::Root if rustix::process::geteuid().is_root() => Ok(()),
             Self::Root => Err(Error::Missing(
-                "this needs root (name spaces and mounts): run it as root, for example with sudo"
+                "this needs root (for namespaces and mounts): run it as root, for example with sudo"
                     .to_owned(),
             )),
             Self::Made(can_be_had) => can_be_had(),

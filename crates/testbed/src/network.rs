@@ -112,7 +112,7 @@ fn connect(holder: u32) -> Result<Ipv4Addr> {
         }
     }
     Err(Error::failed(format!(
-        "all {HOSTS} numbers for test hosts are taken on this machine"
+        "all {HOSTS} addresses for test hosts are in use on this machine"
     )))
 }
 

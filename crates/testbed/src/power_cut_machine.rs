@@ -122,7 +122,7 @@ impl PowerCutMachine {
         if let Some(qemu) = &mut self.qemu
             && qemu.ended()?.is_none()
         {
-            return Err(Error::failed("the power-cut machine is on already"));
+            return Err(Error::failed("the power-cut machine is already on"));
         }
         self.boots += 1;
         self.console = self
@@ -224,7 +224,7 @@ impl PowerCutMachine {
     pub fn tree(&self) -> Result<Scratch> {
         if self.qemu.is_some() {
             return Err(Error::failed(
-                "the disk of a power-cut machine can be read while it is off",
+                "the power-cut machine is on: turn it off before you read its disk",
             ));
         }
         self.disk.tree()

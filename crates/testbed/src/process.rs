@@ -42,7 +42,7 @@ pub fn output(command: &mut Command, input: &[u8]) -> Result<Output> {
         .doing(|| format!("cannot run `{line}`"))?;
     let stdin = child.stdin.take();
     std::thread::scope(|scope| {
-        // Written beside the reading, or both sides wait for each other. A program that does not
+        // Written while it is read, or both sides wait for each other. A program that does not
         // read its input to the end is not at fault.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
         child.wait_with_output()
@@ -142,7 +142,7 @@ impl Running {
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child
             .try_wait()
-            .doing(|| format!("cannot ask after {}", self.name))
+            .doing(|| format!("cannot read the status of {}", self.name))
     }
 
     /// The last lines it printed.

@@ -86,7 +86,7 @@ impl<'p> Judge<'p> {
             .push(format!("{measured:?} (busy for {percent:.0} % of it)"));
         let so_far = format!("{}: {}", self.promise, self.measured.join(", "));
         if busy > BUSY && self.measured.len() < TRIES {
-            println!("to be measured again: {so_far}");
+            println!("measuring again: {so_far}");
             return Ok(());
         }
         Err(Error::failed(format!("not kept: {so_far}")))

@@ -62,7 +62,7 @@ impl Held {
     /// Waits until the request is there.
     pub async fn is_there(&mut self) -> Result<()> {
         let there = (&mut self.hit).await;
-        there.map_err(|_| Error::failed("another request is waited for"))
+        there.map_err(|_| Error::failed("a test already waits for another request"))
     }
 
     /// Lets it go on, and says what the server answered.
@@ -78,13 +78,13 @@ impl RequestProxy {
     /// A proxy for `login`.
     pub fn of(login: &Kubeconfig) -> Result<Self> {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))
-            .doing(|| "there is no port for a proxy")?;
+            .doing(|| "no port is free for a proxy")?;
         listener
             .set_nonblocking(true)
             .doing(|| "cannot prepare the port of a proxy")?;
         let address = listener
             .local_addr()
-            .doing(|| "cannot ask for the port of a proxy")?;
+            .doing(|| "cannot read the port of a proxy")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -17,7 +17,7 @@ impl Scratch {
         let folder = tempfile::Builder::new()
             .prefix(&format!("{PREFIX}{name}-"))
             .tempdir()
-            .doing(|| "cannot make a scratch folder (is the disk full?)")?
+            .doing(|| "cannot create a scratch folder: check that the disk is not full")?
             .keep();
         reaper::folder(&folder)?;
         Ok(Self(folder))

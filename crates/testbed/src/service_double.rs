@@ -73,7 +73,9 @@ pub fn main(work: Work) -> ExitCode {
     match windows_service::service_dispatcher::start("double", service_entry) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("this is a service: start it with sc.exe, or run it with --console: {error}");
+            eprintln!(
+                "this program is a service: start it with sc.exe, or run it with --console: {error}"
+            );
             ExitCode::FAILURE
         }
     }
@@ -111,7 +113,7 @@ fn die(code: u32) {
     }
 }
 
-/// A service has no terminal: why it failed is written beside its program, as `NAME.error.txt`.
+/// A service has no terminal: why it failed is written next to its program, as `NAME.error.txt`.
 fn write_down(error: &crate::Error) {
     if let Ok(program) = std::env::current_exe() {
         let _ = std::fs::write(program.with_extension("error.txt"), error.to_string());

@@ -109,7 +109,7 @@ impl SystemdNode {
     /// the files it had, and waits until its systemd is up.
     pub fn boot_again(&mut self) -> Result<()> {
         if self.power.is_some() {
-            return Err(self.failed("is on already"));
+            return Err(self.failed("is already on"));
         }
         let place = self.scratch.path();
         let unique = place.file_name().unwrap_or(place.as_os_str());
@@ -209,7 +209,7 @@ impl SystemdNode {
     /// Copies `folder` (such as `/etc`) of a node that is off, as it would find it at its next boot.
     pub fn copy_while_off(&self, folder: &str, to: &Path) -> Result<()> {
         if self.power.is_some() {
-            return Err(self.failed("is on: what it has would change while it is copied"));
+            return Err(self.failed("is on: turn it off before you copy its files"));
         }
         // The mount is in a name space of its own, which ends with the command.
         let script = "mount -t overlay -o ro,lowerdir=\"$1/upper:$2\" overlay \"$1/stage\"

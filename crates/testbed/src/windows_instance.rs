@@ -111,7 +111,7 @@ impl WindowsInstance {
         let letters = |it: char| it.is_ascii_alphanumeric() || it == '-';
         if name.is_empty() || name.len() > 15 || !name.chars().all(letters) {
             return Err(Error::failed(format!(
-                "{name:?} is no computer name: it has 1 to 15 letters, digits and hyphens"
+                "{name:?} is not a computer name: use 1 to 15 letters, digits and hyphens"
             )));
         }
         let template = template::template()?;
@@ -231,7 +231,7 @@ impl WindowsInstance {
         let mut output = self.run(words)?;
         if output.status.code() == Some(1) && output.stdout.is_empty() && output.stderr.is_empty() {
             tell(&format!(
-                "Wine did not start `{}`; once more",
+                "Wine did not start `{}`; trying again",
                 words.join(" ")
             ));
             output = self.run(words)?;
@@ -271,7 +271,7 @@ impl WindowsInstance {
     /// Boots it after [`shutdown`](Self::shutdown) or [`cut`](Self::cut).
     pub fn power_on(&mut self) -> Result<()> {
         if self.is_on()? {
-            return Err(Error::failed(format!("{} is on already", self.name)));
+            return Err(Error::failed(format!("{} is already on", self.name)));
         }
         let mut sh = Command::new("nsenter");
         sh.args(["--target", &self.disk.id().to_string()]);

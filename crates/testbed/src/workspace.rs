@@ -20,7 +20,7 @@ pub fn program(package: &str, bin: &str) -> Result<PathBuf> {
         .ok_or_else(|| Error::failed(format!("{package} has no program {bin}")))
 }
 
-/// The program `bin` as it is built beside the integration test `test` of its package, where the tests of all packages
+/// The program `bin` as it is built next to the integration test `test` of its package, where the tests of all packages
 /// are built together: then it is there already, while [`program`] may build what it depends on once more.
 pub fn tested_program(test: &str, bin: &str) -> Result<PathBuf> {
     // Held while building: whoever comes second finds it built.
@@ -32,7 +32,7 @@ pub fn tested_program(test: &str, bin: &str) -> Result<PathBuf> {
     let found = found.into_iter().find(|(name, _)| name == bin);
     found
         .map(|(_, path)| path)
-        .ok_or_else(|| Error::failed(format!("there is no program {bin} beside test {test}")))
+        .ok_or_else(|| Error::failed(format!("program {bin} is not next to test {test}")))
 }
 
 /// Several programs of one package, built with these options of cargo, in the order asked for.
@@ -127,7 +127,7 @@ fn cargo(verb: &[&str], what: &[&str], options: &[&str]) -> Result<String> {
     }
     let output = cargo
         .output()
-        .doing(|| "cannot run cargo (is Rust installed? https://rustup.rs)")?;
+        .doing(|| "cannot run cargo: install Rust (https://rustup.rs)")?;
     if !output.status.success() {
         return Err(Error::failed(format!(
             "cannot build {} ({}): {}",

@@ -25,13 +25,13 @@ pub fn ask_world(proxy: &str, roots: Vec<Vec<u8>>) -> Result<String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .doing(|| "no version of TLS")?
+        .doing(|| "no usable TLS version")?
         .with_root_certificates(store)
         .with_no_client_auth();
     let name = rustls::pki_types::ServerName::try_from(host).doing(|| "the proxy has no name")?;
     let session = rustls::ClientConnection::new(Arc::new(config), name);
     let session = session.doing(|| "cannot speak TLS")?;
-    let failed = || format!("the proxy at {authority} lets nobody through");
+    let failed = || format!("the proxy at {authority} refuses the connection");
     let socket = TcpStream::connect(authority).doing(failed)?;
     socket.set_read_timeout(Some(PATIENCE)).doing(failed)?;
     let mut stream = StreamOwned::new(session, socket);

@@ -29,7 +29,7 @@ fn folder() -> PathBuf {
 fn read(file: &str) -> Result<Value> {
     let path = folder().join(file);
     let text = std::fs::read_to_string(&path).doing(|| format!("no {}", path.display()))?;
-    serde_saphyr::from_str(&text).doing(|| format!("{} is no YAML", path.display()))
+    serde_saphyr::from_str(&text).doing(|| format!("{} is not YAML", path.display()))
 }
 
 fn yaml(value: &Value) -> Result<String> {

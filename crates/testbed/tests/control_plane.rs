@@ -127,7 +127,7 @@ fn a_third_group_in_a_certificate_is_refused_with_a_sentence() -> Result<()> {
         .unwrap_err();
     assert_eq!(
         error,
-        Error::failed("a login by certificate can be in 2 groups, and jane shall be in 3")
+        Error::failed("a certificate can name 2 groups, and jane needs 3")
     );
     Ok(())
 }

@@ -89,7 +89,7 @@ fn a_line_that_never_comes_is_an_error_with_what_the_console_said() -> Result<()
     let Err(on) = machine.start(&[]) else {
         panic!("a machine was switched on twice");
     };
-    assert_eq!(on.to_string(), "the power-cut machine is on already");
+    assert_eq!(on.to_string(), "the power-cut machine is already on");
     assert!(machine.tree().is_err(), "a running machine's disk was read");
     let Err(late) = machine.wait_for_line("hello", Duration::from_millis(50)) else {
         panic!("the program said what it never says");

@@ -308,7 +308,7 @@ fn what_is_missing_is_one_sentence_with_its_cure() -> Result<()> {
     )?;
     assert_eq!(
         String::from_utf8_lossy(&nobody.stderr),
-        "this needs root (name spaces and mounts): run it as root, for example with sudo\n"
+        "this needs root (for namespaces and mounts): run it as root, for example with sudo\n"
     );
     let bare =
         evenkeel_testbed::process::output(Command::new(&owner).env("PATH", "/nowhere"), &[])?;

@@ -62,7 +62,7 @@ impl ConfigSource {
         self.found.clone()
     }
 
-    /// Takes note of a version; `true` if it is news.
+    /// Takes note of a version; `true` if it has changed.
     pub(crate) fn hear(&mut self, version: Option<String>) -> bool {
         let seen = version.map_or(Seen::Missing, Seen::Version);
         let is_new = self.seen != seen;
@@ -113,7 +113,7 @@ fn read(name: &str, text: &str) -> Result<Config, Reason> {
         }
         _ => Err(Reason::new(
             Problems::CATEGORY,
-            format!("MachineConfig {name} has no configuration in it"),
+            format!("MachineConfig {name} contains no configuration"),
         )),
     }
 }

@@ -27,7 +27,7 @@ impl Drift {
         self.standing.insert(finding.path.clone(), finding);
     }
 
-    /// Takes note of what became of a path, and says what people should hear of it.
+    /// Takes note of what became of a path, and returns the Event for it, if there is one.
     pub(crate) fn hear(
         &mut self,
         event: Event,
@@ -46,7 +46,7 @@ impl Drift {
                 notice
             }
             Event::Recovered { finding } => {
-                tracing::info!("{} is right again", finding.resource);
+                tracing::info!("drift is gone: {} is as declared again", finding.resource);
                 self.standing.remove(&finding.path);
                 None
             }

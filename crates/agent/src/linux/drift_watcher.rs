@@ -1,4 +1,4 @@
-//! Watches a configuration's paths, and the force file, in a thread of its own, and puts the news into
+//! Watches a configuration's paths, and the force file, in a thread of its own, and puts what changes into
 //! the worker's queue.
 
 use std::sync::Arc;
@@ -33,13 +33,13 @@ impl DriftWatcher {
         let paths = targets.keys().map(String::as_str).chain([FORCE_FILE]);
         let watcher = machine.host.watch(paths)?;
         for (path, error) in watcher.blind() {
-            tracing::warn!(path, %error, "cannot be watched and is only checked now and then");
+            tracing::warn!(path, %error, "cannot watch this path; it is only checked periodically");
         }
         let stopper = watcher.stopper();
         let thread = std::thread::Builder::new()
             .name("drift-watcher".to_owned())
             .spawn(move || watch(&machine, watcher, targets, on_drift, &triggers))
-            .map_err(|error| Error::path("start", "a thread that watches", error))?;
+            .map_err(|error| Error::path("start", "the thread of the drift watcher", error))?;
         Ok(Self { stopper, thread })
     }
 
@@ -47,7 +47,9 @@ impl DriftWatcher {
     pub(crate) fn stop(self) {
         self.stopper.stop();
         if self.thread.join().is_err() {
-            tracing::error!("the thread that watched has panicked");
+            tracing::error!(
+                "internal error (please report): the thread of the drift watcher has panicked"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What people are told of a node's life, as Events on its Node and in the log.
+//! The Events on a Linux node's Node, which are also lines of the log.
 
 use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
@@ -7,16 +7,16 @@ use evenkeel_plan::machine::phase::{Phase, Reason};
 use crate::node_event::{NodeEvent, shown};
 
 impl NodeEvent {
-    /// The node has come to `phase`; nothing where other notices say it better.
+    /// The node has come to `phase`; nothing where other Events say it better.
     pub(crate) fn of(phase: &Phase, current: Option<&str>) -> Option<Self> {
         match phase {
             Phase::Unmanaged => None,
             Phase::Done { config } => Some(Self::normal(
                 "ConfigDone",
                 "Update",
-                format!("this node is as {config} declares"),
+                format!("the node is up to date with MachineConfig {config}"),
             )),
-            // Each path was told by itself, with the difference.
+            // Each path has an Event of its own, with the difference.
             Phase::Degraded(reason) if reason.category == Reason::DRIFT => None,
             Phase::Degraded(reason) => Some(Self::warning(
                 reason.category,
@@ -26,21 +26,23 @@ impl NodeEvent {
             Phase::Heal { target } => Some(Self::normal(
                 "PreflightHealing",
                 "Preflight",
-                format!("putting back what drifted, before going to {target}"),
+                format!("healing drift before the update to MachineConfig {target}"),
             )),
             Phase::AwaitDrain { target, changes } => Some(Self::normal(
                 "DrainRequested",
                 "Drain",
-                format!("pods are asked to leave, to go to {target}: {changes}"),
+                format!("drain requested for the update to MachineConfig {target}: {changes}"),
             )),
             Phase::Apply { target, changes } => Some(Self::normal(
                 "ConfigApplying",
                 "Update",
-                format!("going to {target}: {changes}"),
+                format!("updating to MachineConfig {target}: {changes}"),
             )),
             Phase::Reboot => {
-                let config = current.unwrap_or("the configuration");
-                let note = format!("{config} is written, the machine boots");
+                let note = match current {
+                    Some(config) => format!("rebooting for MachineConfig {config}"),
+                    None => "rebooting for the configuration".to_owned(),
+                };
                 Some(Self::normal("Rebooting", "Reboot", note))
             }
         }
@@ -48,43 +50,45 @@ impl NodeEvent {
 
     /// The paths of `config` are watched from now on.
     pub(crate) fn watching(config: &str, paths: usize) -> Self {
-        let note = format!("watching the {paths} paths of {config} for drift");
+        let note = format!("watching {paths} paths of MachineConfig {config} for drift");
         Self::normal("DriftMonitorStarted", "Watch", note)
     }
 
     /// They are not watched while the machine goes to `target`.
     pub(crate) fn not_watching(config: &str, target: &str) -> Self {
-        let note = format!("not watching the paths of {config} while going to {target}");
+        let note = format!(
+            "not watching for drift during the update from MachineConfig {config} to {target}"
+        );
         Self::normal("DriftMonitorStopped", "Watch", note)
     }
 
-    /// A path is not as it should be.
+    /// A path has drifted.
     pub(crate) fn drifted(finding: &Finding, difference: &str) -> Self {
         let note = format!("{}{difference}", shown(finding));
         Self::warning(Reason::DRIFT, "Watch", note)
     }
 
-    /// What runs is not as declared, and cannot be put back while it runs.
+    /// What runs is not as declared, and cannot be healed while it runs.
     pub(crate) fn not_as_declared(words: &str) -> Self {
         Self::warning(Reason::DRIFT, "Verify", words.to_owned())
     }
 
-    /// A path was put back.
+    /// A path was healed.
     pub(crate) fn healed(finding: &Finding, difference: &str) -> Self {
-        let note = format!("put back: {}{difference}", shown(finding));
+        let note = format!("healed drift of {}{difference}", shown(finding));
         Self::normal("ConfigDriftHealed", "Heal", note)
     }
 
-    /// A path could not be put back.
+    /// A path could not be healed.
     pub(crate) fn not_healed(finding: &Finding, error: &str) -> Self {
-        let note = format!("cannot be put back: {}: {error}", shown(finding));
+        let note = format!("cannot heal drift of {}: {error}", shown(finding));
         Self::warning("ConfigDriftHealFailed", "Heal", note)
     }
 
     /// Somebody changes a path over and over.
     pub(crate) fn fought(finding: &Finding, times: u32) -> Self {
         let note = format!(
-            "somebody changes it over and over ({times} times): {}",
+            "drift keeps coming back ({times} times in a row): {}",
             shown(finding)
         );
         Self::warning("ConfigDriftFought", "Watch", note)
@@ -97,7 +101,7 @@ impl NodeEvent {
             from => format!(" from {from}"),
         };
         let note = format!(
-            "{} logged in over SSH{from}: this node is managed",
+            "user {} logged in over SSH{from}; manual changes are reported as drift or undone",
             login.user
         );
         Self::warning("SshAccess", "Login", note)

@@ -18,8 +18,7 @@ use evenkeel_plan::machine::targets::Targets;
 
 use super::update_history::UpdateHistory;
 
-/// Beside the journal.
-/// Its name on disk is from before it was called so.
+/// The name of the note, next to the journal. It is older than the name of the type.
 const UPDATE_HISTORY: &str = "logbook";
 
 /// A machine with where our state is.
@@ -72,10 +71,10 @@ impl Machine {
         let claim = Claim::take(&self.host, &self.state)?;
         match claim.resumed() {
             Some(Direction::Forward) => {
-                tracing::warn!("an update was interrupted; it was finished");
+                tracing::warn!("finished an update that was interrupted");
             }
             Some(Direction::Back) => {
-                tracing::warn!("an update had failed and was interrupted; it was undone");
+                tracing::warn!("undid a failed update that was interrupted");
             }
             None => {}
         }
@@ -99,7 +98,7 @@ impl Machine {
         let record = self.state.record(&self.host)?;
         let mut lasting = Vec::new();
         if record.concerns_os() {
-            let untold = |why: &str| vec![format!("what is booted cannot be told: {why}")];
+            let untold = |why: &str| vec![format!("cannot find out what is booted: {why}")];
             lasting = match self.host.os() {
                 Ok(OsSnapshot::Deployments { booted, .. }) => os::differences(&record, &booted),
                 Ok(OsSnapshot::Beyond(why)) => untold(&why),
@@ -160,7 +159,7 @@ impl Machine {
         Ok(true)
     }
 
-    /// What was written down of earlier updates; a new page where that cannot be read.
+    /// The history of earlier updates; a new one where that cannot be read.
     pub(crate) fn history(&self) -> UpdateHistory {
         match self.state.note(&self.host, UPDATE_HISTORY) {
             Ok(text) => UpdateHistory::read(&text.unwrap_or_default()),

@@ -36,8 +36,7 @@ pub(crate) struct AgentMetrics {
 impl AgentMetrics {
     /// Those that `metrics` shows.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let drift =
-            "Managed paths that are not as declared and are not being healed, by what they are";
+        let drift = "Managed paths that have drifted and are not being healed, by class";
         let shown = Self {
             node: NodeMetrics::shown_in(metrics, drift),
             ..Self::default()
@@ -45,22 +44,22 @@ impl AgentMetrics {
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_node_reboots",
-                "Boots that a configuration waited for, over the life of the machine",
+                "Reboots for a configuration, over the life of the machine",
                 shown.reboots.clone(),
             );
             registry.register(
                 "evenkeel_node_drains",
-                "Times that pods were asked to leave, over the life of the machine",
+                "Drains requested for a configuration, over the life of the machine",
                 shown.drains.clone(),
             );
             registry.register(
                 "evenkeel_node_update_seconds",
-                "What the last update took, by phase",
+                "Duration of the last update in seconds, by phase",
                 shown.update.clone(),
             );
             registry.register(
                 "evenkeel_node_ssh_login_timestamp_seconds",
-                "When somebody last logged in over SSH, 0 if nobody did since this program started",
+                "Time of the last SSH login in seconds since 1970, 0 if there was none since the agent started",
                 shown.login.clone(),
             );
         });
@@ -89,7 +88,7 @@ impl AgentMetrics {
         self.login.set(i64::try_from(seconds).unwrap_or(i64::MAX));
     }
 
-    /// Something was told, for `reason`.
+    /// An Event with this `reason` was sent.
     pub(crate) fn told(&self, reason: &'static str) {
         self.node.told(reason);
     }

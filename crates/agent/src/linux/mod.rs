@@ -1,4 +1,4 @@
-//! A Linux node: one queue of what may have changed, and one worker that looks after it.
+//! A Linux node: one queue of what may have changed, and one worker that reconciles it.
 
 mod cluster;
 mod config_source;

@@ -31,7 +31,7 @@ pub(crate) async fn register(
             return;
         };
         if said != why {
-            tracing::warn!("cannot register the kubelet's plugins, and try again: {why}");
+            tracing::warn!("cannot register the kubelet's plugins, will retry: {why}");
             said = why;
         }
         tokio::time::sleep(AGAIN).await;

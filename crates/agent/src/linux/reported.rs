@@ -41,7 +41,7 @@ impl ReportedMachine for Machine {
         };
         match self.host.is_active(name) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(format!("service {name} does not run")),
+            Ok(false) => Err(format!("service {name} is not running")),
             Err(error) => Err(error.with_causes()),
         }
     }

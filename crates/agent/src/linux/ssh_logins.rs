@@ -12,8 +12,8 @@ use super::trigger::Trigger;
 
 /// How long after logind went away it is looked for again.
 const AGAIN: Duration = Duration::from_secs(30);
-const WARNING: &str = "\r\n*** This node is kept in its declared state by Evenkeel. What you change by hand \
-    is reported or undone: change its MachineConfig instead. This login was recorded. ***\r\n";
+const WARNING: &str = "\r\n*** Evenkeel manages this node. Manual changes are reported or undone: change the \
+    MachineConfig of the node instead. This login was recorded. ***\r\n";
 
 /// Watches until it is aborted.
 pub(crate) async fn watch(machine: Arc<Machine>, triggers: UnboundedSender<Trigger>) {
@@ -26,7 +26,10 @@ pub(crate) async fn watch(machine: Arc<Machine>, triggers: UnboundedSender<Trigg
             tokio::spawn(async move { machine.host.warn(&login, WARNING).await });
         };
         if let Err(error) = machine.host.logins(&mut known, tell).await {
-            tracing::warn!("cannot notice logins: {}", error.with_causes());
+            tracing::warn!(
+                "cannot watch SSH logins, will retry: {}",
+                error.with_causes()
+            );
         }
         tokio::time::sleep(AGAIN).await;
     }

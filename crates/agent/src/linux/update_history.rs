@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Stage {
     /// From when the new configuration was heard of: it is read, planned, and drift is healed.
     Prepare,
-    /// From when pods are asked to leave until they have.
+    /// From when a drain is requested until it is done.
     Drain,
     /// What is written, reloaded and restarted.
     Apply,
@@ -52,7 +52,7 @@ impl Stage {
 pub(crate) struct UpdateHistory {
     /// Boots that a configuration waited for.
     pub(crate) reboots: u64,
-    /// Times that pods were asked to leave.
+    /// Drains that were requested.
     pub(crate) drains: u64,
     /// What the last update that came to its end took, in seconds.
     pub(crate) last: BTreeMap<Stage, f64>,
@@ -78,7 +78,7 @@ impl UpdateHistory {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// The node is going to `target` from now on, if it was not already.
+    /// The node is updating to `target` from now on, if it was not already.
     pub(crate) fn heads_for(&mut self, target: &str, now: SystemTime) {
         let known = self.under_way.as_ref();
         if known.is_none_or(|update| update.target != target) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_a_new_page() {
+    fn what_cannot_be_read_is_a_new_history() {
         for text in ["", "rubbish", "[]", "{\"reboots\":-1}"] {
             assert_eq!(
                 UpdateHistory::read(text.as_bytes()),

@@ -35,7 +35,7 @@ use crate::reconcile::{
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// How long after a node is degraded it is looked whether somebody has mended it, where nothing tells.
 const MENDED: Duration = Duration::from_secs(30);
-/// What the annotation of a node says that somebody has logged in to.
+/// The value of the annotation on a node after an SSH login.
 const ACCESSED: &str = "accessed";
 
 /// What a reconcile saw of the machine on its way to a configuration.
@@ -70,7 +70,7 @@ pub(crate) struct Worker {
     failure: Option<Failure>,
     failures: u32,
     unanswered: u32,
-    /// What is being said of the node. An answer that is lost on the way does not make it old news.
+    /// What is being reported. An answer that is lost on the way does not make it reported.
     telling: Option<Phase>,
     told: Option<Phase>,
 }
@@ -126,7 +126,7 @@ impl Worker {
                     self.failure = None;
                 }
                 if node.is_none() {
-                    tracing::warn!("there is no Node of this name yet; waiting for it");
+                    tracing::warn!("the Node of this machine does not exist yet; waiting for it");
                 }
                 self.node = node;
             }
@@ -171,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// Ends what runs beside the worker.
+    /// Ends what runs next to the worker.
     pub(crate) async fn end(mut self) {
         if let Some(watcher) = self.drift_watcher.take()
             && let Err(error) = blocking(move || watcher.stop()).await
@@ -191,7 +191,7 @@ impl Worker {
             return self.keep_off(name, &why).await;
         }
         if let Some(name) = self.foreign.take() {
-            tracing::info!("desiredConfig {name} is foreign no more: this node is ours to keep");
+            tracing::info!("desiredConfig {name} is no longer foreign; managing this node");
         }
         if self.accessed && said(annotation::SSH) != Some(ACCESSED) {
             self.write(&BTreeMap::from([(annotation::SSH, ACCESSED)]))
@@ -264,7 +264,7 @@ impl Worker {
         self.carry_out(phase, preflight).await
     }
 
-    /// Says what is not said yet, in one request.
+    /// Reports what is not reported yet, in one request.
     async fn report(
         &mut self,
         node: &OwnNode,
@@ -289,7 +289,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Tells that the node has come to `phase`, and counts the drains that were asked for.
+    /// Sends the Event that the node has come to `phase`, and counts the drains that were requested.
     async fn tell_of(&mut self, phase: &Phase) -> Result<(), ReconcileError> {
         let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
         if let Some(notice) = NodeEvent::of(phase, current) {

@@ -71,13 +71,16 @@ impl Lease {
                 self.written = Some(report.clone());
             }
             Ok(Err(error)) => self.give_up(&error.to_string()),
-            Err(_) => self.give_up("no answer"),
+            Err(_) => self.give_up("the API server did not answer"),
         }
     }
 
     fn give_up(&mut self, why: &str) {
         if !self.failed {
-            tracing::warn!(lease = self.name, "cannot report, and try again: {why}");
+            tracing::warn!(
+                lease = self.name,
+                "cannot write the node report, will retry: {why}"
+            );
         }
         self.failed = true;
         self.version = None;

@@ -53,7 +53,7 @@ impl NodeSnapshot {
         }
     }
 
-    /// Shows it to the reporter, if it is news.
+    /// Shows it to the reporter, if it has changed.
     pub(crate) fn show(self, shown: &watch::Sender<Self>) {
         shown.send_if_modified(|before| {
             let differs = *before != self;
@@ -75,7 +75,7 @@ pub(crate) trait ReportedMachine: Send + Sync + 'static {
     fn certificates(&self) -> Option<CertificateReport> {
         None
     }
-    /// Asks a question, and says why the answer is not well. May wait.
+    /// Asks a question, and says why the answer is not healthy. May wait.
     fn ask(&self, question: &Question) -> Result<(), String>;
 }
 
@@ -191,8 +191,10 @@ impl Rules {
             }
             // A cluster that does not know rules has none; it is told when that changes.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => self.are_stale = false,
-            Ok(Err(error)) => tracing::warn!(%error, "cannot read the readiness rules"),
-            Err(_) => tracing::warn!("cannot read the readiness rules: no answer"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot list NodeReadinessRules, will retry"),
+            Err(_) => tracing::warn!(
+                "cannot list NodeReadinessRules, will retry: the API server did not answer"
+            ),
         }
     }
 }

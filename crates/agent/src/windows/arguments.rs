@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use evenkeel_api::version::Version;
 
-/// Keeps one Windows node in its declared state.
+/// Keep one Windows node in its declared state
 #[derive(Debug, Clone, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub(crate) struct CommandLine {
@@ -18,71 +18,71 @@ pub(crate) struct CommandLine {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Command {
-    /// Makes this machine a node: sets the variables and starts the bootstrap services of a version
+    /// Make this machine a node: set the variables and start the bootstrap services of a version
     ///
     /// Then waits for the Node, gets a login of its own for it, and cordons it. --kubeconfig is a login
-    /// that may read and ask for certificates.
+    /// that may read and request certificates.
     Bootstrap(BootstrapArguments),
-    /// Brings this node to the services that its Node names, and keeps it there
+    /// Bring this node to the services that its Node names, and keep it there
     ///
     /// Reads the annotations desired-version and desired-services of the Node and the ConfigMap of that
-    /// version; writes version and current-services back. Puts back what drifts. Reboots the machine
-    /// when environment variables change, after the operator has moved its pods.
+    /// version. Writes the annotations version and current-services. Heals drift. Reboots the machine
+    /// when environment variables change, after the operator has drained the node.
     Controller(ControllerArguments),
-    /// Takes away what is ours: services, variables, certificates, and last the Node
+    /// Remove what Evenkeel manages on this machine: services, variables and certificates
     Cleanup(CleanupArguments),
-    /// Gets the agent of this node a new login, where the old one has ended
+    /// Get a new login for the agent of this node after the old one has expired
     ///
-    /// The operator runs this. --kubeconfig is a login that may ask for certificates. A running agent goes on
-    /// with the new one within half a minute.
+    /// The operator runs this. --kubeconfig is a login that may request certificates. A running agent uses the
+    /// new login within half a minute.
     Login {
-        /// The operator's namespace
+        /// Namespace of the operator
         #[arg(long, value_name = "NAME", default_value = "evenkeel")]
         namespace: String,
     },
-    /// Says what this machine is, as JSON
+    /// Print facts about this machine as JSON
     Inspect,
-    /// Closes C:\k to all but SYSTEM and administrators, and says what this machine is and which files it has, as JSON
+    /// Restrict C:\k to SYSTEM and administrators, and print facts about this machine and checksums of files as JSON
     Prepare {
-        /// The files whose SHA-256 is wanted
+        /// Files to print the SHA-256 of
         #[arg(value_name = "PATH")]
         paths: Vec<String>,
     },
-    /// Says the SHA-256 of files, as JSON; null for one that is not there
+    /// Print the SHA-256 of files as JSON; null for a file that does not exist
     Checksums {
-        /// The files
+        /// Files to print the SHA-256 of
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<String>,
     },
-    /// Bundles the agent's logs, and what this machine is, as a .tar.gz on standard output
+    /// Write the agent's logs and facts about this machine to standard output as a .tar.gz
     Logs,
-    /// The machine's trusted roots
+    /// List or change the trusted root certificates of this machine
     #[command(subcommand)]
     Trust(TrustCommand),
-    /// The agent's own service
+    /// Install or remove the agent's own service
     #[command(subcommand)]
     Service(ServiceCommand),
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BootstrapArguments {
-    /// The version whose services ConfigMap counts, such as 1.2.3-abc1234
+    /// Version of the services ConfigMap, such as 1.2.3-abc1234
     #[arg(long, value_name = "VERSION")]
     pub(crate) desired_version: Version,
-    /// SHA-256 of the services that count: others are waited out, for two minutes. Without it, whatever the
-    /// ConfigMap says
+    /// SHA-256 that the services must have; waits up to two minutes for a ConfigMap with it. Default: any
+    /// services are accepted
     #[arg(long, value_name = "SHA256")]
     pub(crate) desired_services: Option<String>,
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
-    /// How long the Node may take to appear, in seconds
+    /// How long to wait for the Node, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     pub(crate) node_timeout: Duration,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlaceArguments {
-    /// The operator's namespace, where services ConfigMaps are
+    /// Namespace of the operator and of the services ConfigMaps
     #[arg(long, value_name = "NAME", default_value = "evenkeel")]
     pub(crate) namespace: String,
     /// How long a PowerShell script may take, in seconds
@@ -94,31 +94,31 @@ pub(crate) struct PlaceArguments {
 pub(crate) struct ControllerArguments {
     #[command(flatten)]
     pub(crate) place: PlaceArguments,
-    /// How long one thing may take before /healthz says that the agent is stuck: at least 10s
+    /// How long one operation may take before /healthz reports that the agent is stuck: at least 10s
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = stuck_after)]
     pub(crate) stuck_after: Duration,
-    /// Run as a service, under the Service Control Manager
+    /// Run as a service of the Service Control Manager
     #[arg(long)]
     pub(crate) windows_service: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CleanupArguments {
-    /// The operator's namespace, where services ConfigMaps are
+    /// Namespace of the operator and of the services ConfigMaps
     #[arg(long, value_name = "NAME", default_value = "evenkeel")]
     pub(crate) namespace: String,
-    /// Only services go: the next version decides about the rest
+    /// Remove services only, because another version of the payload follows
     #[arg(long)]
     pub(crate) upgrade: bool,
 }
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum TrustCommand {
-    /// All of them, as JSON
+    /// Print all trusted root certificates as JSON
     List,
-    /// Makes the certificates of a PEM file be ours, and no others
+    /// Import the certificates of a PEM file, and remove managed ones that are not in it
     Sync {
-        /// The file
+        /// PEM file with at least one certificate
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
@@ -126,9 +126,9 @@ pub(crate) enum TrustCommand {
 
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ServiceCommand {
-    /// Installs this program as the service evenkeel-agent, and starts it
+    /// Install this program as the service evenkeel-agent, and start it
     Install(PlaceArguments),
-    /// Stops and removes the service
+    /// Stop and remove the service
     Remove,
 }
 

@@ -66,7 +66,7 @@ async fn told(client: &Client, arguments: &BootstrapArguments) -> Result<(Servic
         let found = cluster::services(client, namespace, &name).await;
         let wrong = match found.map_err(Error::work)? {
             None => format!(
-                "ConfigMap {namespace}/{name} does not exist: is {version} the version of the operator?"
+                "ConfigMap {namespace}/{name} does not exist: check that {version} is the version of the operator"
             ),
             Some(data) => match Services::from_data(&format!("ConfigMap {name}"), &data) {
                 Err(problems) => problems.to_string(),
@@ -88,7 +88,7 @@ async fn told(client: &Client, arguments: &BootstrapArguments) -> Result<(Servic
                         ));
                     }
                     format!(
-                        "ConfigMap {namespace}/{name} has other contents ({hash}) than this machine was told"
+                        "ConfigMap {namespace}/{name} has hash {hash}, which is not that of --desired-services"
                     )
                 }
             },
@@ -96,7 +96,7 @@ async fn told(client: &Client, arguments: &BootstrapArguments) -> Result<(Servic
         if arguments.desired_services.is_none() || Instant::now() >= deadline {
             return Err(Error::work(wrong));
         }
-        tracing::warn!("{wrong}; waiting for the right one");
+        tracing::warn!("{wrong}; waiting for the operator to correct it");
         tokio::time::sleep(ASK_AGAIN).await;
     }
 }
@@ -112,7 +112,7 @@ fn trust(machine: &Machine, published: &Published, services: &Services) -> Resul
         tracing::warn!("{words}");
     }
     let (added, removed) = (synced.added.len(), synced.removed.len());
-    tracing::info!("trusted roots of the bundle: {added} came, {removed} of ours went");
+    tracing::info!("trusted roots updated from the trust bundle: {added} added, {removed} removed");
     Ok(())
 }
 
@@ -136,7 +136,7 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
         .map_err(|error| host_error(&error))?;
     if !plan.missing.is_empty() {
         return Err(Error::work(format!(
-            "these payload files are not there, or not what the ConfigMap says: {}: copy the payload first",
+            "these payload files are missing or differ from the ConfigMap: {}: copy the payload first",
             plan.missing.join(", ")
         )));
     }
@@ -169,13 +169,13 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
 /// The Node whose internal address is this machine's, as soon as there is one.
 pub(crate) async fn own_node(client: &Client, patience: Duration) -> Result<String> {
     let addresses = about::addresses().map_err(|error| host_error(&error))?;
-    let mut last = format!("no Node has one of the addresses {addresses:?}");
+    let mut last = format!("no Node has one of the internal addresses {addresses:?}");
     let found = cluster::find_node(client, &addresses, &mut last);
     let found = tokio::time::timeout(patience, found).await;
     match found {
         Ok(found) => found.map_err(Error::work),
         Err(_) => Err(Error::work(format!(
-            "this machine has no Node after {patience:?}: {last}"
+            "no Node for this machine after {patience:?}: {last}"
         ))),
     }
 }
@@ -184,7 +184,9 @@ pub(crate) async fn own_node(client: &Client, patience: Duration) -> Result<Stri
 async fn hold(cluster: &Cluster) -> Result<()> {
     let node = cluster.node().await.map_err(Error::work)?;
     let Some(node) = node else {
-        return Err(Error::work("the Node is gone again".to_owned()));
+        return Err(Error::work(
+            "the Node of this machine was deleted during bootstrap: run bootstrap again".to_owned(),
+        ));
     };
     let is_cordoned = node.object["spec"]["unschedulable"] == true;
     if is_cordoned || has_served(&node.annotations) {

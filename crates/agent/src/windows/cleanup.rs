@@ -1,4 +1,4 @@
-//! Takes away what is ours from a machine. Run again after a crash, it goes on. Its Node is the operator's to delete: a
+//! Removes what is managed from a machine. Run again after a crash, it goes on. Its Node is the operator's to delete: a
 //! machine that could do it would shed what an administrator set there.
 
 use std::collections::BTreeMap;
@@ -53,7 +53,7 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
     };
     if let Some(node) = &node {
         tracing::info!(
-            "Node {node} stays until the operator deletes it; without an operator: kubectl delete node {node}"
+            "the operator deletes Node {node}; without an operator, run `kubectl delete node {node}`"
         );
     }
     on_machine(Machine::forget).await?;

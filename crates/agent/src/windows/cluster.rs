@@ -203,7 +203,7 @@ pub(crate) async fn find_node(
                 [name] => return Ok(name.clone()),
                 _ => {
                     return Err(format!(
-                        "the Nodes {} all have an internal address of this machine: delete the stale ones",
+                        "several Nodes have an internal address of this machine ({}): delete the stale ones",
                         listed.join(", ")
                     ));
                 }
@@ -212,5 +212,5 @@ pub(crate) async fn find_node(
             Err(error) => *last = error.to_string(),
         }
     }
-    Err("the watch of Nodes has ended".to_owned())
+    Err("the watch of Nodes ended".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Keeps a node: one queue of what may have changed, one worker that looks after it, and a login that
+//! Keeps a node: one queue of what may have changed, one worker that reconciles it, and a login that
 //! is renewed before it ends.
 
 use std::path::Path;
@@ -78,7 +78,7 @@ pub(crate) async fn control(
         let (shown, seen) = watch::channel(NodeSnapshot::default());
         let machine_report = Arc::clone(&machine_report);
         let reporter = node_report::report(client.clone(), node.clone(), machine_report, seen);
-        let beside = [
+        let background = [
             cluster.watch_node(triggers.clone(), shown),
             cluster.watch_bundle(triggers.clone()),
             tokio::spawn(reporter),
@@ -86,7 +86,7 @@ pub(crate) async fn control(
         let renewal =
             is_own_login.then(|| tokio::spawn(renew(client.clone(), node.clone(), triggers)));
         let end = look_after(daemon, worker, queue, &telemetry).await;
-        beside.iter().for_each(JoinHandle::abort);
+        background.iter().for_each(JoinHandle::abort);
         if let Some(renewal) = renewal {
             renewal.abort();
         }

@@ -1,4 +1,4 @@
-//! What is not as it was brought about, as whoever watches it tells.
+//! What has drifted, as the drift watcher reports it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ impl Drift {
         self.looked = true;
     }
 
-    /// Takes note of what became of a place.
+    /// Takes note of what became of a path.
     pub(crate) fn hear(&mut self, event: &Event) {
         self.last = Some(Instant::now());
         match event {
@@ -49,7 +49,7 @@ impl Drift {
     /// What is waited for until it can be said that nothing drifts, and how long, if nothing does.
     pub(crate) fn patience(&self) -> Option<(&'static str, Duration)> {
         if !self.looked {
-            return Some(("a first look at all services and files", LOOK));
+            return Some(("the first check of all services and files", LOOK));
         }
         let left = STEADY.checked_sub(self.last?.elapsed())?;
         let steady = ("all services to run for 5s without a change", left);

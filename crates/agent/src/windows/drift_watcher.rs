@@ -1,4 +1,4 @@
-//! Watches what is ours on the machine in a thread of its own, puts back what drifts, and puts what changed
+//! Watches what is ours on the machine in a thread of its own, heals what drifts, and puts what changes
 //! into the worker's queue.
 
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl DriftWatcher {
         let thread = std::thread::Builder::new()
             .name("drift-watcher".to_owned())
             .spawn(watch)
-            .map_err(|error| Error::path("start", "a thread that watches", error))?;
+            .map_err(|error| Error::path("start", "the thread of the drift watcher", error))?;
         Ok(Self { stopper, thread })
     }
 
@@ -64,7 +64,9 @@ impl DriftWatcher {
     pub(crate) fn stop(self) {
         self.stopper.stop();
         if self.thread.join().is_err() {
-            tracing::error!("the thread that watched has panicked");
+            tracing::error!(
+                "internal error (please report): the thread of the drift watcher has panicked"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What people are told of a Windows node's life, as Events on its Node and in the log.
+//! The Events on a Windows node's Node, which are also lines of the log.
 
 use evenkeel_host::watch;
 use evenkeel_plan::machine::phase::Phase;
@@ -13,7 +13,7 @@ impl NodeEvent {
             Phase::Done { config } => Some(Self::normal(
                 "ServicesDone",
                 "Update",
-                format!("this node runs the services {config}"),
+                format!("the node is up to date with services {config}"),
             )),
             Phase::Degraded(reason) => Some(Self::warning(
                 reason.category,
@@ -23,35 +23,38 @@ impl NodeEvent {
             Phase::AwaitDrain { target, changes } => Some(Self::normal(
                 "DrainRequested",
                 "Drain",
-                format!("pods are asked to leave, to go to the services {target}: {changes}"),
+                format!("drain requested for the update to services {target}: {changes}"),
             )),
             Phase::Apply { target, changes } => Some(Self::normal(
                 "ServicesApplying",
                 "Update",
-                format!("going to the services {target}: {changes}"),
+                format!("updating to services {target}: {changes}"),
             )),
             Phase::Reboot => Some(Self::normal(
                 "Rebooting",
                 "Reboot",
-                "environment variables have changed, the machine boots".to_owned(),
+                "rebooting, because environment variables have changed".to_owned(),
             )),
         }
     }
 
-    /// What became of something that drifted, if people should hear of it.
+    /// What became of something that drifted, if there is an Event for it.
     pub(crate) fn drift(event: &watch::Event) -> Option<Self> {
         match event {
-            // What was found is told with how it ended.
+            // What was found is in the Event of how it ended.
             watch::Event::Drifted { .. } => None,
             watch::Event::Recovered { finding } => Some(Self::normal(
                 "DriftRecovered",
                 "Watch",
-                format!("right again, and it was not us: {}", shown(finding)),
+                format!(
+                    "drift is gone, and the agent did not heal it: {}",
+                    shown(finding)
+                ),
             )),
             watch::Event::Healed { finding, .. } => Some(Self::normal(
                 "DriftHealed",
                 "Heal",
-                format!("put back: {}", shown(finding)),
+                format!("healed drift of {}", shown(finding)),
             )),
             watch::Event::HealFailed {
                 finding,
@@ -61,10 +64,10 @@ impl NodeEvent {
                 "DriftHealFailed",
                 "Heal",
                 format!(
-                    "cannot be put back, tried again in {} s: {}: {}",
-                    again_in.as_secs_f32(),
+                    "cannot heal drift of {}: {}; retrying in {} s",
                     shown(finding),
-                    error.with_causes()
+                    error.with_causes(),
+                    again_in.as_secs_f32()
                 ),
             )),
             watch::Event::Fought {
@@ -75,7 +78,7 @@ impl NodeEvent {
                 "DriftFought",
                 "Watch",
                 format!(
-                    "{times} times in a row, left alone for {} s from now on: {}",
+                    "drift came back {times} times in a row, and is left alone for {} s: {}",
                     wait.as_secs_f32(),
                     shown(finding)
                 ),

@@ -45,12 +45,13 @@ pub(crate) async fn replace(daemon: &Daemon, given: &Path) -> Result<()> {
     let node = node.map_err(|error| host_error(&error))?;
     let node = node.ok_or_else(|| {
         Error::work(
-            "this machine is no node yet: run bootstrap, which also gets a login".to_owned(),
+            "this machine is not a node yet: run bootstrap, which also gets a login".to_owned(),
         )
     })?;
     obtain(&daemon.client(), given, &node).await?;
     let kept = kept().await.map_err(Error::work)?;
-    let kept = kept.ok_or_else(|| Error::work("the new login is gone again".to_owned()))?;
+    let kept =
+        kept.ok_or_else(|| Error::work("the new login was deleted: run login again".to_owned()))?;
     answer(&serde_json::json!({ "node": node, "ends": kept.ends.to_string() }))
 }
 
@@ -68,7 +69,7 @@ pub(crate) async fn obtain(client: &Client, bootstrap: &Path, node: &str) -> Res
         Ok(answer) => answer.map_err(failed)?,
         Err(_) => {
             return Err(failed(format!(
-                "nobody approved {name} within {PATIENCE:?}: is the operator running?"
+                "CertificateSigningRequest {name} was not approved within {PATIENCE:?}: check that the operator is running"
             )));
         }
     };
@@ -99,7 +100,7 @@ pub(crate) async fn renewed(client: &Client, node: &str) {
     let mut in_use = None;
     loop {
         let kept = kept().await.unwrap_or_else(|why| {
-            tracing::warn!("cannot tell when the login of this agent ends: {why}");
+            tracing::warn!("cannot find out when the login of this agent expires: {why}");
             None
         });
         let Some(Kept { text, begins, ends }) = kept else {
@@ -107,7 +108,7 @@ pub(crate) async fn renewed(client: &Client, node: &str) {
             continue;
         };
         if *in_use.get_or_insert_with(|| text.clone()) != text {
-            tracing::info!("this agent was brought another login");
+            tracing::info!("using another login that was put in place for this agent");
             return;
         }
         let now = Timestamp::now();
@@ -120,12 +121,12 @@ pub(crate) async fn renewed(client: &Client, node: &str) {
         }
         match obtain(client, &Machine::login_file(), node).await {
             Ok(()) => {
-                tracing::info!("the login of this agent was renewed");
+                tracing::info!("renewed the login of this agent");
                 return;
             }
             Err(error) => {
                 let pause = renew_again_after(until(ends));
-                tracing::warn!("{error}; tried again in {pause:?}");
+                tracing::warn!("{error}; retrying in {pause:?}");
                 tokio::time::sleep(pause).await;
             }
         }
@@ -144,7 +145,7 @@ async fn kept() -> std::result::Result<Option<Kept>, String> {
         let data = named.auth_info?.client_certificate_data?;
         unbase64(&data)
     });
-    let certificate = certificate.ok_or("it has no certificate")?;
+    let certificate = certificate.ok_or("the login contains no certificate")?;
     let (_, pem) = parse_x509_pem(&certificate).map_err(|error| error.to_string())?;
     let read = pem.parse_x509().map_err(|error| error.to_string())?;
     let instant = |seconds: i64| Timestamp::from_second(seconds).map_err(|error| error.to_string());
@@ -179,7 +180,10 @@ async fn signed(
         let mut conditions = status.conditions.iter().flatten();
         if let Some(refused) = conditions.find(|it| it.type_ != "Approved") {
             let why = refused.message.clone().unwrap_or_default();
-            return Err(format!("{name} was refused ({}): {why}", refused.type_));
+            return Err(format!(
+                "CertificateSigningRequest {name} was refused ({}): {why}",
+                refused.type_
+            ));
         }
         tokio::time::sleep(pause).await;
         pause = (2 * pause).min(ASK_AGAIN.1);

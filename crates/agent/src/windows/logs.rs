@@ -17,7 +17,8 @@ pub(crate) fn bundle(out: &mut impl Write) -> Result<()> {
     let machine = Machine::open();
     let disk = machine.host.disk();
     let folder = LOGS.trim_end_matches('\\');
-    let failed = |error: std::io::Error| Error::work(format!("cannot write the bundle: {error}"));
+    let failed =
+        |error: std::io::Error| Error::work(format!("cannot write the log bundle: {error}"));
     let mut archive = tar::Builder::new(GzEncoder::new(out, Compression::default()));
     let mut add = |name: &str, contents: &[u8]| {
         let mut header = tar::Header::new_gnu();

@@ -116,10 +116,10 @@ impl Machine {
         let claim = Claim::take(&self.host, &self.state)?;
         match claim.resumed() {
             Some(Direction::Forward) => {
-                tracing::warn!("an update was interrupted; it was finished");
+                tracing::warn!("finished an update that was interrupted");
             }
             Some(Direction::Back) => {
-                tracing::warn!("an update had failed and was interrupted; it was undone");
+                tracing::warn!("undid a failed update that was interrupted");
             }
             None => {}
         }
@@ -237,7 +237,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Takes away what is ours: everything, or services alone. What is `listed`, by name and number, is
+    /// Removes what is managed: everything, or services alone. What is `listed`, by name and number, is
     /// ours too if we do not remember better.
     pub(crate) fn clear(&self, services_only: bool, listed: &[(String, u32)]) -> Result<Plan> {
         let claim = Claim::take(&self.host, &self.state)?;

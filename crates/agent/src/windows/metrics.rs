@@ -34,7 +34,7 @@ struct WriteLabels {
 impl AgentMetrics {
     /// Those that `metrics` shows.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let drift = "What is ours, is not as declared and could not be put back, by what it is";
+        let drift = "Managed services, variables and files that have drifted and are not healed yet, by class";
         let shown = Self {
             node: NodeMetrics::shown_in(metrics, drift),
             certificates: Arc::default(),
@@ -43,7 +43,7 @@ impl AgentMetrics {
         metrics.register(|registry| {
             registry.register(
                 "evenkeel_node_trust_writes",
-                "Certificates that were imported into or removed from the trusted roots",
+                "Certificates imported into or removed from the trusted roots",
                 shown.trust_writes.clone(),
             );
         });
@@ -110,7 +110,7 @@ impl AgentMetrics {
         }
     }
 
-    /// Something was told, for `reason`.
+    /// An Event with this `reason` was sent.
     pub(crate) fn told(&self, reason: &'static str) {
         self.node.told(reason);
     }

@@ -1,4 +1,4 @@
-//! A Windows node: the commands of its agent, and one worker that looks after it.
+//! A Windows node: the commands of its agent, and one worker that reconciles it.
 
 mod arguments;
 mod bootstrap;
@@ -72,7 +72,7 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
         Command::Service(command) => questions::service(&command),
         Command::Bootstrap(arguments) => {
             let login = line.daemon.kubeconfig.clone().ok_or_else(|| {
-                Error::work("bootstrap wants --kubeconfig FILE, a login that may read and ask for certificates".to_owned())
+                Error::work("bootstrap needs --kubeconfig FILE: a login that may read and request certificates".to_owned())
             })?;
             let daemon = Daemon::start(PROGRAM, &one_shot).await?;
             daemon
@@ -82,7 +82,7 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
         Command::Login { namespace: _ } => {
             let login = line.daemon.kubeconfig.clone().ok_or_else(|| {
                 Error::work(
-                    "login wants --kubeconfig FILE, a login that may ask for certificates"
+                    "login needs --kubeconfig FILE: a login that may request certificates"
                         .to_owned(),
                 )
             })?;
@@ -121,5 +121,5 @@ fn host_error(error: &evenkeel_host::Error) -> Error {
 fn answer(value: &serde_json::Value) -> Result<()> {
     use std::io::Write;
     writeln!(std::io::stdout(), "{value}")
-        .map_err(|error| Error::work(format!("cannot answer: {error}")))
+        .map_err(|error| Error::work(format!("cannot write to standard output: {error}")))
 }

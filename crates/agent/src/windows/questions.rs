@@ -79,7 +79,7 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
             let path = file.display().to_string();
             let read = Machine::open().host.disk().read(&path);
             let text = read.map_err(|error| host_error(&error))?;
-            let text = text.ok_or_else(|| Error::work(format!("there is no file {path}")))?;
+            let text = text.ok_or_else(|| Error::work(format!("file {path} does not exist")))?;
             let now = jiff::Timestamp::now().as_second();
             let bundle = TrustBundle::read(&path, &String::from_utf8_lossy(&text), now);
             for warning in &bundle.warnings {
@@ -104,7 +104,7 @@ fn certificates<'b>(path: &str, bundle: &'b TrustBundle) -> Result<Vec<&'b [u8]>
     }
     if bundle.certificates.is_empty() {
         return Err(Error::work(format!(
-            "{path}: it has no certificate: give a PEM file with at least one"
+            "{path}: no certificate found: use a PEM file with at least one"
         )));
     }
     Ok(bundle
@@ -119,8 +119,9 @@ pub(crate) fn service(command: &ServiceCommand) -> Result<()> {
     let entry = match command {
         ServiceCommand::Remove => Entry::Absent,
         ServiceCommand::Install(place) => {
-            let program = std::env::current_exe()
-                .map_err(|error| Error::work(format!("where is this program? {error}")))?;
+            let program = std::env::current_exe().map_err(|error| {
+                Error::work(format!("cannot find the path of this program: {error}"))
+            })?;
             Entry::Service(ServiceEntry {
                 command: format!(
                     r#""{}" controller --windows-service --namespace {} --script-timeout {} --kubeconfig "{}" --log-file "{LOGS}agent.log""#,

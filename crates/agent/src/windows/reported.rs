@@ -76,6 +76,6 @@ impl ReportedMachine for WindowsReport {
         };
         let runs = self.start_of(name);
         runs.map(|_| ())
-            .ok_or_else(|| format!("service {name} does not run"))
+            .ok_or_else(|| format!("service {name} is not running"))
     }
 }

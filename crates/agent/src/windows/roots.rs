@@ -1,5 +1,5 @@
-//! The machine's trusted roots, kept at the cluster's bundle: what the cluster says of it, and what somebody
-//! changes by hand.
+//! The machine's trusted roots, kept in step with the cluster's trust bundle: changes of the bundle, and changes that
+//! somebody makes by hand.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -44,7 +44,9 @@ impl Drop for StoreWatch {
     fn drop(&mut self) {
         self.stopper.stop();
         if self.thread.take().is_some_and(|it| it.join().is_err()) {
-            tracing::error!("the thread that watched trusted roots has panicked");
+            tracing::error!(
+                "internal error (please report): the thread that watches the trusted roots has panicked"
+            );
         }
     }
 }
@@ -65,7 +67,11 @@ impl Roots {
             };
             let thread = std::thread::Builder::new().name("roots".to_owned());
             let thread = thread.spawn(look).map_err(|error| {
-                evenkeel_host::Error::path("start", "a thread that watches", error)
+                evenkeel_host::Error::path(
+                    "start",
+                    "the thread that watches the trusted roots",
+                    error,
+                )
             })?;
             Ok(StoreWatch {
                 stopper,
@@ -75,7 +81,7 @@ impl Roots {
         let watched = watch();
         if let Err(error) = &watched {
             tracing::warn!(
-                "changes of trusted roots are not noticed: {}",
+                "cannot watch the trusted roots for drift: {}",
                 error.with_causes()
             );
         }
@@ -111,7 +117,7 @@ impl Roots {
             .map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// It could not be done. Told once for each reason.
+    /// It could not be done. There is one Event for each reason.
     pub(crate) fn failed(&mut self, words: String) -> Option<NodeEvent> {
         self.is_due = false;
         self.again_at = Some(Instant::now() + AGAIN);
@@ -122,7 +128,7 @@ impl Roots {
         Some(NodeEvent::warning("CertificatesFailed", "Trust", words))
     }
 
-    /// The store is as it should be; says what there is to tell.
+    /// The store is as it should be; returns the Events for it.
     pub(crate) fn done(&mut self, synced: &Synced, bundle: &TrustBundle) -> Vec<NodeEvent> {
         let is_new = std::mem::take(&mut self.is_new);
         (self.is_due, self.again_at, self.failed) = (false, None, None);
@@ -133,7 +139,7 @@ impl Roots {
             notices.push(NodeEvent::warning(
                 "BundleBroken",
                 "Trust",
-                format!("{count} blocks of the trust bundle are no certificates, the others count: {words}"),
+                format!("{count} blocks of the trust bundle are ignored, because they are not certificates: {words}"),
             ));
         }
         if is_new && !bundle.warnings.is_empty() {
@@ -148,7 +154,9 @@ impl Roots {
             NodeEvent::normal(
                 "CertificatesUpdated",
                 "Trust",
-                format!("trusted roots of the bundle: {added} came, {removed} of ours went"),
+                format!(
+                    "trusted roots updated from the trust bundle: {added} added, {removed} removed"
+                ),
             )
         } else {
             let name = |hash: &Hash| {
@@ -167,7 +175,7 @@ impl Roots {
             NodeEvent::normal(
                 "DriftHealed",
                 "Heal",
-                format!("put back: {}", first(came.chain(went))),
+                format!("healed drift of {}", first(came.chain(went))),
             )
         });
         notices

@@ -30,8 +30,8 @@ pub(crate) fn run(line: CommandLine) -> anyhow::Result<()> {
     _ = LINE.set(line);
     windows_service::service_dispatcher::start(AGENT_SERVICE, service_entry).map_err(|error| {
         anyhow::anyhow!(
-            "--windows-service is for the Service Control Manager: start it with `sc start {AGENT_SERVICE}`, \
-             or leave the option out ({error})"
+            "--windows-service works only under the Service Control Manager: run `sc start {AGENT_SERVICE}`, \
+             or leave the flag out ({error})"
         )
     })
 }

@@ -73,7 +73,7 @@ impl ServicesSource {
                 return Err(Reason::new(
                     "ServicesMissing",
                     format!(
-                        "ConfigMap {name} does not exist: the operator makes it; this node keeps what it has"
+                        "ConfigMap {name} does not exist: waiting for the operator to create it; the node keeps its services"
                     ),
                 ));
             }
@@ -85,7 +85,7 @@ impl ServicesSource {
             return Err(Reason::new(
                 "ServicesUnexpected",
                 format!(
-                    "ConfigMap {name} has other contents than this node was told ({}): it waits for the right ones",
+                    "ConfigMap {name} does not have the hash in annotation desired-services ({}): waiting for the operator to correct it",
                     told.hash
                 ),
             ));

@@ -1,4 +1,4 @@
-//! The values of variables in commands: fields of the Node at once, scripts beside everything else,
+//! The values of variables in commands: fields of the Node at once, scripts concurrently,
 //! once for each services ConfigMap, with a limit.
 
 use std::collections::BTreeMap;
@@ -65,7 +65,7 @@ impl Scripts {
         filled(services, Some(node), |path| self.value(path))
     }
 
-    /// The script at `path` of the services with this hash has ended. Says whether that is news: one that
+    /// The script at `path` of the services with this hash has ended. Says whether that is a change: one that
     /// fails as before is none.
     pub(crate) fn hear(
         &mut self,
@@ -100,7 +100,7 @@ impl Scripts {
             matches!(outcome, Outcome::Runs(_)).then(|| path.clone())
         };
         let paths: Vec<String> = self.outcomes.iter().filter_map(running).collect();
-        format!("the end of script {}", paths.join(", "))
+        format!("script {} to end", paths.join(", "))
     }
 
     /// How long the scripts that run may still be called quick.
@@ -171,7 +171,7 @@ fn filled(
         let text = command(service, node, |path| {
             script(path).unwrap_or_else(|| {
                 waits = true;
-                Err(NoValue::NotYet(format!("the script {path} still runs")))
+                Err(NoValue::NotYet(format!("script {path} is still running")))
             })
         });
         match text {

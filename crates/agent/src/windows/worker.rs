@@ -45,7 +45,7 @@ impl Planned {
     /// All that is lacking, in words.
     fn lacking(&self) -> Vec<String> {
         let lost = self.plan.missing.iter().map(|path| {
-            format!("file {path}: its contents are neither there nor in the store: the operator brings them")
+            format!("file {path}: missing or wrong, and not in the store: waiting for the operator to copy it")
         });
         self.unknown.iter().cloned().chain(lost).collect()
     }
@@ -198,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// Ends what runs beside the worker.
+    /// Ends what runs next to the worker.
     pub(crate) async fn end(mut self) {
         self.stop_watching().await;
     }

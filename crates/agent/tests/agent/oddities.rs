@@ -135,7 +135,7 @@ async fn rubbish_in_annotations_is_put_right_or_means_nothing() -> Result<()> {
         .until_degraded("is not a valid object name", SOON)
         .await?;
     scene
-        .until("leave to be given back", SOON, |seen| {
+        .until("the permit to be returned", SOON, |seen| {
             says(seen, ASKED, &format!("uncordon-{new}"))
         })
         .await?;

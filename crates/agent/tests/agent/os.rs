@@ -136,7 +136,7 @@ async fn an_image_that_cannot_be_staged_leaves_files_as_they_were_and_is_tried_a
     drain(&scene, &new).await?;
     let reason = scene.until_degraded("was told to fail", SOON).await?;
     assert!(
-        reason.contains("os image failed; everything was put back as it was"),
+        reason.contains("os image failed; all changes were undone"),
         "{reason}"
     );
     assert_eq!(scene.node.read(FILE)?, b"one\n");

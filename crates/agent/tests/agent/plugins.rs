@@ -72,7 +72,7 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
 
     // The folder comes with the first plugin.
     let ours = json!({ "name": "csi.example.com", "probe": { "unixSocket": { "path": SOCKET } } });
-    let well = |it: &evenkeel_api::readiness::Report| {
+    let is_healthy = |it: &evenkeel_api::readiness::Report| {
         it.probes.get("csi.example.com").map(|it| it.healthy)
     };
     let stop = ["systemctl", "stop", "csi.socket", "csi.service"];
@@ -87,7 +87,9 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
         let at = until(&scene, "the plugin to be there", json!([theirs, ours])).await?;
         let took = at.duration_since(begun);
         reports
-            .until("the plugin to be well", |it| well(it) == Some(true))
+            .until("the plugin to be healthy", |it| {
+                is_healthy(it) == Some(true)
+            })
             .await?;
         Ok(took)
     })
@@ -111,10 +113,12 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
     // (The first question has started its service, which holds the socket.)
     scene.node.run(&stop)?;
     let failing = reports
-        .until("the plugin to be missed", |it| well(it) == Some(false))
+        .until("the plugin to be missed", |it| {
+            is_healthy(it) == Some(false)
+        })
         .await?;
     let why = &failing.probes["csi.example.com"].message;
-    assert!(why.contains("takes no connection"), "{why}");
+    assert!(why.contains("cannot connect to socket"), "{why}");
     scene.node.run(&["rm", SOCKET])?;
     until(&scene, "the plugin to be gone", json!([theirs])).await?;
     reports

@@ -126,8 +126,14 @@ async fn an_agent_cannot_change_another_node_or_what_is_not_an_agents() -> Resul
             json!({ "spec": { "podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"] } }),
             "spec",
         ),
-        (taints(&[]), "taints of ours"),
-        (taints(&[&keys[..], &["more"]].concat()), "taints of ours"),
+        (
+            taints(&[]),
+            "taints other than node.kubernetes.io/unschedulable",
+        ),
+        (
+            taints(&[&keys[..], &["more"]].concat()),
+            "taints other than node.kubernetes.io/unschedulable",
+        ),
     ] {
         let answer = patch(&agent, "own-1", denied.clone()).await;
         let error = answer
@@ -331,7 +337,10 @@ async fn the_agent_of_a_windows_node_says_what_it_runs_and_may_do_nothing_else()
     ] {
         let denied = patch(&agent, "own-4", annotation(told)).await;
         let error = denied.map(|_| ()).expect_err(&format!("{told} was said"));
-        assert!(error.to_string().contains("an agent's to write"), "{error}");
+        assert!(
+            error.to_string().contains("annotations that agents own"),
+            "{error}"
+        );
     }
     // Both logins that it ever has: its own, and the one of ten minutes for bootstrap and cleanup.
     let scratch = Scratch::new("tries")?;

@@ -137,20 +137,21 @@ async fn restarts_probes_and_state_are_in_one_lease_that_is_written_at_once() ->
         .await?;
     assert_eq!(
         failing.probes["cni"].message,
-        "service cni.service does not run"
+        "service cni.service is not running"
     );
     let within = |seconds| move |took: &Duration| *took < Duration::from_secs(seconds);
-    let is_well = |it: &Report, well| it.probes.get("cni").is_some_and(|it| it.healthy == well);
-    let promise = "a probe that is well again is told within five seconds";
+    let is_healthy =
+        |it: &Report, healthy| it.probes.get("cni").is_some_and(|it| it.healthy == healthy);
+    let promise = "a probe that is healthy again is reported within five seconds";
     kept_async(promise, within(5), async || {
         scene.node.run(&["systemctl", "stop", "cni.service"])?;
         reports
-            .until("a probe that fails", |it| is_well(it, false))
+            .until("a probe that fails", |it| is_healthy(it, false))
             .await?;
         scene.node.run(&["systemctl", "start", "cni.service"])?;
         let begun = Instant::now();
         reports
-            .until("a probe that is well", |it| is_well(it, true))
+            .until("a probe that is healthy", |it| is_healthy(it, true))
             .await?;
         Ok(begun.elapsed())
     })
@@ -171,7 +172,7 @@ async fn restarts_probes_and_state_are_in_one_lease_that_is_written_at_once() ->
         assert_eq!(after.boot_id, first.boot_id);
         last = after.kubelet_start;
         reports
-            .until("the probe once more", |it| is_well(it, true))
+            .until("the probe once more", |it| is_healthy(it, true))
             .await?;
         Ok(took)
     })

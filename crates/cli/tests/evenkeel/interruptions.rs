@@ -60,16 +60,8 @@ fn ctrl_c_in_the_middle_of_an_apply_puts_everything_back() {
     signal(&child, "-INT");
     let said = super::scene::Said::from(child.wait_with_output().unwrap());
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(
-        said.err.contains("everything was put back as it was"),
-        "{}",
-        said.err
-    );
-    assert!(
-        said.err.contains("it was stopped on request"),
-        "{}",
-        said.err
-    );
+    assert!(said.err.contains("all changes were undone"), "{}", said.err);
+    assert!(said.err.contains("stopped on request"), "{}", said.err);
     let after: Vec<_> = scene
         .tree()
         .into_iter()

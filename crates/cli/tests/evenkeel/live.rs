@@ -174,7 +174,7 @@ fn a_service_is_reloaded_and_one_that_refuses_takes_everything_back() -> Result<
     let refused = apply(&node, &config("{\"a\": 2}", "ssh-ed25519 B")).err();
     let words = refused.map(|error| error.to_string()).unwrap_or_default();
     assert!(
-        words.contains("reload crio.service failed; everything was put back as it was"),
+        words.contains("reload crio.service failed; all changes were undone"),
         "{words}"
     );
     assert_eq!(node.read(policy)?, b"{\"a\": 1}");

@@ -34,7 +34,7 @@ impl RootedDisk {
     pub fn open(root: &Path) -> Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(root, flags, Mode::empty())
-            .map_err(|error| Error::path("open the root", root.display().to_string(), error))?;
+            .map_err(|error| Error::path("open root folder", root.display().to_string(), error))?;
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         let us = (!user.is_root()).then(|| Ids {
             user: user.as_raw(),
@@ -250,19 +250,19 @@ impl Disk for RootedDisk {
         match self.open_in(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
             Ok(_) => Ok(Folder::There),
             Err(Errno::NOTDIR) => Ok(Folder::Blocked("is not a folder".to_owned())),
-            Err(Errno::LOOP) => Ok(Folder::Blocked("is a symbolic link in a circle".to_owned())),
+            Err(Errno::LOOP) => Ok(Folder::Blocked("is a symbolic link loop".to_owned())),
             Err(Errno::NOENT) => match self.stat(path) {
                 // There is something, and yet it cannot be opened: a link into nothing of ours.
                 Ok(Some(_)) => {
                     let target = self.link_target(path).unwrap_or_default();
                     Ok(Folder::Blocked(format!(
-                        "is a symbolic link to {target}, which leaves the root or is not there"
+                        "is a symbolic link to {target}, which is missing or outside the root"
                     )))
                 }
                 Ok(None) => Ok(Folder::Missing),
-                Err(error) => Err(Error::path("look at", path, error)),
+                Err(error) => Err(Error::path("inspect", path, error)),
             },
-            Err(error) => Err(Error::path("look at", path, error)),
+            Err(error) => Err(Error::path("inspect", path, error)),
         }
     }
 
@@ -328,7 +328,7 @@ impl Disk for RootedDisk {
         };
         match read() {
             Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            other => other.map_err(|error| Error::path("read the label of", path, error)),
+            other => other.map_err(|error| Error::path("read the SELinux label of", path, error)),
         }
     }
 
@@ -340,7 +340,7 @@ impl Disk for RootedDisk {
         match write() {
             // No labels on this file system, or not ours to give.
             Err(Errno::OPNOTSUPP | Errno::PERM) => Ok(()),
-            other => other.map_err(|error| Error::path("label", path, error)),
+            other => other.map_err(|error| Error::path("set the SELinux label of", path, error)),
         }
     }
 
@@ -351,7 +351,9 @@ impl Disk for RootedDisk {
         };
         match read() {
             Err(Errno::OPNOTSUPP | Errno::NOENT | Errno::NOTDIR) => Ok(Attributes::default()),
-            other => other.map_err(|error| Error::path("read the attributes of", path, error)),
+            other => {
+                other.map_err(|error| Error::path("read the extended attributes of", path, error))
+            }
         }
     }
 
@@ -360,7 +362,7 @@ impl Disk for RootedDisk {
             let (_parent, spelled) = self.spelled_out(path)?;
             attributes::write(&spelled, wanted)
         };
-        write().map_err(|error| Error::path("give attributes to", path, error))
+        write().map_err(|error| Error::path("set the extended attributes of", path, error))
     }
 
     fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()> {
@@ -371,7 +373,7 @@ impl Disk for RootedDisk {
     fn link(&self, path: &str, target: &str) -> Result<()> {
         self.parent(path)
             .and_then(|(parent, name)| rustix::fs::symlinkat(target, &parent, name))
-            .map_err(|error| Error::path("make the link", path, error))
+            .map_err(|error| Error::path("create link", path, error))
     }
 
     fn make_folder(&self, path: &str, mode: u32, owner: Ids) -> Result<()> {
@@ -383,7 +385,7 @@ impl Disk for RootedDisk {
             self.give(&folder, owner)?;
             rustix::fs::fchmod(&folder, Mode::from_raw_mode(mode))
         };
-        make().map_err(|error| Error::path("make the folder", path, error))
+        make().map_err(|error| Error::path("create folder", path, error))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -392,7 +394,7 @@ impl Disk for RootedDisk {
             let (to_parent, to_name) = self.parent(to)?;
             rustix::fs::renameat(&from_parent, from_name, &to_parent, to_name)
         };
-        rename().map_err(|error| Error::path("put in place", to, error))
+        rename().map_err(|error| Error::path("replace", to, error))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
@@ -412,19 +414,19 @@ impl Disk for RootedDisk {
         match removed {
             Ok(()) | Err(Errno::NOENT) => Ok(true),
             Err(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY) => Ok(false),
-            Err(error) => Err(Error::path("remove the folder", path, error)),
+            Err(error) => Err(Error::path("remove folder", path, error)),
         }
     }
 
     fn sync_files(&self, paths: &[String]) -> Result<()> {
         let open = |path: &String| {
             self.open_in(path, OFlags::RDONLY | OFlags::NOFOLLOW, Mode::empty())
-                .map_err(|error| Error::path("make durable", path, error))
+                .map_err(|error| Error::path("sync to disk", path, error))
         };
         let mut systems = BTreeSet::new();
         for path in paths {
             let file = open(path)?;
-            let failed = |error: Errno| Error::path("make durable", path, error);
+            let failed = |error: Errno| Error::path("sync to disk", path, error);
             if paths.len() < MANY {
                 rustix::fs::fsync(&file).map_err(failed)?;
             } else if systems.insert(rustix::fs::fstat(&file).map_err(failed)?.st_dev) {
@@ -437,7 +439,7 @@ impl Disk for RootedDisk {
     fn sync_folder(&self, path: &str) -> Result<()> {
         self.open_in(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
             .and_then(rustix::fs::fsync)
-            .map_err(|error| Error::path("make durable", path, error))
+            .map_err(|error| Error::path("sync to disk", path, error))
     }
 
     fn lock(&self, path: &str) -> Result<Lock> {

@@ -49,7 +49,7 @@ impl LinuxHost {
         listen(systemd, known, &mut tell)
             .await
             .map_err(|error| Error::Services {
-                doing: "listen to logind".to_owned(),
+                doing: "watch logind for logins".to_owned(),
                 source: Box::new(error),
             })
     }

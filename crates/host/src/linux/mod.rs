@@ -37,8 +37,8 @@ use crate::{Error, Result};
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-const OFFLINE: &str = "a tree that nobody runs cannot stage it: apply it on the running machine \
-    itself, without --root, or take it out of the configuration";
+const OFFLINE: &str = "a folder tree that is not running cannot stage it: apply it on the running \
+    machine itself, without --root, or remove it from the configuration";
 
 /// A running Linux machine, or a tree of one that does not run.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl LinuxHost {
         let Some(systemd) = &self.systemd else {
             return Err(Error::Services {
                 doing: "reboot".to_owned(),
-                source: "no systemd runs here: reboot the machine yourself".into(),
+                source: "systemd is not running here: reboot the machine yourself".into(),
             });
         };
         systemd.reboot()
@@ -202,7 +202,7 @@ mod tests {
         let told = host.reboot().unwrap_err().with_causes();
         assert_eq!(
             told,
-            "cannot reboot: no systemd runs here: reboot the machine yourself"
+            "cannot reboot: systemd is not running here: reboot the machine yourself"
         );
     }
 }

@@ -61,7 +61,7 @@ impl Os {
         match self.manager() {
             None => Ok(OsSnapshot::Beyond(
                 "this machine has neither rpm-ostree nor bootc: install the one that manages it, \
-                 or take this out of the configuration"
+                 or remove the OS image and kernel arguments from the configuration"
                     .to_owned(),
             )),
             Some(Manager::RpmOstree) => {
@@ -95,8 +95,8 @@ impl Os {
                         arguments,
                     },
                     arguments_beyond: Some(
-                        "this machine has bootc alone, which takes kernel arguments from the image: \
-                         put them into its /usr/lib/bootc/kargs.d, or install rpm-ostree"
+                        "this machine has only bootc, which takes kernel arguments from the image: \
+                         add them to /usr/lib/bootc/kargs.d of the image, or install rpm-ostree"
                             .to_owned(),
                     ),
                 })

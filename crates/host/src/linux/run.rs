@@ -22,7 +22,7 @@ impl Program<'_> {
     /// What it printed; if it failed or took too long, why.
     pub(super) fn run(&self, deadline: Duration) -> Result<String, String> {
         let [program, arguments @ ..] = self.line else {
-            return Err("there is nothing to run".to_owned());
+            return Err("the command line is empty".to_owned());
         };
         let mut command = Command::new(program);
         command
@@ -49,8 +49,8 @@ impl Program<'_> {
         }
         let mut child = command
             .spawn()
-            .map_err(|error| format!("it cannot be started: {error}"))?;
-        // Read beside it: a full pipe would hold it up.
+            .map_err(|error| format!("the program cannot be started: {error}"))?;
+        // Read while it runs: a full pipe would hold it up.
         let printed = gather(child.stdout.take());
         let said = gather(child.stderr.take());
         let start = Instant::now();
@@ -62,12 +62,12 @@ impl Program<'_> {
                     end(&mut child);
                     let seconds = deadline.as_secs();
                     return Err(format!(
-                        "it did not end within {seconds} seconds and was stopped"
+                        "the program did not end within {seconds} seconds and was stopped"
                     ));
                 }
                 Err(error) => {
                     end(&mut child);
-                    return Err(format!("it cannot be waited for: {error}"));
+                    return Err(format!("cannot wait for the program: {error}"));
                 }
             }
         };
@@ -76,7 +76,7 @@ impl Program<'_> {
         }
         let words = last_words(&text(said));
         Err(match words.as_str() {
-            "" => format!("it ended with {status}"),
+            "" => format!("the program ended with {status}"),
             words => words.to_owned(),
         })
     }

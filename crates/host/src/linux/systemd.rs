@@ -46,7 +46,7 @@ impl Systemd {
 
     /// Makes systemd read its units again.
     pub(crate) fn reload_units(&self) -> Result<()> {
-        wait_for("make systemd read its units again", async {
+        wait_for("reload the systemd units", async {
             let bus = self.connect().await?;
             manager(&bus).await?.call::<_, _, ()>("Reload", &()).await?;
             Ok(())
@@ -65,7 +65,7 @@ impl Systemd {
 
     /// Whether a unit is loaded and active.
     pub(crate) fn is_active(&self, unit: &str) -> Result<bool> {
-        wait_for(&format!("ask systemd for {unit}"), async {
+        wait_for(&format!("read the state of {unit} from systemd"), async {
             let bus = self.connect().await?;
             Ok(is_active(&bus, &manager(&bus).await?, unit).await?)
         })
@@ -74,7 +74,7 @@ impl Systemd {
     /// What systemd makes of a unit's files: `enabled`, `disabled`, `masked`, …; nothing if it knows
     /// none.
     pub(crate) fn unit_states(&self, units: &[&str]) -> Result<Vec<Option<String>>> {
-        wait_for("ask systemd for its units", async {
+        wait_for("read the states of units from systemd", async {
             let bus = self.connect().await?;
             let manager = manager(&bus).await?;
             let mut states = Vec::with_capacity(units.len());
@@ -130,13 +130,14 @@ impl Systemd {
             if job == started {
                 return match result.as_str() {
                     "done" | "skipped" => Ok(()),
-                    other => {
-                        Err(format!("systemd says: {other}; see `systemctl status {unit}`").into())
-                    }
+                    other => Err(format!(
+                        "the systemd job ended with result {other}: see `systemctl status {unit}`"
+                    )
+                    .into()),
                 };
             }
         }
-        Err("the connection to systemd ended before the job did".into())
+        Err("the connection to systemd ended before the job was done".into())
     }
 }
 
@@ -152,7 +153,7 @@ fn wait_for<T>(doing: &str, talk: impl Future<Output = Result<T, Failure>>) -> R
         .map_err(|error| failed(error.into()))?;
     let late = || {
         format!(
-            "systemd did not finish it within {} seconds",
+            "systemd did not finish within {} seconds",
             DEADLINE.as_secs()
         )
     };

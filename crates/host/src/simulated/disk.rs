@@ -220,15 +220,15 @@ impl Disk for SimulatedDisk {
     fn folder(&self, path: &str) -> Result<Folder> {
         self.faults
             .looks()
-            .map_err(|error| Error::path("look at", path, error))?;
+            .map_err(|error| Error::path("inspect", path, error))?;
         let tree = self.tree();
         Ok(match tree.walk(path) {
             Ok(id) if tree.folder(id).is_some() => Folder::There,
             Ok(_) | Err(Astray::NotAFolder) => Folder::Blocked("is not a folder".to_owned()),
-            Err(Astray::Circle) => Folder::Blocked("is a symbolic link in a circle".to_owned()),
+            Err(Astray::Circle) => Folder::Blocked("is a symbolic link loop".to_owned()),
             Err(Astray::Missing) => match tree.at(path).ok().and_then(|id| tree.node(id)) {
                 Some(Node::Link(target)) => Folder::Blocked(format!(
-                    "is a symbolic link to {target}, which leaves the root or is not there"
+                    "is a symbolic link to {target}, which is missing or outside the root"
                 )),
                 _ => Folder::Missing,
             },
@@ -268,7 +268,7 @@ impl Disk for SimulatedDisk {
     fn label(&self, path: &str) -> Result<Option<String>> {
         self.faults
             .looks()
-            .map_err(|error| Error::path("read the label of", path, error))?;
+            .map_err(|error| Error::path("read the SELinux label of", path, error))?;
         let tree = self.tree();
         Ok(tree.at(path).ok().and_then(|id| tree.label(id)))
     }
@@ -281,13 +281,13 @@ impl Disk for SimulatedDisk {
             tree.set_label(id, label);
             Ok(())
         };
-        write().map_err(|error| Error::path("label", path, error))
+        write().map_err(|error| Error::path("set the SELinux label of", path, error))
     }
 
     fn attributes(&self, path: &str) -> Result<Attributes> {
         self.faults
             .looks()
-            .map_err(|error| Error::path("read the attributes of", path, error))?;
+            .map_err(|error| Error::path("read the extended attributes of", path, error))?;
         let tree = self.tree();
         let found = tree.at(path).ok().map(|id| tree.attributes(id));
         Ok(found.unwrap_or_default())
@@ -301,7 +301,7 @@ impl Disk for SimulatedDisk {
             tree.set_attributes(id, attributes);
             Ok(())
         };
-        write().map_err(|error| Error::path("give attributes to", path, error))
+        write().map_err(|error| Error::path("set the extended attributes of", path, error))
     }
 
     fn create(&self, path: &str, contents: &[u8], mode: u32, owner: Ids) -> Result<()> {
@@ -316,17 +316,17 @@ impl Disk for SimulatedDisk {
             self.add(folder, name, Node::Link(target.into()));
             Ok(())
         };
-        link().map_err(|error| Error::path("make the link", path, error))
+        link().map_err(|error| Error::path("create link", path, error))
     }
 
     fn make_folder(&self, path: &str, mode: u32, owner: Ids) -> Result<()> {
         self.try_make_folder(path, mode, owner)
-            .map_err(|error| Error::path("make the folder", path, error))
+            .map_err(|error| Error::path("create folder", path, error))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         self.try_rename(from, to)
-            .map_err(|error| Error::path("put in place", to, error))
+            .map_err(|error| Error::path("replace", to, error))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
@@ -339,7 +339,7 @@ impl Disk for SimulatedDisk {
     fn remove_folder(&self, path: &str) -> Result<bool> {
         match self.try_remove_folder(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            other => other.map_err(|error| Error::path("remove the folder", path, error)),
+            other => other.map_err(|error| Error::path("remove folder", path, error)),
         }
     }
 
@@ -356,7 +356,7 @@ impl Disk for SimulatedDisk {
                 }
                 Ok(())
             };
-            sync().map_err(|error| Error::path("make durable", path, error))?;
+            sync().map_err(|error| Error::path("sync to disk", path, error))?;
         }
         Ok(())
     }
@@ -376,7 +376,7 @@ impl Disk for SimulatedDisk {
             tree.settle(id);
             Ok(())
         };
-        sync().map_err(|error| Error::path("make durable", path, error))
+        sync().map_err(|error| Error::path("sync to disk", path, error))
     }
 
     fn put(&self, place: &str, entry: &Entry) -> Result<()> {
@@ -392,7 +392,7 @@ impl Disk for SimulatedDisk {
         for state in states {
             self.faults
                 .changes_something()
-                .map_err(|error| Error::path("place", place, error))?;
+                .map_err(|error| Error::path("write", place, error))?;
             let mut tree = self.tree();
             let past = tree.named.entry(place.to_owned());
             past.or_insert_with(|| vec![Entry::Absent]).push(state);

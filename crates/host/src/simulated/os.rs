@@ -9,7 +9,7 @@ use super::cut::Chooser;
 use super::fault::Faults;
 use crate::{Error, Result};
 
-/// The deployments of a machine. They can stand beside any disk.
+/// The deployments of a machine. They can be combined with any disk.
 #[derive(Debug, Default)]
 pub struct SimulatedOs {
     faults: Arc<Faults>,
@@ -91,7 +91,7 @@ impl SimulatedOs {
     pub fn look(&self) -> Result<OsSnapshot> {
         self.faults
             .looks()
-            .map_err(|error| Error::os("look at the deployments", error))?;
+            .map_err(|error| Error::os("read the deployments", error))?;
         let next = self.next();
         Ok(OsSnapshot::Deployments {
             booted: self.inner().booted.clone(),

@@ -17,7 +17,7 @@ pub enum Told {
     Restart(String),
 }
 
-/// The services of a machine that only say what they heard. They can stand beside any disk.
+/// The services of a machine that only say what they heard. They can be combined with any disk.
 #[derive(Debug, Default)]
 pub struct SimulatedServices {
     faults: Arc<Faults>,
@@ -76,7 +76,7 @@ impl SimulatedServices {
     /// Hears something.
     pub fn tell(&self, what: Told) -> Result<()> {
         let doing = match &what {
-            Told::ReloadUnits => "read the units again".to_owned(),
+            Told::ReloadUnits => "reload the systemd units".to_owned(),
             Told::Reload(unit) => format!("reload {unit}"),
             Told::Restart(unit) => format!("restart {unit}"),
         };

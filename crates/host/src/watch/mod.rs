@@ -1,4 +1,4 @@
-//! Keeps an eye on the paths of a machine: says when one drifts and when it is right again, and puts
+//! The drift watcher of a machine: says when a path drifts and when it is as declared again, and puts
 //! it back if asked to.
 //!
 //! Where the hints come from is the host's affair ([`Source`]); whether they mean anything is found
@@ -52,7 +52,7 @@ pub enum Event {
         /// How long after the first hint it was found.
         after: Duration,
     },
-    /// It is right again, and it was not us.
+    /// It is as declared again, and Evenkeel did not heal it.
     Recovered {
         /// What had been wrong.
         finding: Finding,

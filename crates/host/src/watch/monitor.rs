@@ -21,7 +21,7 @@ const SLOW_CHECK: Duration = Duration::from_mins(5);
 /// one path we are at.
 const AT_A_TIME: Duration = Duration::from_millis(50);
 
-/// Keeps an eye on targets. Drive it with [`Monitor::run`], or turn by turn.
+/// Watches targets for drift. Drive it with [`Monitor::run`], or pass by pass.
 pub struct Monitor<'a, H> {
     host: &'a H,
     /// Where contents are kept, if drift is to be healed.
@@ -131,7 +131,7 @@ impl<'a, H: Host> Monitor<'a, H> {
         Ok(Watching::GoOn)
     }
 
-    /// Looks at everything, beginning with the next turn.
+    /// Looks at everything, beginning with the next pass.
     pub fn check_everything(&mut self) {
         match &mut self.sweep {
             Some(sweep) => sweep.again = true,
@@ -326,7 +326,7 @@ impl<'a, H: Host> Monitor<'a, H> {
     }
 }
 
-/// Whether there is a next turn.
+/// Whether there is a next pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watching {
     /// There is.
@@ -381,7 +381,7 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<E
             _ => None,
         };
         return Err(Error::Services {
-            doing: format!("keep {}", finding.resource),
+            doing: format!("heal {}", finding.resource),
             source: trouble.unwrap_or(why).into(),
         });
     }
@@ -390,7 +390,9 @@ pub fn put_back<H: Host>(host: &H, state: &State, finding: &Finding) -> Result<E
     if !matches!(finding.expected, Entry::File { .. } | Entry::Link { .. })
         && host.disk().look(&finding.path)? != finding.expected
     {
-        let stays = std::io::Error::other("what stands there is not ours to take away");
+        let stays = std::io::Error::other(
+            "what is there is foreign and is not removed: remove it yourself",
+        );
         return Err(Error::path("heal", &finding.path, stays));
     }
     Ok(stood)

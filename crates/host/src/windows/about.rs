@@ -21,7 +21,7 @@ pub fn computer_name() -> Result<String> {
         Some(name) => Ok(name),
         None => std::env::var("COMPUTERNAME").map_err(|_| {
             let none = std::io::ErrorKind::NotFound;
-            Error::path("find", "the name of this computer", none)
+            Error::path("read", "the computer name", none)
         }),
     }
 }

@@ -66,7 +66,7 @@ impl Disk for WindowsDisk {
             Ok(found) if found.is_dir() => Ok(Folder::There),
             Ok(_) => Ok(Folder::Blocked("is a file".to_owned())),
             Err(error) if is_missing(&error) => Ok(Folder::Missing),
-            Err(error) => Err(Error::path("look at", path, error)),
+            Err(error) => Err(Error::path("inspect", path, error)),
         }
     }
 
@@ -151,7 +151,7 @@ impl Disk for WindowsDisk {
 
     fn link(&self, path: &str, target: &str) -> Result<()> {
         std::os::windows::fs::symlink_file(target, path)
-            .map_err(|error| Error::path("make the link", path, error))
+            .map_err(|error| Error::path("create link", path, error))
     }
 
     fn make_folder(&self, path: &str, mode: u32, _: Ids) -> Result<()> {
@@ -161,11 +161,11 @@ impl Disk for WindowsDisk {
         } else {
             fs::create_dir(path)
         };
-        made.map_err(|error| Error::path("make the folder", path, error))
+        made.map_err(|error| Error::path("create folder", path, error))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        let failed = |error| Error::path("put in place", to, error);
+        let failed = |error| Error::path("replace", to, error);
         sweep_aside(to);
         match fs::rename(from, to) {
             Err(error) if is_in_use(&error) => {
@@ -193,7 +193,7 @@ impl Disk for WindowsDisk {
             Ok(()) => Ok(true),
             Err(error) if is_missing(&error) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
-            Err(error) => Err(Error::path("remove the folder", path, error)),
+            Err(error) => Err(Error::path("remove folder", path, error)),
         }
     }
 
@@ -203,7 +203,7 @@ impl Disk for WindowsDisk {
                 .write(true)
                 .open(path)
                 .and_then(|file| file.sync_all())
-                .map_err(|error| Error::path("make durable", path, error))?;
+                .map_err(|error| Error::path("sync to disk", path, error))?;
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Disk for WindowsDisk {
             .custom_flags(FILE_FLAG_BACKUP_SEMANTICS)
             .open(rooted(path));
         match opened.and_then(|folder| folder.sync_all()) {
-            Err(error) if is_missing(&error) => Err(Error::path("make durable", path, error)),
+            Err(error) if is_missing(&error) => Err(Error::path("sync to disk", path, error)),
             // Some file systems have no such thing; their names are durable with the file.
             Ok(()) | Err(_) => Ok(()),
         }
@@ -230,7 +230,7 @@ impl Disk for WindowsDisk {
             Location::Variable(name) => environment::put(name, entry),
             Location::Path(path) => {
                 let unsupported = io::ErrorKind::Unsupported;
-                Err(Error::path("place", path, unsupported))
+                Err(Error::path("write", path, unsupported))
             }
         }
     }

@@ -77,12 +77,13 @@ impl WindowsHost {
 
     /// Closes a folder, and all that is in it, to all but the system and administrators.
     pub fn close_folder(&self, path: &str) -> Result<()> {
-        private::close(path).map_err(|error| Error::path("close to others the folder", path, error))
+        private::close(path).map_err(|error| Error::path("restrict access to folder", path, error))
     }
 
     /// Makes a folder that is for the system and administrators alone, below others that are not.
     pub fn own_folder(&self, path: &str) -> Result<()> {
-        private::own(path).map_err(|error| Error::path("make and close the folder", path, error))
+        private::own(path)
+            .map_err(|error| Error::path("create with restricted access the folder", path, error))
     }
 
     /// The SHA-256 of a file; nothing if there is none.

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// A key that no boot outlives: whoever looks first after one gives it its name.
 const KEY: &str = r"SOFTWARE\Evenkeel\Boot";
 const NAME: &str = "Id";
-const WHY: &str = "Evenkeel: a change of the machine's configuration needs it";
+const WHY: &str = "Evenkeel: a configuration change needs a reboot";
 
 /// Which boot this is.
 pub(super) fn boot_id() -> Result<BootId> {

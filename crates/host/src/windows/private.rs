@@ -94,7 +94,7 @@ pub(super) fn close(path: &str) -> io::Result<()> {
         must_lead_nowhere(&path, &found)?;
         let is_folder = found.is_dir();
         let text = path.to_str().ok_or_else(|| {
-            let why = format!("{} has a name that is no text", path.display());
+            let why = format!("the name of {} is not valid Unicode", path.display());
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })?;
         close_one(text, if is_folder { PRIVATE } else { PRIVATE_FILE })?;

@@ -233,7 +233,7 @@ impl Key {
     /// Makes what was written below this key durable.
     pub(super) fn flush(&self) -> Result<()> {
         // SAFETY: the key is open.
-        done("make durable", &self.path, unsafe {
+        done("sync to disk", &self.path, unsafe {
             RegFlushKey(self.handle)
         })
     }

@@ -24,7 +24,7 @@ const REST: Duration = Duration::from_secs(5);
 /// The one line that the script at `path` prints within `limit`.
 pub fn output_of(path: &str, limit: Duration) -> Result<String> {
     let failed = |why: String| Error::Services {
-        doing: format!("run the script {path}"),
+        doing: format!("run script {path}"),
         source: why.into(),
     };
     let broken = |error: io::Error| failed(error.to_string());
@@ -48,14 +48,17 @@ pub fn output_of(path: &str, limit: Duration) -> Result<String> {
     // SAFETY: the handle is that of our child, open until it is dropped.
     if unsafe { WaitForSingleObject(child.as_raw_handle(), patience) } != WAIT_OBJECT_0 {
         return Err(failed(format!(
-            "it did not end within {limit:?}: let it print its value sooner"
+            "the script did not end within {limit:?}: make it print its value sooner"
         )));
     }
     let status = child.wait().map_err(broken)?;
     let out = out.recv_timeout(REST).unwrap_or_default();
     if !status.success() {
         let said = errors.recv_timeout(REST).unwrap_or_default();
-        return Err(failed(format!("it ended with {status}: {}", said.trim())));
+        return Err(failed(format!(
+            "the script ended with {status}: {}",
+            said.trim()
+        )));
     }
     one_line(&out).map_err(failed)
 }
@@ -65,14 +68,14 @@ fn one_line(out: &str) -> Result<String, String> {
     let mut lines = out.lines().map(str::trim).filter(|line| !line.is_empty());
     match (lines.next(), lines.next()) {
         (Some(line), None) => Ok(line.to_owned()),
-        (None, _) => Err("it printed nothing: let it print its value".to_owned()),
+        (None, _) => Err("the script printed nothing: make it print its value".to_owned()),
         (Some(_), Some(_)) => {
-            Err("it printed more than one line: let it print its value alone".to_owned())
+            Err("the script printed more than one line: make it print only its value".to_owned())
         }
     }
 }
 
-/// Reads to the end, beside everything else.
+/// Reads to the end, in a thread of its own.
 fn gather(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<String> {
     let (done, told) = mpsc::channel();
     std::thread::spawn(move || {

@@ -212,7 +212,7 @@ fn manager() -> Result<&'static Handle> {
     let manager = unsafe { OpenSCManagerW(std::ptr::null(), std::ptr::null(), access) };
     if manager.is_null() {
         return Err(Error::Services {
-            doing: "reach the service manager".to_owned(),
+            doing: "connect to the service manager".to_owned(),
             source: io::Error::last_os_error().into(),
         });
     }
@@ -256,9 +256,9 @@ fn held(name: &str, error: Error) -> Error {
     if !is_marked_for_delete(&error) {
         return error;
     }
-    let held = "it was deleted, and somebody still holds it open (the Services window, a monitor, a process of it that does \
-                not end): close that, or reboot the machine";
-    failed("make", name, io::Error::other(held))
+    let held = "the service is deleted, but a program still holds it open (the Services window, a monitor, a process of the \
+                service): close that program, or reboot the machine";
+    failed("create", name, io::Error::other(held))
 }
 
 fn is(error: &io::Error, code: u32) -> bool {

@@ -238,7 +238,7 @@ impl Source for Watcher {
                 None if woken == WAIT_IO_COMPLETION => self.told(),
                 None => {
                     let error = io::Error::last_os_error();
-                    return Err(Error::path("wait for", "changes of this machine", error));
+                    return Err(Error::path("wait for", "changes on this machine", error));
                 }
             };
             for look in looks {
@@ -283,7 +283,11 @@ impl RootsWatcher {
             1 => self.key.arm_again().map(|()| true),
             _ => {
                 let error = io::Error::last_os_error();
-                Err(Error::path("wait for", "changes of trusted roots", error))
+                Err(Error::path(
+                    "wait for",
+                    "changes of the trusted roots",
+                    error,
+                ))
             }
         }
     }
@@ -301,7 +305,7 @@ impl Event {
             let handle = CreateEventW(std::ptr::null(), stays.into(), 0, std::ptr::null());
             if handle.is_null() {
                 let error = io::Error::last_os_error();
-                return Err(Error::path("make", "an event", error));
+                return Err(Error::path("create", "an event object", error));
             }
             Ok(Self(OwnedHandle::from_raw_handle(handle)))
         }

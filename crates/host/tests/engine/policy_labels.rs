@@ -137,7 +137,7 @@ fn a_policy_that_cannot_be_asked_undoes_the_change_and_a_machine_without_the_pro
     let host = tree.host();
     let error = bring(&host, &config()).unwrap_err().with_causes();
     assert!(error.contains("restorecon: no such policy"), "{error}");
-    assert!(error.contains("everything was put back"), "{error}");
+    assert!(error.contains("all changes were undone"), "{error}");
     assert!(!Path::exists(&tree.path("/opt")));
     let theirs = std::fs::read_to_string(tree.path("/etc/theirs")).unwrap();
     assert_eq!(theirs, "theirs");

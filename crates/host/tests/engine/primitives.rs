@@ -214,7 +214,7 @@ fn a_path_that_can_hold_nothing_says_why() {
             disk.link(link, target).unwrap();
         }
         let gone = |target: &str| {
-            format!("is a symbolic link to {target}, which leaves the root or is not there")
+            format!("is a symbolic link to {target}, which is missing or outside the root")
         };
         for (path, why) in [
             ("/file", "is not a folder".to_owned()),
@@ -222,7 +222,7 @@ fn a_path_that_can_hold_nothing_says_why() {
             ("/to-file", "is not a folder".to_owned()),
             ("/nowhere", gone("/none/at/all")),
             ("/outside", gone("/../../../../../proc/self/root/tmp")),
-            ("/circle", "is a symbolic link in a circle".to_owned()),
+            ("/circle", "is a symbolic link loop".to_owned()),
         ] {
             assert_eq!(disk.folder(path).unwrap(), Folder::Blocked(why), "{path}");
         }

@@ -27,7 +27,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex as Door, watch};
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::JoinSet;
 
 use crate::pools::file;
@@ -39,7 +39,7 @@ type Annotations = BTreeMap<String, String>;
 #[derive(Default)]
 struct Common {
     /// Configurations by name: all nodes have the same.
-    configs: Door<BTreeMap<String, Arc<(Desired, Contents)>>>,
+    configs: AsyncMutex<BTreeMap<String, Arc<(Desired, Contents)>>>,
     /// Nodes whose disk is full.
     broken: Mutex<BTreeSet<String>>,
     /// No machine boots for now.
@@ -183,7 +183,7 @@ impl Agent {
                 let Some(annotations) = news.borrow_and_update().clone() else {
                     break;
                 };
-                match self.turn(annotations).await {
+                match self.reconcile(annotations).await {
                     Ok(true) => {}
                     Ok(false) => break,
                     // The API server did not answer: the same once more.
@@ -195,7 +195,7 @@ impl Agent {
 
     /// Observes, plans, applies and reports, once, as the worker of the real agent does. Says whether
     /// there is more to do at once.
-    async fn turn(&self, mut annotations: Annotations) -> Result<bool> {
+    async fn reconcile(&self, mut annotations: Annotations) -> Result<bool> {
         let said = |name: &str| annotations.get(name).map(String::as_str);
         let (current, awaits_boot, drift) = self.settle()?;
         let desired =

@@ -287,7 +287,7 @@ async fn what_cannot_be_rendered_names_the_machine_config_and_the_old_one_stays_
             gone.doing(|| "cannot delete it")?;
         }
         scene
-            .until_pool("web", "to be well", SOON, |it| {
+            .until_pool("web", "to be healthy", SOON, |it| {
                 !is(it, condition::RENDER_DEGRADED)
             })
             .await?;

@@ -19,8 +19,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::rollout_watcher::RolloutWatcher;
 use crate::scene::{SOON, Scene, annotated, is_cordoned};
-use crate::watchman::Watchman;
 
 /// A write of an operator, on the way from a request to the node that serves again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,7 +139,7 @@ async fn progress(done: &Mutex<usize>, rounds: usize, why: &str) -> Result<()> {
     .await
 }
 
-/// Waits until another node has leave to be down while this one is as it was, which may never be.
+/// Waits until another node has a permit while this one is as it was, which may never be.
 async fn worst_moment(scene: &Scene, at_first: &Node) -> Result<()> {
     let of_scene = ListParams::default().labels(&format!("place={}", scene.name));
     loop {
@@ -170,7 +170,7 @@ async fn frozen_in_any_step_of_a_grant_an_old_leader_never_has_one_node_too_many
     let scene = Scene::new("fenced").await?;
     let nodes = scene.fleet("web", 4, 1).await?;
     scene.pool("web", json!({ "maxUnavailable": 1 })).await?;
-    let watchman = Watchman::of(&scene);
+    let rollout_watcher = RolloutWatcher::of(&scene);
     let done = Arc::default();
     let mut agents = JoinSet::new();
     let mut chance = Chance(seed());
@@ -234,7 +234,7 @@ async fn frozen_in_any_step_of_a_grant_an_old_leader_never_has_one_node_too_many
         // What was late is there; now its sender goes on, too, and two lead for a moment.
         old.signal(Signal::CONT)?;
         progress(&done, 2, &format!("all to go on after {step:?}")).await?;
-        let (down, _) = watchman.saw();
+        let (down, _) = rollout_watcher.saw();
         if down > 1 {
             let log = scene.log();
             return Err(Error::failed(format!(
@@ -258,7 +258,7 @@ async fn frozen_in_any_step_of_a_grant_an_old_leader_never_has_one_node_too_many
     println!(
         "proof: an old leader frozen {} times, at {hit:?} (step, and the answer to what was late): never more than one node down, over {} versions of Nodes",
         hit.values().sum::<usize>(),
-        watchman.versions(),
+        rollout_watcher.versions(),
     );
     Ok(())
 }

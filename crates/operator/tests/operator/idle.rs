@@ -114,8 +114,8 @@ pub(crate) async fn until_state(scene: &Scene, port: u16, half: &str, state: &st
         let notices: Notices = serde_json::from_str(text.as_deref().unwrap_or("{}"))
             .doing(|| "the Lease says something else")?;
         let said = notices.get(half).is_some_and(|it| it.state == state);
-        let numbers = metrics(port).await.unwrap_or_default();
-        Ok(if said && numbers.contains(&line) {
+        let shown = metrics(port).await.unwrap_or_default();
+        Ok(if said && shown.contains(&line) {
             Look::Found(())
         } else {
             Look::NotYet(format!("{text:?}"))
@@ -159,7 +159,7 @@ async fn stays(scene: &Scene, before: &Value) -> Result<()> {
 
 /// Covers X09, O01, O02, O03.
 #[tokio::test]
-async fn beside_the_machine_config_operator_nothing_is_written_until_the_owner_says_to_take_over()
+async fn next_to_the_machine_config_operator_nothing_is_written_until_the_owner_says_to_take_over()
 -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());
@@ -191,9 +191,9 @@ async fn beside_the_machine_config_operator_nothing_is_written_until_the_owner_s
         "{note}"
     );
     until_state(&scene, port, "machine-config", "alive").await?;
-    let numbers = metrics(port).await?;
+    let text = metrics(port).await?;
     let line = "evenkeel_idle{half=\"machine-config\"} 1";
-    assert!(numbers.contains(line), "{numbers}");
+    assert!(text.contains(line), "{text}");
     // It has its own ideas: another configuration, a node that asks it for a drain, and a pool that was not looked at.
     scene
         .config("web", "00-base", file("/etc/base", "2"))

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::agents::Agents;
 use crate::pools::{file, is, said};
+use crate::rollout_watcher::{RolloutWatcher, StatusWatcher};
 use crate::scene::{SOON, Scene, annotated, is_cordoned, is_ready};
-use crate::watchman::{Clerk, Watchman};
 
 /// How long a whole rollout may take on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(8);
@@ -36,7 +36,7 @@ async fn a_whole_fleet_goes_to_a_new_configuration_and_a_tenth_of_it_is_down_at_
         .web(count, 3, json!({ "maxUnavailable": "10%" }))
         .await?;
     let operator = scene.operator(&[])?;
-    let (watchman, clerk) = (Watchman::of(&scene), Clerk::of(&scene));
+    let (rollout_watcher, status_watcher) = (RolloutWatcher::of(&scene), StatusWatcher::of(&scene));
     let start = Instant::now();
     let first = scene.until_updated("web", "", LONGER).await?;
     let took_first = start.elapsed();
@@ -46,8 +46,8 @@ async fn a_whole_fleet_goes_to_a_new_configuration_and_a_tenth_of_it_is_down_at_
     let start = Instant::now();
     let second = scene.until_updated("web", &first, LONGER).await?;
     let took = start.elapsed();
-    watchman.check(count / 10)?;
-    let written = clerk.check()?;
+    rollout_watcher.check(count / 10)?;
+    let written = status_watcher.check()?;
     agents.check_violations()?;
     for node in nodes.iter() {
         assert_eq!(agents.file(node.name(), "/etc/base").as_deref(), Some("1"));
@@ -59,14 +59,14 @@ async fn a_whole_fleet_goes_to_a_new_configuration_and_a_tenth_of_it_is_down_at_
         );
         assert!(!is_cordoned(&seen), "{}", node.name());
     }
-    let (down, told) = watchman.saw();
+    let (down, told) = rollout_watcher.saw();
     assert!(agents.boots() >= count, "only {} boots", agents.boots());
     println!(
         "proof: {count} nodes, maxUnavailable 10%: first configuration in {took_first:?}, second in {took:?}, {} boots; \
          an outside watcher saw {} versions of Nodes, at most {down} down and {told} on their way at once; \
          the pool's status was written {written} times; operator {} KiB resident",
         agents.boots(),
-        watchman.versions(),
+        rollout_watcher.versions(),
         resident(operator.id()),
     );
     // The one before is nobody's any more.
@@ -103,7 +103,7 @@ async fn killed_every_few_seconds_with_a_second_one_beside_it_the_result_is_the_
     let (nodes, agents) = scene
         .web(count, 3, json!({ "maxUnavailable": limit }))
         .await?;
-    let watchman = Watchman::of(&scene);
+    let rollout_watcher = RolloutWatcher::of(&scene);
     let mut kills = 0;
     let rolling = async {
         let first = scene.until_updated("web", "", LONGER).await?;
@@ -128,7 +128,7 @@ async fn killed_every_few_seconds_with_a_second_one_beside_it_the_result_is_the_
         ended = killing => return ended,
         target = rolling => target?,
     };
-    watchman.check(limit)?;
+    rollout_watcher.check(limit)?;
     agents.check_violations()?;
     assert!(kills >= 2, "it was over after {kills} kills");
     for node in nodes.iter() {
@@ -155,7 +155,7 @@ async fn of_two_operators_one_acts_and_the_other_one_takes_over() -> Result<()> 
     let mut one = scene.operator_called("one", &login, &[])?;
     let mut other = scene.operator_called("other", &login, &[])?;
     let (nodes, agents) = scene.web(4, 1, json!({})).await?;
-    let watchman = Watchman::of(&scene);
+    let rollout_watcher = RolloutWatcher::of(&scene);
     let first = scene.until_updated("web", "", LONG).await?;
     let told = scene.log().matches("wrote on the node: ").count();
     assert_eq!(told, nodes.len(), "a node was told twice:\n{}", scene.log());
@@ -174,7 +174,7 @@ async fn of_two_operators_one_acts_and_the_other_one_takes_over() -> Result<()> 
     scene.until_updated("web", &first, LONG).await?;
     follows.still_runs()?;
     assert_ne!(scene.leader().await?, leader);
-    watchman.check(1)?;
+    rollout_watcher.check(1)?;
     agents.check_violations()
 }
 
@@ -268,7 +268,7 @@ async fn edits_in_the_middle_of_a_rollout_end_at_the_newest_within_the_limit() -
         .pool("web", json!({ "maxUnavailable": "25%" }))
         .await?;
     let _operator = scene.operator(&[])?;
-    let watchman = Watchman::of(&scene);
+    let rollout_watcher = RolloutWatcher::of(&scene);
     scene.until_updated("web", "", LONG).await?;
     for number in 1..=5 {
         scene
@@ -295,7 +295,7 @@ async fn edits_in_the_middle_of_a_rollout_end_at_the_newest_within_the_limit() -
             is(it, condition::UPDATED) && !is(it, condition::UPDATING)
         })
         .await?;
-    let (down, _) = watchman.saw();
+    let (down, _) = rollout_watcher.saw();
     assert!((1..=2).contains(&down), "{down} were down at once");
     agents.check_violations()
 }

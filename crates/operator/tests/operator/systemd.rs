@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::pools::file;
 use crate::rollout::LONG;
+use crate::rollout_watcher::RolloutWatcher;
 use crate::scene::{Scene, annotated, deployed, is_cordoned};
-use crate::watchman::Watchman;
 
 /// The agent, as optimised as the operator.
 pub(crate) fn agent() -> Result<PathBuf> {
@@ -64,14 +64,14 @@ async fn three_machines_go_through_a_whole_rollout_with_reboots_one_at_a_time() 
         .config("web", "00-base", file("/etc/managed", "one"))
         .await?;
     scene.pool("web", json!({})).await?;
-    let watchman = Watchman::of(&scene);
+    let rollout_watcher = RolloutWatcher::of(&scene);
     let _operator = scene.operator(&[])?;
     let first = scene.until_updated("web", "", LONG).await?;
     scene
         .config("web", "50-more", file("/etc/more", "two"))
         .await?;
     let second = scene.until_updated("web", &first, LONG).await?;
-    watchman.check(1)?;
+    rollout_watcher.check(1)?;
     for (machine, boot) in machines.iter().zip(boots) {
         assert_eq!(machine.read("/etc/managed")?, b"one");
         assert_eq!(machine.read("/etc/more")?, b"two");

@@ -24,7 +24,7 @@ fn kubelet(start: &str) -> serde_json::Value {
 
 /// Covers N01.
 #[test]
-fn on_a_new_node_a_condition_that_appears_once_is_well_at_once_and_stays_so() {
+fn on_a_new_node_a_condition_that_appears_once_is_healthy_at_once_and_stays_so() {
     for tainted_from_creation in [true, false] {
         let mut world = World::new(&[once()]);
         world.begin();

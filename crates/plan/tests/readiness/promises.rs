@@ -407,7 +407,7 @@ fn a_node_is_tainted_before_it_goes_down_by_our_own_doing_and_waits_for_newer_ev
     world.pass(10_000);
     world.machine("n1").snapshot.has_permit = true;
     world.show("n1");
-    assert!(world.is_tainted("n1"), "as soon as it has leave");
+    assert!(world.is_tainted("n1"), "as soon as it has a permit");
     world
         .machine("n1")
         .extensions

@@ -70,7 +70,7 @@ fn a_node_goes_step_by_step_and_is_told_only_when_its_files_are_there() {
 
 /// Covers U03.
 #[test]
-fn a_node_that_is_not_well_goes_first_and_keeps_all_others_from_beginning() {
+fn an_unhealthy_node_goes_first_and_keeps_all_others_from_beginning() {
     let mut world = World::new(3, MaxUnavailable::Count(3));
     world.nodes[2].ready = false;
     world.pool.allowance.max_unavailable = ONE;

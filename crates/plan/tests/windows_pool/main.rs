@@ -240,11 +240,11 @@ fn what_is_written_on_a_node_is_put_back_to_what_it_was_granted() {
 }
 
 #[test]
-fn what_is_put_back_is_told_and_a_turn_is_not() {
+fn what_is_put_back_has_an_event_and_a_move_has_none() {
     let note = |node: &Node, grant: &Grant| put_back(node, &grant.told(node));
     let target = grant(V2, "new");
     let waiting = node("w", V2, "old");
-    assert_eq!(note(&waiting, &target), None, "its turn");
+    assert_eq!(note(&waiting, &target), None, "it is next");
     let mut moving = waiting.clone();
     facts(&mut moving).desired_services = text("earlier");
     assert_eq!(note(&moving, &target), None, "another hash while it moves");
@@ -305,7 +305,7 @@ fn a_node_is_told_only_what_the_status_says_already() {
 
 /// Covers X08, H11.
 #[test]
-fn a_node_that_never_served_counts_once_it_has_or_asks_for_a_permit_to_be_down() {
+fn a_node_that_never_served_counts_against_the_budget_once_it_has_or_asks_for_a_permit() {
     let target = grant(V2, "new");
     let waiting = node("b", V2, "old");
     let bare = |leave: Option<String>, cordoned_by: Option<&str>| Node {
@@ -382,7 +382,7 @@ fn a_node_that_fails_stops_the_others_and_the_status_names_it() {
     );
     assert!(degraded.message.contains("a (the node is not ready)"));
     assert_eq!((said.nodes.total, said.nodes.failing), (2, 1));
-    // While it has leave to be down, it does not fail.
+    // While it has a permit, it does not fail.
     broken.drain_granted = text("2026-01-01T00:00:00Z");
     let nodes = [&broken, &waiting];
     let round = plan(

@@ -28,7 +28,7 @@ mod kubelet {
         let name = match arguments.value("--hostname-override") {
             Some(name) => name.to_owned(),
             None => std::env::var("COMPUTERNAME")
-                .doing(|| "this computer has no name")?
+                .doing(|| "cannot read the computer name")?
                 .to_lowercase(),
         };
         let mut node = NodeDouble::named(&name).os(Os::Windows);
@@ -92,7 +92,7 @@ mod kubelet {
             socket.local_addr()
         };
         let address: std::io::Result<_> = route();
-        let address = address.doing(|| format!("there is no way to {server}"))?;
+        let address = address.doing(|| format!("no route to {server}"))?;
         Ok(address.ip().to_string())
     }
 
@@ -100,7 +100,7 @@ mod kubelet {
         if let Some(file) = arguments.value("--record") {
             return Ok(file.into());
         }
-        let program = std::env::current_exe().doing(|| "cannot tell where this program is")?;
+        let program = std::env::current_exe().doing(|| "cannot find the path of this program")?;
         Ok(program.with_file_name("kubelet-double.json"))
     }
 }

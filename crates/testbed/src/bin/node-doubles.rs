@@ -44,5 +44,5 @@ async fn main() -> Result<()> {
 }
 
 fn number(text: &str) -> Result<usize> {
-    text.parse().doing(|| format!("`{text}` is no number"))
+    text.parse().doing(|| format!("`{text}` is not a number"))
 }

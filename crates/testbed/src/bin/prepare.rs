@@ -24,7 +24,7 @@ fn main() -> std::process::ExitCode {
         match prepare() {
             Ok(()) => println!("{part} is ready ({:.0} s)", start.elapsed().as_secs_f64()),
             Err(error) => {
-                eprintln!("{part} cannot be made ready: {error}");
+                eprintln!("cannot prepare {part}: {error}");
                 code = std::process::ExitCode::FAILURE;
             }
         }

@@ -74,7 +74,7 @@ impl Authority {
         ];
         if groups.len() > kinds.len() {
             return Err(Error::failed(format!(
-                "a login by certificate can be in {} groups, and {user} shall be in {}",
+                "a certificate can name {} groups, and {user} needs {}",
                 kinds.len(),
                 groups.len()
             )));

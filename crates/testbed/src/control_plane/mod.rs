@@ -218,7 +218,7 @@ impl ControlPlane {
     pub fn requests_of(&self, user: &str) -> Result<Vec<Request>> {
         let path = self.servers.file(audit::LOG);
         let log = std::fs::read_to_string(&path)
-            .doing(|| format!("cannot read what was asked in {}", path.display()))?;
+            .doing(|| format!("cannot read the audit log {}", path.display()))?;
         Ok(audit::requests(&log, user))
     }
 
@@ -226,7 +226,7 @@ impl ControlPlane {
     pub fn stop_api_server(&self) -> Result<()> {
         match held(&self.api_server).take() {
             Some(mut running) => running.kill().map(|_| ()),
-            None => Err(Error::failed("the API server is stopped already")),
+            None => Err(Error::failed("the API server is already stopped")),
         }
     }
 
@@ -234,7 +234,7 @@ impl ControlPlane {
     pub fn start_api_server(&self) -> Result<()> {
         let mut place = held(&self.api_server);
         if place.is_some() {
-            return Err(Error::failed("the API server runs already"));
+            return Err(Error::failed("the API server is already running"));
         }
         let mut running = self.servers.api_server(self.port, self.etcd_port)?;
         wait_for_api_server(&self.admin, &mut running, &mut held(&self.etcd)).map_err(|error| {
@@ -318,7 +318,7 @@ impl ControlPlane {
                 .create(&PostParams::default(), &binding)
                 .await
                 .map(|_| ())
-                .doing(|| "cannot let new machines ask for certificates")
+                .doing(|| "cannot let new machines request certificates")
         })
     }
 }
@@ -373,7 +373,7 @@ fn ask<T: Send>(deadline: Duration, work: impl AsyncFnOnce() -> Result<T> + Send
             .await
             .unwrap_or_else(|_| {
                 Err(Error::failed(format!(
-                    "the API server did not answer within {deadline:?} (is it frozen?)"
+                    "the API server did not answer within {deadline:?}: check whether it is frozen"
                 )))
             })
     };

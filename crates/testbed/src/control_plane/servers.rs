@@ -180,7 +180,7 @@ pub(super) fn free_port() -> Result<u16> {
     TcpListener::bind(("0.0.0.0", 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
-        .doing(|| "there is no free port on this machine")
+        .doing(|| "no port is free on this machine")
 }
 
 /// Whether `error` has the words of a server whose port was taken.

@@ -175,7 +175,7 @@ async fn run(world: Arc<World>) {
     loop {
         world.news.notified().await;
         if let Err(error) = world.round().await {
-            tell(&format!("the machine controller tries again: {error}"));
+            tell(&format!("the machine controller retries: {error}"));
             tokio::time::sleep(AGAIN).await;
             world.news.notify_one();
         }
@@ -239,7 +239,7 @@ impl World {
             let name = set.name_any();
             let (sets, parameters) = (self.sets(), PatchParams::default());
             let said = sets.patch_status(&name, &parameters, &patch).await;
-            said.doing(|| "cannot say how a MachineSet is")?;
+            said.doing(|| "cannot write the status of a MachineSet")?;
         }
         Ok(())
     }
@@ -268,7 +268,7 @@ impl World {
         made.map(|_| ()).doing(|| "cannot make a Machine")
     }
 
-    /// Does work on one Machine beside everything else, unless there is some already.
+    /// Does work on one Machine concurrently with everything else, unless there is some already.
     fn begin<W, F>(self: &Arc<Self>, machine: &DynamicObject, work: W)
     where
         W: FnOnce(Arc<Self>, DynamicObject) -> F + Send + 'static,
@@ -339,7 +339,7 @@ impl World {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             said => said
                 .map(|_| ())
-                .doing(|| format!("cannot say how Machine {machine} is")),
+                .doing(|| format!("cannot write the status of Machine {machine}")),
         }
     }
 

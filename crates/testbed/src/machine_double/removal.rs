@@ -43,7 +43,7 @@ pub(super) async fn remove(world: &World, machine: &DynamicObject) -> Result<()>
     let body = locked(&world.bodies).remove(&uid);
     tokio::task::spawn_blocking(move || drop(body))
         .await
-        .doing(|| "cannot take a machine away")?;
+        .doing(|| "cannot remove a machine")?;
     if let Some(node) = &node {
         match nodes.delete(node, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}

@@ -30,7 +30,7 @@ pub(super) async fn obtain(node: &NodeDescription, bootstrap: &Kubeconfig) -> Re
     let request = requests
         .create(&PostParams::default(), &request(name, &key)?)
         .await
-        .doing(|| format!("node {name} cannot ask for a certificate"))?
+        .doing(|| format!("node {name} cannot request a certificate"))?
         .name_any();
     if let Some(approver) = &node.approved_by {
         approve(&request, approver).await?;
@@ -40,7 +40,7 @@ pub(super) async fn obtain(node: &NodeDescription, bootstrap: &Kubeconfig) -> Re
     let decided = tokio::time::timeout(PATIENCE, waiting).await;
     let what = format!("the certificate of node {name} ({request})");
     let found = decided
-        .map_err(|_| wait::late(&what, PATIENCE, "nobody approved or signed it"))?
+        .map_err(|_| wait::late(&what, PATIENCE, "it was not approved or not signed"))?
         .doing(|| format!("cannot follow {what}"))?;
     match found.and_then(|found| found.status?.certificate) {
         Some(ByteString(pem)) => {

@@ -58,7 +58,7 @@ impl NodeDescription {
         self
     }
 
-    /// A label beside those every node has.
+    /// A label in addition to those that every node has.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());

@@ -195,7 +195,7 @@ async fn spawn<T: Send + 'static>(
             .await
             .unwrap_or_else(|_| {
                 Err(Error::failed(format!(
-                    "a node double did not get its answers within {PATIENCE:?}"
+                    "the API server did not answer a node double within {PATIENCE:?}"
                 )))
             })
     });

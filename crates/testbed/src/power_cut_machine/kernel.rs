@@ -52,7 +52,7 @@ fn make(place: &Path) -> Result<()> {
     run(Command::new("apt-get")
         .args(["-o", "APT::Sandbox::User=root", "download", &kernel, SHELL])
         .current_dir(&unpacked))
-    .doing(|| "cannot fetch the power-cut machine's kernel (apt-get update may help)")?;
+    .doing(|| "cannot fetch the power-cut machine's kernel: try apt-get update")?;
     for package in files(&unpacked)? {
         run(Command::new("dpkg-deb")
             .arg("-x")
@@ -79,12 +79,12 @@ fn newest_kernel() -> Result<String> {
     };
     known()
         .or_else(|| {
-            tell("apt knows no kernel; getting its package lists");
+            tell("apt knows no kernel package; updating the package lists");
             // Where that fails the lists may be there all the same, and if not, the next line says so.
             _ = run(Command::new("apt-get").args(["update", "-qq"]));
             known()
         })
-        .ok_or_else(|| Error::Missing(format!("apt knows no package {KERNEL}: apt-get update")))
+        .ok_or_else(|| Error::Missing(format!("apt knows no package {KERNEL}: run apt-get update")))
 }
 
 /// The one package that `apt-cache depends` names.

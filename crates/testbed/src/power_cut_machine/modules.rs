@@ -46,11 +46,8 @@ impl Modules {
                 files.insert(name(&path), path);
             }
         }
-        let built_in = built_in.ok_or_else(|| {
-            Error::failed(
-                "Debian's kernel package has no modules.builtin: what does it have instead?",
-            )
-        })?;
+        let built_in = built_in
+            .ok_or_else(|| Error::failed("Debian's kernel package has no modules.builtin"))?;
         Ok(Self { files, built_in })
     }
 
@@ -104,7 +101,7 @@ fn visit(
     if above.iter().any(|it| it == module) {
         let circle = above.join(", ");
         return Err(Error::failed(format!(
-            "kernel modules need each other in a circle: {circle}, {module}"
+            "kernel modules depend on each other in a cycle: {circle}, {module}"
         )));
     }
     if let Some(needed) = needs(module)? {
@@ -137,7 +134,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         "gz" => "gzip",
         other => {
             return Err(Error::failed(format!(
-                "{} is packed as {other}, which nobody here unpacks",
+                "{} is packed as {other}, which is not supported",
                 path.display()
             )));
         }

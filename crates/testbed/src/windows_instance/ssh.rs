@@ -14,7 +14,7 @@ Administrator:x:0:0::/root:/bin/sh
 sshd:x:74:65534::/run/sshd:/usr/sbin/nologin
 ";
 
-/// Puts what sshd needs into the instance's `machine` folder, and a user's key beside it.
+/// Puts what sshd needs into the instance's `machine` folder, and a user's key next to it.
 pub(super) fn prepare(machine: &Path) -> Result<()> {
     let user_key = machine.with_file_name("user_key");
     for key in [&machine.join("host_key"), &user_key] {
@@ -57,7 +57,7 @@ impl WindowsInstance {
     pub fn add_user(&self, name: &str) -> Result<()> {
         let letters = |it: char| it.is_ascii_alphanumeric() || "-_.".contains(it);
         if name.is_empty() || !name.chars().all(letters) {
-            return Err(Error::failed(format!("{name:?} is no user name")));
+            return Err(Error::failed(format!("{name:?} is not a user name")));
         }
         self.append("passwd", &format!("{name}:x:0:0::/root:/bin/sh"))
     }

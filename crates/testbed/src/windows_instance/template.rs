@@ -29,7 +29,7 @@ pub(super) fn template() -> Result<PathBuf> {
 }
 
 fn make(place: &Path, library: &Path) -> Result<()> {
-    tell("making a Windows prefix; this happens once and takes some ten seconds");
+    tell("making a Windows prefix, once: about ten seconds");
     let scratch = Scratch::new("template")?;
     let log = scratch.path().join("log");
     let mut unshare = Command::new("unshare");

@@ -102,7 +102,7 @@ impl Worker {
         Ok(Requeue::OnChange)
     }
 
-    /// Looks again at what could not be put back: somebody may have mended it.
+    /// Looks again at what could not be healed: somebody may have mended it.
     pub(super) async fn look_again(&mut self) -> Result<(), ReconcileError> {
         if self
             .standing
@@ -145,7 +145,7 @@ impl Worker {
         .await
     }
 
-    /// Puts back what was found, and tells of each path.
+    /// Heals what was found, with an Event for each path.
     pub(super) async fn heal(&mut self, findings: Vec<Finding>) -> Result<(), ReconcileError> {
         for finding in findings {
             let (difference, healed) = {
@@ -184,7 +184,7 @@ impl Worker {
         // Wherever this ends, that is found out anew.
         self.standing = None;
         let (forced, heart) = (self.forced, Arc::clone(&self.heart));
-        let steps = Steps::after("the plan to be written down");
+        let steps = Steps::after("the journal of the update to be written");
         let shown = steps.clone();
         let apply = self.on_machine(move |machine| {
             machine.apply(&plan, &config, forced, &mut |progress| {
@@ -196,7 +196,9 @@ impl Worker {
             .told_during(apply, async |text| self.say_reason(&text).await)
             .await?;
         if !applied {
-            tracing::info!("the machine has changed since it was looked at; looking again");
+            tracing::info!(
+                "the machine has changed since the update was planned; planning it again"
+            );
         }
         Ok(())
     }
@@ -206,7 +208,7 @@ impl Worker {
         tracing::warn!("{text}");
         let change = BTreeMap::from([(annotation::REASON, text)]);
         if let Err(error) = self.cluster.annotate(&change).await {
-            tracing::warn!(%error, "cannot say on the Node what is waited for");
+            tracing::warn!(%error, "cannot write the reason on the Node");
         }
     }
 

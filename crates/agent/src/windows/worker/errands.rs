@@ -43,7 +43,7 @@ impl Worker {
         if self.standing.is_none() {
             self.stop_watching().await;
             // It may have much to copy, to a slow disk.
-            let steps = Steps::after("payload files to be kept in the store");
+            let steps = Steps::after("payload files to be copied to the store");
             let standing = steps
                 .told_during(self.on_machine(Machine::settle), async |text| {
                     self.say_reason(text).await;

@@ -18,7 +18,7 @@ use crate::windows::machine::Machine;
 use crate::windows::own_node::OwnNode;
 
 impl Worker {
-    /// Says what is not said yet, in one request.
+    /// Reports what is not reported yet, in one request.
     pub(super) async fn report(
         &mut self,
         node: &OwnNode,
@@ -82,7 +82,7 @@ impl Worker {
                     } = planned;
                     let (heart, steps) = (
                         Arc::clone(&self.heart),
-                        Steps::after("the plan to be written down"),
+                        Steps::after("the journal of the update to be written"),
                     );
                     let shown = steps.clone();
                     let apply = self.on_machine(move |machine| {
@@ -96,7 +96,7 @@ impl Worker {
                         .await?;
                     if !applied {
                         tracing::info!(
-                            "the machine has changed since it was looked at; looking again"
+                            "the machine has changed since the update was planned; planning it again"
                         );
                     }
                 }
@@ -145,7 +145,7 @@ impl Worker {
         tracing::warn!("{text}");
         let change = NodePatch::default().with(annotation::REASON, text);
         if let Err(error) = self.cluster.change(&change).await {
-            tracing::warn!(%error, "cannot say on the Node what is waited for");
+            tracing::warn!(%error, "cannot write the reason on the Node");
         }
     }
 

@@ -1,9 +1,9 @@
 //! What a Windows node's agent promises, tried on a real control plane and an instance with a real
 //! Service Control Manager, registry and trust store, with the privileges that we ship.
 
+mod cleanup;
 mod drift;
 mod edits;
-mod goodbye;
 mod kills;
 mod reports;
 mod scene;

@@ -95,7 +95,7 @@ fn a_windows_node_reports_restarts_probes_and_state_in_one_lease() -> Result<()>
     );
     assert_eq!(
         probed.probes["nobody"].message,
-        "service nobody does not run"
+        "service nobody is not running"
     );
 
     // Whoever is at rest renews its Lease, with one write each time, and asks for nothing else.

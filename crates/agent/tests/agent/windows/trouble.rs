@@ -70,18 +70,18 @@ fn one_bad_service_is_told_and_the_others_run() -> Result<()> {
     scene.until_runs("good", SOON)?;
     let command = scene.value(&format!(r"{}\good", super::SERVICES), "ImagePath")?;
     assert!(command.is_some_and(|it| it.contains("--value value")));
-    let hangs = r"service hangs: OUT has no value: cannot run the script C:\k\hangs.ps1: ";
+    let hangs = r"service hangs: OUT has no value: cannot run script C:\k\hangs.ps1: ";
     for words in [
         hangs,
-        r"service two: OUT has no value: cannot run the script C:\k\two.ps1: it printed more than one line",
-        r"service fails: OUT has no value: cannot run the script C:\k\fails.ps1: it ended with exit code: 1: no network",
+        r"service two: OUT has no value: cannot run script C:\k\two.ps1: the script printed more than one line",
+        r"service fails: OUT has no value: cannot run script C:\k\fails.ps1: the script ended with exit code: 1: no network",
         r"service lost: FIELD has no value: the Node has no {.metadata.annotations.example\.com/field} yet",
     ] {
         scene.until_told("ServicesIncomplete", words)?;
     }
     scene.until_told(
         "DriftHealFailed",
-        "cannot start service no-such-service: there is no such service",
+        "cannot start service no-such-service: the service does not exist",
     )?;
     // The Node itself says so, too, for whoever decides about others.
     scene.until_annotation(STATE, "Degraded", SOON)?;
@@ -194,11 +194,11 @@ fn refused_arguments(scene: &Scene) -> Result<()> {
         ),
         (
             vec!["trust", "sync", r"C:\k\none.pem"],
-            r"there is no file C:\k\none.pem",
+            r"file C:\k\none.pem does not exist",
         ),
         (
             vec!["trust", "sync", r"C:\k\good.ps1"],
-            "it has no certificate",
+            "no certificate found",
         ),
         (
             vec!["controller", "--windows-service"],
@@ -291,11 +291,11 @@ fn orphan(scene: &Scene) -> Result<()> {
     scene.put_configmap(&data)?;
     let said = refused_bootstrap(scene, &["--node-timeout=3"])?;
     let expected = format!(
-        "no Node has one of the addresses [{}",
+        "no Node has one of the internal addresses [{}",
         scene.instance.address()
     );
     assert!(
-        said.contains("this machine has no Node after 3s") && said.contains(&expected),
+        said.contains("no Node for this machine after 3s") && said.contains(&expected),
         "{said}"
     );
     assert_eq!(scene.state("kubelet"), "Running");
@@ -322,7 +322,7 @@ fn twins(scene: &Scene) -> Result<()> {
     scene.kubectl(&[&patch[..], &[&status.to_string()]].concat())?;
     let said = refused_bootstrap(scene, &[])?;
     let expected = format!(
-        "the Nodes {}, {twin} all have an internal address of this machine",
+        "several Nodes have an internal address of this machine ({}, {twin})",
         scene.name
     );
     assert!(said.contains(&expected), "{said}");

@@ -128,13 +128,13 @@ fn until_ours(scene: &Scene, wanted: &[&Root]) -> Result<()> {
 /// How many certificates the agent has given its machine's store, and how many it has taken out, since it began.
 fn written(scene: &Scene) -> Result<(u64, u64)> {
     let words = ["windows-probe", "get", "127.0.0.1:9180", "/metrics"];
-    let numbers = scene.instance.ask(&words)?;
+    let shown = scene.instance.ask(&words)?;
     let count = |what: &str| {
         let name = format!("evenkeel_node_trust_writes_total{{what=\"{what}\"}} ");
-        let mut lines = numbers.lines();
+        let mut lines = shown.lines();
         let value = lines.find_map(|line| line.trim().strip_prefix(&name));
         let value = value.and_then(|it| it.parse().ok());
-        value.ok_or_else(|| Error::failed(format!("no {name} in {numbers}")))
+        value.ok_or_else(|| Error::failed(format!("no {name} in {shown}")))
     };
     Ok((count("import")?, count("remove")?))
 }
@@ -245,7 +245,7 @@ fn a_machine_trusts_whom_the_bundle_names_and_whom_it_trusted_before() -> Result
         roots[7] = Root::new("another")?;
         let begun = written(&scene)?;
         let took = followed(&scene, &bundle(&roots), &roots[7])?;
-        scene.until_told("CertificatesUpdated", "1 came, 1 of ours went")?;
+        scene.until_told("CertificatesUpdated", "1 added, 1 removed")?;
         let ours: Vec<&Root> = roots.iter().collect();
         until_ours(&scene, &ours)?;
         let after = written(&scene)?;

@@ -24,7 +24,7 @@ pub(super) struct Images {
 pub(super) fn rpm_ostree(text: &str) -> Result<Images, String> {
     let status = json(text)?;
     let deployments = status["deployments"].as_array();
-    let deployments = deployments.ok_or("it says nothing of deployments")?;
+    let deployments = deployments.ok_or("the answer lists no deployments")?;
     let image = |deployment: &Value| {
         let reference = deployment["container-image-reference"].as_str();
         reference.map(named)
@@ -32,7 +32,7 @@ pub(super) fn rpm_ostree(text: &str) -> Result<Images, String> {
     let booted = deployments
         .iter()
         .find(|deployment| deployment["booted"] == true)
-        .ok_or("no deployment of it is booted")?;
+        .ok_or("the answer names no booted deployment")?;
     Ok(Images {
         booted: image(booted),
         next: deployments.first().and_then(image),
@@ -45,7 +45,7 @@ pub(super) fn bootc(text: &str) -> Result<Images, String> {
     let status = &host["status"];
     let image = |entry: &Value| entry["image"]["image"]["image"].as_str().map(named);
     if status["booted"].is_null() {
-        return Err("no deployment of it is booted".to_owned());
+        return Err("the answer names no booted deployment".to_owned());
     }
     let rolls_back = status["rollbackQueued"] == true;
     let next = [
@@ -63,7 +63,7 @@ pub(super) fn bootc(text: &str) -> Result<Images, String> {
 }
 
 fn json(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|error| format!("its answer cannot be read: {error}"))
+    serde_json::from_str(text).map_err(|error| format!("the answer is not valid JSON: {error}"))
 }
 
 /// An image as a configuration names it.
@@ -116,8 +116,11 @@ mod tests {
         assert_eq!(rpm_ostree(refs), Ok(images(None, None)));
         for (broken, why) in [
             ("error", "cannot be read"),
-            ("{}", "nothing of deployments"),
-            (r#"{"deployments": []}"#, "no deployment of it is booted"),
+            ("{}", "lists no deployments"),
+            (
+                r#"{"deployments": []}"#,
+                "the answer names no booted deployment",
+            ),
         ] {
             assert!(
                 rpm_ostree(broken).is_err_and(|error| error.contains(why)),

@@ -26,7 +26,7 @@ use crate::{Error, Result};
 
 /// Room for a few hundred events at a time.
 const BUFFER: usize = 16 * 1024;
-/// Events that are taken in before somebody hears of them, so that a flood does not drown its news.
+/// Events that are taken in before somebody hears of them, so that none is lost in a flood.
 const MANY: usize = 4096;
 
 /// Watches a set of paths below a root.
@@ -150,7 +150,7 @@ impl Watcher {
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(Error::path("listen for changes below", "/", error)),
+                Err(error) => return Err(Error::path("watch for changes below", "/", error)),
             }
         }
         self.owed.extend(heard.look);

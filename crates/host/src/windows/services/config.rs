@@ -211,7 +211,7 @@ fn restart_on_failure(service: &Handle, name: &str) -> Result<()> {
             (&raw const info).cast(),
         )
     };
-    checked(done, "set what happens on failure of", name)?;
+    checked(done, "set the failure actions of", name)?;
     let flag = SERVICE_FAILURE_ACTIONS_FLAG {
         fFailureActionsOnNonCrashFailures: 1,
     };
@@ -228,7 +228,7 @@ fn restart_on_failure(service: &Handle, name: &str) -> Result<()> {
         // Only crashes count there, then.
         return Ok(());
     }
-    checked(done, "set what counts as a failure of", name)
+    checked(done, "set the failure flag of", name)
 }
 
 fn checked(done: windows_sys::core::BOOL, doing: &str, name: &str) -> Result<()> {

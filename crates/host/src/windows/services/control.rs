@@ -106,7 +106,7 @@ impl Services {
     /// Starts a service, after what it depends on, and waits until it runs.
     pub(in crate::windows) fn start(&self, name: &str) -> Result<()> {
         let Entry::Service(config) = self.look(name)? else {
-            let gone = io::Error::new(io::ErrorKind::NotFound, "there is no such service");
+            let gone = io::Error::new(io::ErrorKind::NotFound, "the service does not exist");
             return Err(failed("start", name, gone));
         };
         if config.activity == Activity::Running {
@@ -305,7 +305,7 @@ fn until_served(name: &str, pipe: &str) -> Result<()> {
         if Instant::now() >= deadline {
             let source = Error::path("open", pipe, said).with_causes();
             return Err(Error::Services {
-                doing: format!("start service {name}: what it needs does not serve"),
+                doing: format!("start service {name}: a named pipe that it needs is not served"),
                 source: source.into(),
             });
         }

@@ -306,7 +306,12 @@ async fn a_node_cannot_write_more_than_the_policies_say() -> Result<()> {
     };
     let refused = leases.create(&create, &lease(20_000)?).await;
     let error = refused.map(|_| ()).expect_err("a Lease of 20 KB was made");
-    assert!(error.to_string().contains("sign of life"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("a Lease of a node may have at most"),
+        "{error}"
+    );
     let made = leases.create(&create, &lease(1000)?).await;
     made.doing(|| "a Lease may have a word")?;
 

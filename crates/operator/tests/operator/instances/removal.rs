@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::bed::{Bed, LONG, is_skipped};
 use super::fleet::{make_pool, pools, state};
-use crate::farewell::Farewell;
+use crate::removal_watcher::RemovalWatcher;
 use crate::scene::{annotated, is_cordoned};
 
 /// The workload.
@@ -153,7 +153,7 @@ async fn instances_that_leave_the_list_are_drained_one_by_one_within_the_budget_
         .zip(&pair.names)
         .map(|(address, name)| (address.as_str(), name.as_str()))
         .collect();
-    let farewell = Farewell::watch(scene, &watched, APP);
+    let removal_watcher = RemovalWatcher::watch(scene, &watched, APP);
 
     // Both leave at once. Nothing may be evicted: one says which pod and which budget hold it, the other for whom it waits.
     pair.bed.list(&[]).await?;
@@ -214,8 +214,12 @@ async fn instances_that_leave_the_list_are_drained_one_by_one_within_the_budget_
         assert!(!instance.path(r"C:\k")?.exists(), "its files are left");
     }
     let all = pair.names.iter().cloned().collect();
-    assert_eq!(farewell.stopped(), all, "it did not see them stopped");
-    farewell.check(1, 2, &pair.names)
+    assert_eq!(
+        removal_watcher.stopped(),
+        all,
+        "it did not see them stopped"
+    );
+    removal_watcher.check(1, 2, &pair.names)
 }
 
 /// Which of the two is drained, and which one waits for it.

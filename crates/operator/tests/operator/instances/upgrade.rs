@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 use super::bed::{Bed, CURRENT, DESIRED, LONG, VERSION, is_skipped};
 use super::fleet::{Fleet, has_only, pools, state};
-use super::outside::Outside;
 use super::proxy::{boots, fill};
 use super::release::{Release, with_service};
+use super::upgrade_watcher::UpgradeWatcher;
 use crate::scene::{annotated, free_port, metrics};
 
 /// How long a node may take besides its drain, on a machine that does nothing else.
@@ -136,19 +136,19 @@ async fn upgraded(prefix: &str, machines: [&str; 3], proxy: Option<EgressProxy>)
         with_service(it, "exporter", "--second");
     })?;
     let watch: Vec<&str> = fleet.names.iter().map(String::as_str).collect();
-    let outside = Outside::of(&bed.scene, &watch, APP);
+    let upgrade_watcher = UpgradeWatcher::of(&bed.scene, &watch, APP);
     let start = Instant::now();
     let port = free_port()?;
     let listen = format!("127.0.0.1:{port}");
     let operator = fleet.operator(&second, &["--listen", &listen])?;
     fleet.all_run(&second, &["exporter"]).await?;
     println!("proof: three nodes were upgraded in {:?}", start.elapsed());
-    outside.check(1, 2)?;
-    for (node, took) in outside.took() {
+    upgrade_watcher.check(1, 2)?;
+    for (node, took) in upgrade_watcher.took() {
         println!("proof: {node} ran its new version {took:?} after its pods had left");
         assert!(!is_soak() || took < PROMISED, "{node}: {took:?}");
     }
-    assert_eq!(outside.took().len(), 3);
+    assert_eq!(upgrade_watcher.took().len(), 3);
     // The agent, one file that changed and one that is new: three of all, and nothing else was sent.
     for instance in &fleet.instances {
         let address = instance.address().to_string();
@@ -173,11 +173,11 @@ async fn upgraded(prefix: &str, machines: [&str; 3], proxy: Option<EgressProxy>)
         bed.scene.event(name, "Upgraded").await?;
     }
 
-    let third = broken(&fleet, &second, operator, &outside).await?;
-    let (operator, last) = repaired(&fleet, third, &outside).await?;
+    let third = broken(&fleet, &second, operator, &upgrade_watcher).await?;
+    let (operator, last) = repaired(&fleet, third, &upgrade_watcher).await?;
     fleet.has_its_proxy().await?;
     if fleet.proxy.is_some() {
-        two_reasons(&fleet, &last, operator, &outside).await?;
+        two_reasons(&fleet, &last, operator, &upgrade_watcher).await?;
     }
     Ok(())
 }
@@ -187,7 +187,7 @@ async fn broken(
     fleet: &Fleet,
     second: &Release,
     operator: Running,
-    outside: &Outside,
+    upgrade_watcher: &UpgradeWatcher,
 ) -> Result<Running> {
     let bed = &fleet.bed;
     let third = Release::new(bed, "1.4.0-ccccccc", &[], |it| {
@@ -241,7 +241,7 @@ async fn broken(
             has_only(instance, second, &["exporter"]).await?;
         }
     }
-    outside.check(1, 2)?;
+    upgrade_watcher.check(1, 2)?;
     Ok(operator)
 }
 
@@ -249,7 +249,7 @@ async fn broken(
 async fn repaired(
     fleet: &Fleet,
     operator: Running,
-    outside: &Outside,
+    upgrade_watcher: &UpgradeWatcher,
 ) -> Result<(Running, Release)> {
     let bed = &fleet.bed;
     let mut chance = Chance(seed());
@@ -290,7 +290,7 @@ async fn repaired(
             hit.insert(step);
         }
         fleet.all_run(&release, &["exporter"]).await?;
-        outside.check(1, 2)?;
+        upgrade_watcher.check(1, 2)?;
         last = Some(release);
         if left.is_empty() {
             break;
@@ -307,7 +307,7 @@ async fn two_reasons(
     fleet: &Fleet,
     last: &Release,
     operator: Running,
-    outside: &Outside,
+    upgrade_watcher: &UpgradeWatcher,
 ) -> Result<()> {
     let bed = &fleet.bed;
     let all: Vec<&WindowsInstance> = fleet.instances.iter().collect();
@@ -337,7 +337,7 @@ async fn two_reasons(
     println!(
         "proof: the next version came while {first} went for another proxy, and no two nodes went at once"
     );
-    outside.check(1, 2)
+    upgrade_watcher.check(1, 2)
 }
 
 /// Kills the operator when it is at `step`, and starts it again.

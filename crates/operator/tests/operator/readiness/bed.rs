@@ -298,7 +298,7 @@ impl Extension {
 
 /// Waits until the operator's numbers say so.
 pub(crate) async fn until_counted(port: u16, wanted: &str) -> Result<()> {
-    until_async("the numbers to say so", SOON, async || {
+    until_async("the metrics to say so", SOON, async || {
         let text = metrics(port).await?;
         Ok(if text.contains(wanted) {
             Look::Found(())
@@ -311,7 +311,7 @@ pub(crate) async fn until_counted(port: u16, wanted: &str) -> Result<()> {
 }
 
 /// Follows a Node, and says when its taint came and went and how often its object was written.
-pub(crate) struct Witness {
+pub(crate) struct TaintWatcher {
     /// How often the Node was seen to be written, the first look included.
     pub(crate) looks: u32,
     /// The version of the Node that it spoke of last.
@@ -320,7 +320,7 @@ pub(crate) struct Witness {
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Witness {
+impl TaintWatcher {
     pub(crate) fn of(client: &Client, node: &str) -> Self {
         let api: Api<Node> = Api::all(client.clone());
         let config = watcher::Config::default().fields(&format!("metadata.name={node}"));
@@ -364,7 +364,7 @@ impl Witness {
     }
 }
 
-impl Witness {
+impl TaintWatcher {
     /// Looks until nothing was written for a while.
     pub(crate) async fn settle(&mut self) {
         while let Ok(Some(_)) =
@@ -375,7 +375,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for TaintWatcher {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -54,7 +54,7 @@ async fn say(scene: &Scene, names: &[String], status: &str) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_thousand_nodes_that_turn_bad_are_tainted_about_as_fast_as_a_bare_loop_would()
+async fn a_thousand_nodes_that_become_unhealthy_are_tainted_about_as_fast_as_a_bare_loop_would()
 -> Result<()> {
     if !is_soak() || need::skip(ControlPlane::NEEDS)? {
         return Ok(());
@@ -134,7 +134,7 @@ async fn a_thousand_nodes_that_turn_bad_are_tainted_about_as_fast_as_a_bare_loop
     let (said, all) = (said?, all?);
     let after = all.saturating_sub(said);
     println!(
-        "proof: {NODES} nodes turned bad in {said:?}; the last was tainted {after:?} after that, {all:?} in all; a bare loop of taints takes {bare:?}"
+        "proof: {NODES} nodes became unhealthy in {said:?}; the last was tainted {after:?} after that, {all:?} in all; a bare loop of taints takes {bare:?}"
     );
     assert!(all < said + bare.mul_f64(2.5), "{all:?} {said:?} {bare:?}");
     drop(fleet);

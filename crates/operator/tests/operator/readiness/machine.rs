@@ -16,7 +16,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::bed::{Witness, is_tainted, order};
+use super::bed::{TaintWatcher, is_tainted, order};
 use crate::scene::{SOON, Scene, is_ready};
 use crate::systemd::{agent, install};
 
@@ -99,7 +99,7 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
     let scene = Scene::new("machine").await?;
     scene.let_agents_in()?;
     scene.prepare_readiness()?;
-    // Somebody must say that its kubelet is well, and move its pods.
+    // Somebody must say that its kubelet is healthy, and move its pods.
     let kubelet = scene.describe("n1").lease_interval(Duration::from_secs(2));
     let kubelet = scene.start(kubelet).await?;
     let name = kubelet.name().to_owned();
@@ -121,13 +121,13 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
         .await?;
     let _operator = scene.operator(&["--rule-selector", &format!("place={}", scene.name)])?;
     let mut signs = Signs::of(&scene, &name);
-    let is_well = |it: &Report| it.probes.get("plugin").is_some_and(|it| it.healthy);
+    let is_healthy = |it: &Report| it.probes.get("plugin").is_some_and(|it| it.healthy);
     let (_, mut last) = signs
-        .until(|it| is_well(it) && !it.kubelet_start.is_empty())
+        .until(|it| is_healthy(it) && !it.kubelet_start.is_empty())
         .await?;
     scene.tainted(&name, false).await?;
-    let mut witness = Witness::of(&scene.client, &name);
-    witness.taint(false).await?;
+    let mut taint_watcher = TaintWatcher::of(&scene.client, &name);
+    taint_watcher.taint(false).await?;
 
     // The kubelet alone.
     let soon = Duration::from_secs(2);
@@ -140,13 +140,13 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
             .await?;
         assert_eq!(report.boot_id, last.boot_id);
         last = report;
-        let tainted = witness.taint(true).await;
+        let tainted = taint_watcher.taint(true).await;
         let tainted = tainted.map_err(|error| scene.explain(&error))?;
         let noticed = tainted.saturating_duration_since(sign);
         kubelet.restart_kubelet().await?;
         // Its probe is answered anew at once; the pod stayed ready, and counts ten seconds later.
-        signs.until(is_well).await?;
-        let released = witness.taint(false).await?.duration_since(sign);
+        signs.until(is_healthy).await?;
+        let released = taint_watcher.taint(false).await?.duration_since(sign);
         assert!(released > Duration::from_secs(10), "{released:?}");
         Ok((noticed, released))
     })
@@ -174,22 +174,22 @@ async fn a_machine_whose_kubelet_or_kernel_starts_anew_waits_for_newer_evidence(
         machine.boot_again()?;
         let (sign, report) = signs.until(|it| it.boot_id != last.boot_id).await?;
         let away = sign.duration_since(down);
-        let tainted = witness.taint(true).await;
+        let tainted = taint_watcher.taint(true).await;
         let tainted = tainted.map_err(|error| scene.explain(&error))?;
         let noticed = tainted.saturating_duration_since(sign);
-        assert!(!is_well(&report), "nothing from before the boot counts");
+        assert!(!is_healthy(&report), "nothing from before the boot counts");
         last = report;
         kubelet.restart_machine().await?;
         // What does not start with the machine is missed, and the gate stays shut until it is there.
         signs.until(missing).await?;
         assert!(is_tainted(&scene.node(&name).await?));
         machine.run(&["systemctl", "start", "plugin.service"])?;
-        signs.until(is_well).await?;
-        witness.taint(false).await?;
-        let (well, released) = (signs.version, witness.version);
+        signs.until(is_healthy).await?;
+        taint_watcher.taint(false).await?;
+        let (healthy, released) = (signs.version, taint_watcher.version);
         assert!(
-            released > well,
-            "released by write {released:?}, before its last extension was well by write {well:?}"
+            released > healthy,
+            "released by write {released:?}, before its last extension was healthy by write {healthy:?}"
         );
         Ok((noticed, away))
     })

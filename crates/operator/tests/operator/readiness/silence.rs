@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::json;
 
-use super::bed::{Extension, Witness, is_tainted};
+use super::bed::{Extension, TaintWatcher, is_tainted};
 use crate::scene::{SOON, Scene, is_ready};
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
@@ -56,8 +56,8 @@ async fn a_lease_that_expires_taints_within_a_second_of_it_with_two_writes_in_al
             // Nobody but us writes to the Node from here on.
             scene.settled(&name).await?;
             node.pause();
-            let mut witness = Witness::of(&scene.client, &name);
-            witness.taint(false).await?;
+            let mut taint_watcher = TaintWatcher::of(&scene.client, &name);
+            taint_watcher.taint(false).await?;
             if clock.is_zero() {
                 // This one goes on all the time.
                 tokio::time::sleep(Duration::from_secs(14)).await;
@@ -77,17 +77,17 @@ async fn a_lease_that_expires_taints_within_a_second_of_it_with_two_writes_in_al
                 let last = Instant::now();
                 scene.renew(&name, "dp", clock - STEP).await?;
                 if is_tainted(&scene.node(&name).await?) {
-                    witness.taint(false).await?;
+                    taint_watcher.taint(false).await?;
                 }
-                let looks = witness.looks;
-                let tainted = witness.taint(true).await?.duration_since(last);
+                let looks = taint_watcher.looks;
+                let tainted = taint_watcher.taint(true).await?.duration_since(last);
                 assert!(tainted.as_secs() >= 10, "{tainted:?}");
                 let begun = Instant::now();
                 scene.renew(&name, "dp", clock).await?;
-                let released = witness.taint(false).await?.duration_since(begun);
+                let released = taint_watcher.taint(false).await?.duration_since(begun);
                 // It renews no more, so this ends before the next.
-                witness.settle().await;
-                let writes = witness.looks - looks;
+                taint_watcher.settle().await;
+                let writes = taint_watcher.looks - looks;
                 assert_eq!(writes, 2, "one to taint and one to release");
                 Ok((tainted, released))
             })

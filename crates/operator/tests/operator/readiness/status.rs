@@ -64,7 +64,8 @@ impl Objects {
 
 /// Covers R05.
 #[tokio::test]
-async fn a_status_object_is_well_while_the_lease_inside_it_or_beside_it_is_renewed() -> Result<()> {
+async fn a_status_object_is_healthy_while_the_lease_inside_it_or_next_to_it_is_renewed()
+-> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());
     }

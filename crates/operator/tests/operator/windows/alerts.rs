@@ -1,4 +1,4 @@
-//! The alerts that we ship: each has its run-book page and speaks of numbers that there are, and those about
+//! The alerts that we ship: each has its run-book page and uses metrics that exist, and those about
 //! Windows nodes would fire.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ fn names(expression: &str) -> BTreeSet<String> {
 
 /// Covers H37.
 #[test]
-fn every_alert_has_a_run_book_and_names_metrics_that_are_documented() -> Result<()> {
+fn every_alert_has_a_runbook_and_uses_metrics_that_are_documented() -> Result<()> {
     let documented = deployed("../docs/reference/metrics.md");
     let documented = std::fs::read_to_string(documented).doing(|| "no reference")?;
     let mut seen = BTreeSet::new();
@@ -70,13 +70,13 @@ fn every_alert_has_a_run_book_and_names_metrics_that_are_documented() -> Result<
 async fn until_fires(bed: &Bed, alert: &str, port: u16, wanted: bool) -> Result<()> {
     let alerts = Alerts::read("windows.yaml")?;
     until_async(&format!("{alert} to fire: {wanted}"), SOON, async || {
-        let Ok(numbers) = metrics(port).await else {
-            return Ok(Look::NotYet("no numbers".to_owned()));
+        let Ok(text) = metrics(port).await else {
+            return Ok(Look::NotYet("no metrics".to_owned()));
         };
-        Ok(if alerts.fires(alert, &numbers, FOR_LONG)? == wanted {
+        Ok(if alerts.fires(alert, &text, FOR_LONG)? == wanted {
             Look::Found(())
         } else {
-            let shown = numbers.lines().filter(|it| it.contains("windows"));
+            let shown = text.lines().filter(|it| it.contains("windows"));
             let shown: Vec<_> = shown.collect();
             Look::NotYet(format!("{shown:#?}\n{:#?}", bed.status().await?))
         })

@@ -22,7 +22,7 @@ const MACHINE: &str = "127.38.0.1";
 
 /// Covers X09, O03.
 #[tokio::test]
-async fn beside_the_operator_for_windows_nodes_nothing_is_done_until_the_owner_says_so()
+async fn next_to_the_operator_for_windows_nodes_nothing_is_done_until_the_owner_says_so()
 -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());

@@ -44,7 +44,7 @@ async fn until_told(bed: &Bed, node: &NodeDouble, version: &str, hash: &str) -> 
 
 /// Covers H11, H38, X09.
 #[tokio::test]
-async fn a_tampered_wish_is_put_back_to_what_was_granted_and_a_foreign_node_is_never_touched()
+async fn a_tampered_desired_version_is_put_back_to_what_was_granted_and_a_foreign_node_is_never_touched()
 -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
         return Ok(());

@@ -200,26 +200,26 @@ async fn a_proxy_comes_changes_stays_when_it_is_spoiled_and_goes() -> Result<()>
     let hash = until_declared(&bed, &kept).await?;
     let words = "status.httpProxy of the cluster's Proxy cluster: its scheme is neither http nor https: write it as http://HOST:PORT; Windows nodes keep the last good value";
     bed.scene.told(&pool, "InvalidProxy", words).await?;
-    let numbers = metrics(port).await?;
+    let text = metrics(port).await?;
     for line in [
         "evenkeel_proxy_invalid{variable=\"HTTP_PROXY\"} 1",
         "evenkeel_proxy_invalid{variable=\"HTTPS_PROXY\"} 0",
         "evenkeel_proxy_source{source=\"cluster\"} 1",
         "evenkeel_trust_bundle_pending 1",
     ] {
-        assert!(numbers.contains(line), "{line}: {numbers}");
+        assert!(text.contains(line), "{line}: {text}");
     }
-    let mut said = bed.scene.log() + &numbers;
+    let mut said = bed.scene.log() + &text;
     drop(operator);
     bed.scene.nobody_leads().await?;
     let operator = bed.operator_in(&[], &options)?;
     until_async("a number", SOON, async || {
-        let numbers = metrics(port).await.unwrap_or_default();
+        let text = metrics(port).await.unwrap_or_default();
         let line = "evenkeel_proxy_invalid{variable=\"HTTP_PROXY\"} 1";
-        Ok(if numbers.contains(line) {
+        Ok(if text.contains(line) {
             Look::Found(())
         } else {
-            Look::NotYet(numbers)
+            Look::NotYet(text)
         })
     })
     .await?;

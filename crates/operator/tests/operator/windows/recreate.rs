@@ -69,13 +69,13 @@ fn maker(bed: &Bed, hash: &str, is_new: &Arc<AtomicBool>) -> Maker {
 
 /// What somebody who looks at Nodes sees: how many of each set served at the least, and of all.
 #[derive(Default)]
-struct Outside {
+struct ServingNodes {
     serving: BTreeMap<String, BTreeSet<String>>,
     least: BTreeMap<String, usize>,
     least_of_all: Option<usize>,
 }
 
-impl Outside {
+impl ServingNodes {
     fn take_note(&mut self, node: &Node, is_there: bool) {
         let set = node.labels().get("set").cloned().unwrap_or_default();
         let conditions = node.status.as_ref().and_then(|it| it.conditions.as_ref());
@@ -108,15 +108,15 @@ impl Outside {
 }
 
 /// Watches the nodes of `place` until it is dropped.
-fn watch(bed: &Bed, outside: &Arc<Mutex<Outside>>) -> tokio::task::JoinHandle<()> {
+fn watch(bed: &Bed, serving: &Arc<Mutex<ServingNodes>>) -> tokio::task::JoinHandle<()> {
     let config = watcher::Config::default().labels(&format!("place={}", bed.scene.name));
     let changes = watcher(Api::<Node>::all(bed.scene.client.clone()), config);
-    let outside = outside.clone();
+    let serving = serving.clone();
     tokio::spawn(async move {
         let mut changes = std::pin::pin!(changes);
         let mut is_listed = false;
         while let Some(change) = changes.next().await {
-            let mut seen = outside.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut seen = serving.lock().unwrap_or_else(PoisonError::into_inner);
             match change {
                 Ok(watcher::Event::InitApply(node) | watcher::Event::Apply(node)) => {
                     seen.take_note(&node, true);
@@ -285,8 +285,8 @@ async fn machines_of_sets_are_made_anew_within_every_limit_and_one_without_a_set
     let of_z = uids(&before, "z");
     let before: BTreeSet<String> = before.iter().filter_map(ResourceExt::uid).collect();
 
-    let outside = Arc::new(Mutex::new(Outside::default()));
-    let watching = watch(&bed, &outside);
+    let serving = Arc::new(Mutex::new(ServingNodes::default()));
+    let watching = watch(&bed, &serving);
     is_new.store(true, Ordering::SeqCst);
     bed.edit_pool(json!({ "paused": false })).await?;
     let said = until_told(&bed, "MachineSet", "z", "InvalidMaxUnhealthy").await?;
@@ -309,7 +309,7 @@ async fn machines_of_sets_are_made_anew_within_every_limit_and_one_without_a_set
     let log = bed.scene.log();
     let about_z: Vec<&str> = log.lines().filter(|it| it.contains("z-")).collect();
     assert_eq!(uids(&nodes(&bed).await?, "z"), of_z, "{about_z:#?}");
-    let seen = std::mem::take(&mut *outside.lock().unwrap_or_else(PoisonError::into_inner));
+    let seen = std::mem::take(&mut *serving.lock().unwrap_or_else(PoisonError::into_inner));
     println!(
         "proof: at the least {:?} of {EACH} each served, {:?} of {} in all",
         seen.least,

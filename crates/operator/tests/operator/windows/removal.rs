@@ -17,7 +17,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, OWN, worker_ignition};
-use crate::farewell::Farewell;
+use crate::removal_watcher::RemovalWatcher;
 use crate::scene::{SOON, annotated, is_cordoned};
 
 /// The workload.
@@ -219,7 +219,7 @@ async fn nodes_whose_entries_leave_together_are_drained_one_by_one_and_entries_t
     let watched: Vec<(&str, &str)> = watched
         .map(|(address, name)| (address.as_str(), name.as_str()))
         .collect();
-    let farewell = Farewell::watch(scene, &watched, APP);
+    let removal_watcher = RemovalWatcher::watch(scene, &watched, APP);
 
     // Nothing may be evicted: the first says which pod and which budget hold it, the others for whom they wait.
     listed.list(false).await?;
@@ -288,7 +288,7 @@ async fn nodes_whose_entries_leave_together_are_drained_one_by_one_and_entries_t
     scene
         .ready(&format!("spec.nodeName={}", spare.name()), 3)
         .await?;
-    farewell.check(1, 2, &names)
+    removal_watcher.check(1, 2, &names)
 }
 
 /// Covers S12, S14, H12.

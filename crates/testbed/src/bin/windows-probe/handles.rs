@@ -15,7 +15,7 @@ pub(crate) fn of(service: &str) -> Result<String> {
     let status = manager
         .open_service(service, ServiceAccess::QUERY_STATUS)
         .and_then(|service| service.query_status())
-        .doing(|| format!("cannot look at {service}"))?;
+        .doing(|| format!("cannot inspect service {service}"))?;
     let process = status.process_id.unwrap_or_default();
     count(process).map(|count| count.to_string())
 }

@@ -70,7 +70,10 @@ pub(crate) fn once(what: &str, on: &str) -> Result<String> {
 /// So many things by chance, one after the other as fast as it goes, to any of `on`: a service, a
 /// variable (`$NAME`) or a file (`C:\…`). Says how many of each were done.
 pub(crate) fn many(seed: &str, count: &str, pause_ms: &str, on: &[&str]) -> Result<String> {
-    let number = |text: &str| text.parse::<u64>().doing(|| format!("{text} is no number"));
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .doing(|| format!("{text} is not a number"))
+    };
     let mut chance = Chance(number(seed)?);
     let pause = Duration::from_millis(number(pause_ms)?);
     let (mut done, mut refused) = (0, 0);
@@ -179,7 +182,7 @@ fn edit(what: &str, on: &str) -> Result<()> {
             if status.current_state != ServiceState::Running {
                 // It is about to call the manager. Under Wine whoever dies in a call keeps its service
                 // open until the next boot; nobody could delete it and make it again.
-                return Err(Error::failed(format!("{on} does not run yet")));
+                return Err(Error::failed(format!("{on} is not running yet")));
             }
             kill(status.process_id.unwrap_or_default())
         }

@@ -60,7 +60,7 @@ fn ours_are_gone(scene: &Scene) -> Result<()> {
 #[test]
 fn cleanup_takes_exactly_what_is_ours_also_when_it_was_killed_and_the_configmap_is_gone()
 -> Result<()> {
-    let Some(scene) = Scene::start("win-goodbye")? else {
+    let Some(scene) = Scene::start("win-cleanup")? else {
         return Ok(());
     };
     scene.instance.ask(&[

@@ -63,12 +63,12 @@ impl Seen {
 }
 
 /// Somebody who sees every version of every Node and pod.
-pub(crate) struct Outside {
+pub(crate) struct UpgradeWatcher {
     seen: Arc<Mutex<Seen>>,
     tasks: [JoinHandle<()>; 2],
 }
 
-impl Outside {
+impl UpgradeWatcher {
     /// Watches the Windows nodes of `scene` that serve, and the pods of `app`, from now on.
     pub(crate) fn of(scene: &Scene, nodes: &[&str], app: &str) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();
@@ -139,7 +139,7 @@ fn locked(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Outside {
+impl Drop for UpgradeWatcher {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }

@@ -17,14 +17,14 @@ use tokio::task::JoinHandle;
 use crate::scene::{Scene, annotated, is_cordoned};
 
 /// Somebody outside of the operator who sees every version of every Node, and counts.
-pub(crate) struct Watchman {
+pub(crate) struct RolloutWatcher {
     most_down: Arc<AtomicUsize>,
     most_told: Arc<AtomicUsize>,
     versions: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
-impl Watchman {
+impl RolloutWatcher {
     /// Watches the nodes of `scene` from now on.
     pub(crate) fn of(scene: &Scene) -> Self {
         let (most_down, most_told, versions) = (Arc::default(), Arc::default(), Arc::default());
@@ -91,7 +91,7 @@ impl Watchman {
     }
 }
 
-impl Drop for Watchman {
+impl Drop for RolloutWatcher {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -109,13 +109,13 @@ fn is_told(node: &Node) -> bool {
 }
 
 /// Somebody who sees every status of every pool of a scene.
-pub(crate) struct Clerk {
+pub(crate) struct StatusWatcher {
     since: Instant,
     written: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
-impl Clerk {
+impl StatusWatcher {
     pub(crate) fn of(scene: &Scene) -> Self {
         let written = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&written);
@@ -159,7 +159,7 @@ impl Clerk {
     }
 }
 
-impl Drop for Clerk {
+impl Drop for StatusWatcher {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -64,12 +64,12 @@ impl Seen {
 }
 
 /// Somebody who sees every version of every Node and pod, and of what the operator remembers of instances.
-pub(crate) struct Farewell {
+pub(crate) struct RemovalWatcher {
     seen: Arc<Mutex<Seen>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Farewell {
+impl RemovalWatcher {
     /// Watches instances (address and Node) and the pods of `app`, from now on.
     pub(crate) fn watch(scene: &Scene, instances: &[(&str, &str)], app: &str) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();
@@ -183,7 +183,7 @@ fn locked(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Drop for Farewell {
+impl Drop for RemovalWatcher {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
     }
