@@ -10,7 +10,7 @@ const NOTE: &str = "events";
 
 /// Keeps the Events that the API server has not got. What cannot be written is lost: no boot waits for it.
 pub(crate) fn keep<H: Host>(host: &H, state: &State, events: &Events) {
-    if let Err(error) = state.keep_note(host, NOTE, &text(&events.untold())) {
+    if let Err(error) = state.keep_note(host, NOTE, &text(&events.pending())) {
         tracing::warn!("{}", error.with_causes());
     }
 }
@@ -23,8 +23,8 @@ pub(crate) fn tell<H: Host>(host: &H, state: &State, events: &Events) {
     }
 }
 
-fn text(untold: &[Event]) -> Vec<u8> {
-    serde_json::to_vec(untold).unwrap_or_default()
+fn text(pending: &[Event]) -> Vec<u8> {
+    serde_json::to_vec(pending).unwrap_or_default()
 }
 
 fn take<H: Host>(host: &H, state: &State) -> Vec<Event> {
@@ -63,16 +63,16 @@ mod tests {
     fn what_was_kept_is_there_after_a_boot_and_only_once() {
         let (host, state) = claimed();
         assert!(take(&host, &state).is_empty());
-        let untold = ["DrainRequested", "Rebooting"].map(|reason| Event {
+        let pending = ["DrainRequested", "Rebooting"].map(|reason| Event {
             object: ObjectReference::default(),
             severity: Severity::Normal,
             reason: reason.to_owned(),
             action: "Update".to_owned(),
             note: "new".to_owned(),
         });
-        state.keep_note(&host, NOTE, &text(&untold)).unwrap();
+        state.keep_note(&host, NOTE, &text(&pending)).unwrap();
         let host = host.cut(&mut |_| 0);
-        assert_eq!(take(&host, &state), untold);
+        assert_eq!(take(&host, &state), pending);
         let host = host.cut(&mut |_| 0);
         assert!(take(&host, &state).is_empty());
     }

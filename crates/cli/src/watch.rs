@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &WatchArguments) -> Result<Ending> {
     let paths = targets.len();
     // Contents are in the store by now; a large configuration need not stay in memory.
     drop((desired, contents, targets));
-    memory::rest();
+    memory::trim();
     let teller = Teller {
         machine: &machine,
         format: arguments.format,

@@ -169,16 +169,16 @@ impl Events {
     }
 
     /// Pending events: those that the API server does not have yet, oldest first.
-    pub fn untold(&self) -> Vec<Event> {
+    pub fn pending(&self) -> Vec<Event> {
         let queue = self.shared.queue();
-        let untold = queue.untold().map(|key| Event {
+        let pending = queue.pending().map(|key| Event {
             object: key.object.clone(),
             severity: key.severity,
             reason: key.reason.clone(),
             action: key.action.clone(),
             note: key.note.clone(),
         });
-        untold.collect()
+        pending.collect()
     }
 }
 

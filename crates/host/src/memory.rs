@@ -3,7 +3,7 @@
 
 /// Trims the memory to as little as possible, before a long idle time: gives what is free back, and lets go of code that was only
 /// needed to get here. It walks the whole heap.
-pub fn rest() {
+pub fn trim() {
     give_back();
     let_go_of_code();
 }

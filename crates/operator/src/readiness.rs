@@ -85,9 +85,9 @@ pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
             Ok(()) = rules.changed() => {}
             Ok(()) = nodes.changed(), if !controller.has_begun => {}
             Some(said) = heard.recv() => {
-                controller.hear(said);
+                controller.observe(said);
                 while let Ok(said) = heard.try_recv() {
-                    controller.hear(said);
+                    controller.observe(said);
                 }
             }
             Some(done) = controller.work.next() => controller.finished(done),
@@ -180,7 +180,7 @@ impl Controller<'_> {
         });
     }
 
-    fn hear(&mut self, said: Heard) {
+    fn observe(&mut self, said: Heard) {
         let now = self.now();
         match said {
             Heard::Relisting(feed) => self.readiness.relisting(&feed),
@@ -195,19 +195,19 @@ impl Controller<'_> {
             Heard::Pod(feed, snapshot) => self.readiness.see_pod(&feed, snapshot, now),
             Heard::LostPod(feed, node, name) => self.readiness.lose_pod(&feed, &node, &name),
             Heard::Failed(feed, why) => self.reporter.fails(feed, why),
-            Heard::Sight(true) => self.readiness.regain_sight(now),
-            Heard::Sight(false) => self.lose_sight(),
+            Heard::Watch(true) => self.readiness.regain_sight(now),
+            Heard::Watch(false) => self.lose_watch(),
         }
     }
 
-    fn lose_sight(&mut self) {
+    fn lose_watch(&mut self) {
         if !self.readiness.is_blind() {
             self.needs.metrics.interrupted();
             tracing::warn!(
                 "the API server does not answer in time: silence counts for nothing until it does"
             );
         }
-        self.readiness.lose_sight();
+        self.readiness.lose_watch();
     }
 
     /// Decides, and begins whatever can begin now.
@@ -317,7 +317,7 @@ impl Controller<'_> {
                         self.reporter.fails_to_read(feed, why);
                     }
                     Read::Failed => {
-                        self.lose_sight();
+                        self.lose_watch();
                         self.readiness.not_confirmed(&node);
                     }
                 }

@@ -109,7 +109,7 @@ fn who_stays_and_who_goes() {
 fn a_cordon_is_written_together_with_whose_it_is() {
     let node = draining();
     assert!(node.unschedulable && node.is_cordoned_by_drain());
-    assert_eq!(node.leave_since(at(2000)), Some(at(1000)));
+    assert_eq!(node.permit_since(at(2000)), Some(at(1000)));
     assert_eq!(next(&node), Next::Evict);
     // A person uncordons it in the middle.
     let opened = Node {

@@ -63,7 +63,7 @@ impl ConfigSource {
     }
 
     /// Takes note of a version; `true` if it has changed.
-    pub(crate) fn hear(&mut self, version: Option<String>) -> bool {
+    pub(crate) fn observe(&mut self, version: Option<String>) -> bool {
         let seen = version.map_or(Seen::Missing, Seen::Version);
         let is_new = self.seen != seen;
         if is_new {

@@ -28,7 +28,7 @@ impl Drift {
     }
 
     /// Takes note of what became of a path, and returns the Event for it, if there is one.
-    pub(crate) fn hear(
+    pub(crate) fn observe(
         &mut self,
         event: Event,
         difference: String,

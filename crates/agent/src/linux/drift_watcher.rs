@@ -65,7 +65,7 @@ fn watch(
         OnDrift::Degrade => Monitor::reporting(&machine.host, targets),
         OnDrift::Heal => Monitor::healing(&machine.host, &machine.state, targets),
     };
-    memory::rest();
+    memory::trim();
     let mut source = Listener { watcher, triggers };
     let ended = monitor.run(&mut source, &mut |event| {
         let difference = match &event {

@@ -98,11 +98,11 @@ impl Machine {
         let record = self.state.record(&self.host)?;
         let mut lasting = Vec::new();
         if record.concerns_os() {
-            let untold = |why: &str| vec![format!("cannot find out what is booted: {why}")];
+            let unknown = |why: &str| vec![format!("cannot find out what is booted: {why}")];
             lasting = match self.host.os() {
                 Ok(OsSnapshot::Deployments { booted, .. }) => os::differences(&record, &booted),
-                Ok(OsSnapshot::Beyond(why)) => untold(&why),
-                Err(error) => untold(&error.with_causes()),
+                Ok(OsSnapshot::Beyond(why)) => unknown(&why),
+                Err(error) => unknown(&error.with_causes()),
             };
         }
         match self.host.unit_differences(&record.targets()) {

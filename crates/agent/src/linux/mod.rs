@@ -99,10 +99,10 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
             break;
         }
         if let Some(key) = key {
-            worker.hear(key);
+            worker.observe(key);
         }
         while let Ok(key) = queue.try_recv() {
-            worker.hear(key);
+            worker.observe(key);
         }
         requeue = worker.reconcile().await;
     }

@@ -114,7 +114,7 @@ impl Worker {
     }
 
     /// Takes note of a change. What to do about it is for the next reconcile.
-    pub(crate) fn hear(&mut self, trigger: Trigger) {
+    pub(crate) fn observe(&mut self, trigger: Trigger) {
         match trigger {
             Trigger::Node(node) => {
                 let desired = |node: &Option<OwnNode>| {
@@ -132,7 +132,7 @@ impl Worker {
             }
             Trigger::Config { name, version } => {
                 let source = self.source.as_mut().filter(|source| source.is_for(&name));
-                if source.is_some_and(|source| source.hear(version)) {
+                if source.is_some_and(|source| source.observe(version)) {
                     self.failure = None;
                 }
             }
@@ -146,7 +146,7 @@ impl Worker {
                 Err(error) => tracing::warn!("{}", error.with_causes()),
             },
             Trigger::Machine(MachineChange::Path { event, difference }) => {
-                let notice = self.drift.hear(*event, difference, self.on_drift);
+                let notice = self.drift.observe(*event, difference, self.on_drift);
                 if let Some(notice) = notice {
                     self.tell(notice);
                 }
@@ -221,7 +221,7 @@ impl Worker {
             self.history.heads_for(name, SystemTime::now());
             preflight = self.preflight().await?;
         } else if self.failure.is_none() && self.source.take().is_some() {
-            memory::rest();
+            memory::trim();
         }
         let found: Vec<_> = if moves {
             preflight.findings.iter().collect()

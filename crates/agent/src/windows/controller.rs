@@ -127,7 +127,7 @@ async fn look_after(
             if let Trigger::Renewed = heard {
                 end = Some(End::Renewed);
             }
-            worker.hear(heard);
+            worker.observe(heard);
             key = queue.try_recv().ok();
         }
         if daemon.stop().is_asked() {

@@ -28,7 +28,7 @@ impl Drift {
     }
 
     /// Takes note of what became of a path.
-    pub(crate) fn hear(&mut self, event: &Event) {
+    pub(crate) fn observe(&mut self, event: &Event) {
         self.last = Some(Instant::now());
         match event {
             Event::Drifted { finding, .. } => {

@@ -70,7 +70,7 @@ impl AgentMetrics {
     }
 
     /// Something drifted, or is right again.
-    pub(crate) fn hear(&self, event: &watch::Event) {
+    pub(crate) fn observe(&self, event: &watch::Event) {
         let (finding, change) = match event {
             watch::Event::Drifted {
                 finding,

@@ -53,7 +53,7 @@ impl ServicesSource {
     }
 
     /// Takes note of what the cluster has.
-    pub(crate) fn hear(&mut self, data: Option<BTreeMap<String, String>>) {
+    pub(crate) fn observe(&mut self, data: Option<BTreeMap<String, String>>) {
         self.heard = data.map_or(Heard::Missing, Heard::Data);
     }
 

@@ -67,7 +67,7 @@ impl Scripts {
 
     /// The script at `path` of the services with this hash has ended. Says whether that is a change: one that
     /// fails as before is none.
-    pub(crate) fn hear(
+    pub(crate) fn observe(
         &mut self,
         hash: &str,
         path: String,

@@ -118,7 +118,7 @@ impl Worker {
     }
 
     /// Takes note of a change. What to do about it is for the next reconcile.
-    pub(crate) fn hear(&mut self, trigger: Trigger) {
+    pub(crate) fn observe(&mut self, trigger: Trigger) {
         match trigger {
             Trigger::Node(node) => {
                 let told = |node: &Option<OwnNode>| Told::by(&node.as_ref()?.annotations);
@@ -136,7 +136,7 @@ impl Worker {
                 let source = self.source.as_mut().filter(|source| source.is_for(&name));
                 if let Some(source) = source {
                     self.failure = None;
-                    source.hear(data);
+                    source.observe(data);
                 }
             }
             Trigger::Script {
@@ -144,7 +144,7 @@ impl Worker {
                 path,
                 printed,
             } => {
-                if self.scripts.hear(&hash, path, printed) {
+                if self.scripts.observe(&hash, path, printed) {
                     // What it lacked it has now, or the reason why not is another one.
                     self.failure = None;
                 }
@@ -170,8 +170,8 @@ impl Worker {
                         self.standing = None;
                     }
                 }
-                self.metrics.hear(&event);
-                self.drift.hear(&event);
+                self.metrics.observe(&event);
+                self.drift.observe(&event);
                 self.look_anew();
                 if let Some(notice) = NodeEvent::drift(&event) {
                     self.tell(notice);
@@ -288,7 +288,7 @@ impl Worker {
             },
         };
         let phase = Phase::next(&snapshot);
-        let gives_up = snapshot.gives_up_its_leave();
+        let gives_up = snapshot.returns_permit();
         self.report(&node, &phase, told.as_ref(), gives_up).await?;
         self.carry_out(phase).await
     }

@@ -183,7 +183,7 @@ impl Queue {
     }
 
     /// Pending events: those of which none was sent yet, oldest first.
-    pub(super) fn untold(&self) -> impl Iterator<Item = &Key> {
+    pub(super) fn pending(&self) -> impl Iterator<Item = &Key> {
         let is_untold = |key: &&Key| self.series.get(*key).is_some_and(|it| it.known == 0);
         self.waiting.iter().filter(is_untold)
     }
@@ -321,8 +321,8 @@ mod tests {
         for note in ["b", "a", "c"] {
             push(&mut queue, "n1", note, start);
         }
-        let untold: Vec<_> = queue.untold().map(|key| key.note.as_str()).collect();
-        assert_eq!(untold, ["b", "c"]);
+        let pending: Vec<_> = queue.pending().map(|key| key.note.as_str()).collect();
+        assert_eq!(pending, ["b", "c"]);
     }
 
     #[test]

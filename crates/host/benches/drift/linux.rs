@@ -210,7 +210,7 @@ impl Tree {
             Claim::take(&host, &state)?.keep_contents(&targets, &contents)?;
         }
         drop(contents);
-        memory::rest();
+        memory::trim();
         let mut watcher = host.watch(targets.keys().map(String::as_str))?;
         let stopper = watcher.stopper();
         let (tell, events) = channel();

@@ -94,7 +94,7 @@ async fn listen(
 }
 
 /// A session that is gone before it could be looked at was nobody's.
-async fn hear(
+async fn observe(
     bus: &Connection,
     session: String,
     path: OwnedObjectPath,

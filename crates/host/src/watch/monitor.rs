@@ -125,7 +125,7 @@ impl<'a, H: Host> Monitor<'a, H> {
     ) -> Result<Watching> {
         match source.next(timeout.min(self.until_due(Instant::now())))? {
             Heard::Stopped => return Ok(Watching::Stopped),
-            Heard::Looks(looks) => looks.into_iter().for_each(|look| self.hear(look)),
+            Heard::Looks(looks) => looks.into_iter().for_each(|look| self.observe(look)),
         }
         self.follow(tell);
         Ok(Watching::GoOn)
@@ -139,7 +139,7 @@ impl<'a, H: Host> Monitor<'a, H> {
         }
     }
 
-    fn hear(&mut self, look: Look) {
+    fn observe(&mut self, look: Look) {
         match look {
             Look::Everything => self.check_everything(),
             Look::Path(path) if self.targets.contains_key(&path) => self.hint(path),

@@ -39,7 +39,7 @@ pub(super) enum Heard {
     /// It cannot be watched, and why.
     Failed(Feed, String),
     /// Whether the API server answers in time.
-    Sight(bool),
+    Watch(bool),
 }
 
 /// All watches that run.
@@ -89,7 +89,7 @@ impl Feeds {
             loop {
                 let answer = tokio::time::timeout(LATE, api.get_opt(&name)).await;
                 if heard
-                    .send(Heard::Sight(matches!(answer, Ok(Ok(_)))))
+                    .send(Heard::Watch(matches!(answer, Ok(Ok(_)))))
                     .is_err()
                 {
                     return;

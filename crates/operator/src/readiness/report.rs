@@ -85,7 +85,7 @@ impl Reporter {
                 "CannotWatch",
                 format!("cannot watch {}: {why}", feed.describe()),
             ),
-            (Ok(_), None) if !view.untold.is_empty() => ("True", "CannotTell", view.untold),
+            (Ok(_), None) if !view.unclear.is_empty() => ("True", "CannotTell", view.unclear),
             (Ok(_), None) => ("True", "Followed", seen.warnings.join("; ")),
         };
         status

@@ -267,7 +267,7 @@ pub fn evict<'a>(
 
 /// How long a node has had its permit at `now`.
 pub fn took(node: &Node, now: Timestamp) -> Duration {
-    since(node.leave_since(now).unwrap_or(now), now)
+    since(node.permit_since(now).unwrap_or(now), now)
 }
 
 /// What is to be said about pods that were evicted and do not come back as they were.

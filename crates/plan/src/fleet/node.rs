@@ -160,7 +160,7 @@ impl Node {
 
     /// Since when it has its permit. What cannot be read, or lies in the future because a clock was set
     /// back, counts as `now`.
-    pub fn leave_since(&self, now: Timestamp) -> Option<Timestamp> {
+    pub fn permit_since(&self, now: Timestamp) -> Option<Timestamp> {
         let written = self.drain_granted.as_deref()?;
         Some(
             written

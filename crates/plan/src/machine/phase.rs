@@ -53,7 +53,7 @@ impl AgentSnapshot<'_> {
     ///
     /// It does not while it may still need the boot for which its pods left, nor while it tries again
     /// within seconds.
-    pub fn gives_up_its_leave(&self) -> bool {
+    pub fn returns_permit(&self) -> bool {
         let waits_for_somebody = self.failed.is_none_or(|failed| failed.tries > TRIES);
         self.settled && !self.awaits_boot && waits_for_somebody
     }

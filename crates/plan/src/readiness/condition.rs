@@ -93,7 +93,7 @@ impl Case<'_> {
         let settled = self.kubelet_back.map(|back| back + UNTOLD);
         if settled.is_some_and(|at| self.now >= at) {
             return Finding {
-                untold: true,
+                unclear: true,
                 ..well
             };
         }

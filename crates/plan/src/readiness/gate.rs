@@ -93,7 +93,7 @@ pub(super) struct Need {
     /// Since when it is unhealthy or silent.
     unwell_since: Option<Moment>,
     /// Whether it counts though nothing tells that it is newer than the reboot.
-    pub(super) untold: bool,
+    pub(super) unclear: bool,
     /// Whether what tells of it is not there at all.
     absent: bool,
 }
@@ -108,7 +108,7 @@ impl Need {
             verdict: Verdict::Unknown,
             last: None,
             unwell_since: None,
-            untold: false,
+            unclear: false,
             absent: false,
         };
         let before = need.key().and_then(|key| found.before.get(&key));
@@ -170,7 +170,7 @@ impl Need {
         }
         self.verdict = finding.verdict;
         self.last = finding.last;
-        self.untold = finding.untold;
+        self.unclear = finding.unclear;
         self.absent = finding.absent;
     }
 

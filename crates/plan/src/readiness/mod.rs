@@ -10,7 +10,7 @@ mod decide;
 mod evict;
 mod gate;
 mod guard;
-mod hear;
+mod observe;
 pub mod own_list;
 mod patch;
 mod probing;

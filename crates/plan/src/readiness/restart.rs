@@ -69,7 +69,7 @@ impl Gate {
 
     /// What the node's agent says: another boot of the machine or another start of its kubelet than
     /// it said before is a restart.
-    pub(super) fn hear(&mut self, report: &Report, now: Moment) {
+    pub(super) fn observe(&mut self, report: &Report, now: Moment) {
         if !std::mem::replace(&mut self.is_told, true) {
             // It may have said so long ago.
             if *self.boots[0] != *report.boot_id {

@@ -74,7 +74,7 @@ pub(super) struct Finding {
     /// When it was heard last.
     pub(super) last: Option<Moment>,
     /// Whether it counts though nothing tells that it is newer than the reboot.
-    pub(super) untold: bool,
+    pub(super) unclear: bool,
     /// Whether what tells of it is not there at all.
     pub(super) absent: bool,
 }
@@ -86,7 +86,7 @@ impl From<Verdict> for Finding {
             next: None,
             quiet: false,
             last: None,
-            untold: false,
+            unclear: false,
             absent: false,
         }
     }

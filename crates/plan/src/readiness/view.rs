@@ -29,7 +29,7 @@ pub struct RuleView {
     /// What is held back, for people; empty if nothing.
     pub guarded: String,
     /// What counts though nothing tells that it is newer than a reboot, for people; empty if nothing.
-    pub untold: String,
+    pub unclear: String,
 }
 
 /// A node, for people.
@@ -77,7 +77,7 @@ impl Readiness {
     pub fn rule(&self, name: &str) -> RuleView {
         let mut view = RuleView::default();
         let mut worst: Vec<(Moment, Worst)> = Vec::new();
-        let mut untold = Vec::new();
+        let mut unclear = Vec::new();
         for (node, gate) in &self.gates {
             let mut needs = gate
                 .needs
@@ -89,8 +89,8 @@ impl Readiness {
             }
             view.nodes.total += 1;
             let mut all = gate.needs.iter().filter(|it| it.rule.name == name);
-            if let Some(kind) = all.find(|it| it.untold).and_then(Need::condition) {
-                untold.push((node, kind));
+            if let Some(kind) = all.find(|it| it.unclear).and_then(Need::condition) {
+                unclear.push((node, kind));
             }
             let holding = needs.find(|need| gate.would_hold(need));
             let is_held = gate.holds.contains_key(name);
@@ -120,12 +120,12 @@ impl Readiness {
         worst.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.node.cmp(&b.node)));
         view.worst = worst.into_iter().map(|(_, it)| it).take(WORST).collect();
         view.guarded = self.guarded();
-        if let Some((node, kind)) = untold.first() {
-            let others = match untold.len() - 1 {
+        if let Some((node, kind)) = unclear.first() {
+            let others = match unclear.len() - 1 {
                 0 => String::new(),
                 others => format!(" and of {others} more nodes"),
             };
-            view.untold = format!(
+            view.unclear = format!(
                 "condition {kind} of node {node}{others} was not written since the reboot and may be older: it counts as it is; let its writer renew lastHeartbeatTime, or set freshness"
             );
         }

@@ -75,11 +75,11 @@ pub fn is_managed_node(node: &Node, claims: &OwnedNodes) -> bool {
 /// Whether a node of ours counts for the budget of its pool: those that never served are down, and
 /// take nothing from anyone, unless they have or ask for a permit.
 pub fn counts(node: &Node, claims: &OwnedNodes) -> bool {
-    is_managed_node(node, claims) && (node.has_served() || has_or_asks_leave(node))
+    is_managed_node(node, claims) && (node.has_served() || has_or_requests_permit(node))
 }
 
 /// Whether a node may be down by our doing, or asks to be: then it counts, also if it never served.
-fn has_or_asks_leave(node: &Node) -> bool {
+fn has_or_requests_permit(node: &Node) -> bool {
     node.desired_drain.is_some() || budget::holds_permit(node)
 }
 
@@ -221,7 +221,9 @@ pub fn plan<'a>(
     let serving: Vec<&Node> = ordered
         .iter()
         .zip(&decided)
-        .filter(|(node, state)| **state != Some(WindowsNodeState::New) || has_or_asks_leave(node))
+        .filter(|(node, state)| {
+            **state != Some(WindowsNodeState::New) || has_or_requests_permit(node)
+        })
         .map(|(node, _)| *node)
         .collect();
     let moving: BTreeSet<&str> = ordered

@@ -124,7 +124,7 @@ impl Fleet {
         self.waiting.insert(node.to_owned());
     }
 
-    fn hear(&mut self, node: &str) {
+    fn observe(&mut self, node: &str) {
         self.stamp += 1;
         let stamp = self.stamp.to_string();
         self.world
@@ -170,7 +170,7 @@ impl Fleet {
                 self.wait(&node);
                 self.report(&node);
             }
-            Deed::Hear(node) => self.hear(&name(*node)),
+            Deed::Hear(node) => self.observe(&name(*node)),
             Deed::Break(node) => {
                 let node = name(*node);
                 self.stamp += 1;
@@ -205,7 +205,7 @@ proptest! {
         // Then all restart, and nothing is heard for ten minutes.
         fleet.happen(&Deed::Thaw);
         for node in 0..NODES {
-            fleet.hear(&format!("n{node}"));
+            fleet.observe(&format!("n{node}"));
         }
         fleet.happen(&Deed::Pass(20_000));
         fleet.guilty.clear();
@@ -220,7 +220,7 @@ proptest! {
         fleet.world.pass(4_000);
         prop_assert!(fleet.world.evicting.is_empty(), "not before its time");
         for node in 1..NODES {
-            fleet.hear(&format!("n{node}"));
+            fleet.observe(&format!("n{node}"));
         }
         fleet.world.pass(60_000);
         prop_assert_eq!(fleet.world.evicting.iter().collect::<Vec<_>>(), ["n0"]);

@@ -308,7 +308,7 @@ impl World {
             if let Some(since) = self.frozen
                 && self.now - since >= LATE
             {
-                self.readiness.lose_sight();
+                self.readiness.lose_watch();
             }
             let names: Vec<_> = self.machines.keys().cloned().collect();
             for name in names {
@@ -326,7 +326,7 @@ impl World {
         if let Some(since) = self.frozen.take() {
             if self.now - since >= LATE {
                 // The answer to what was asked before comes first, and it comes late.
-                self.readiness.lose_sight();
+                self.readiness.lose_watch();
             }
             let now = self.moment();
             self.readiness.regain_sight(now);
@@ -373,7 +373,7 @@ impl World {
             }
             ReadinessAction::Confirm { node, places } => {
                 if self.frozen.is_some() {
-                    self.readiness.lose_sight();
+                    self.readiness.lose_watch();
                     self.readiness.not_confirmed(&node);
                     return;
                 }

@@ -130,7 +130,7 @@ impl Told {
 }
 
 /// Called by the manager, in the thread that asked, while it waits.
-unsafe extern "system" fn hear(buffer: *const c_void) {
+unsafe extern "system" fn observe(buffer: *const c_void) {
     let buffer = buffer.cast::<SERVICE_NOTIFY_2W>();
     // SAFETY: the manager gives back the buffer it was given, which is part of what its context points to.
     unsafe {

@@ -32,7 +32,7 @@ impl Report {
         let drain = match phase {
             Phase::AwaitDrain { target, .. } => Some(Drain::request(target)),
             Phase::Done { config } => snapshot.drain.held_for().map(|_| Drain::release(config)),
-            Phase::Degraded(_) if snapshot.gives_up_its_leave() => {
+            Phase::Degraded(_) if snapshot.returns_permit() => {
                 snapshot.drain.held_for().map(Drain::release)
             }
             _ => None,

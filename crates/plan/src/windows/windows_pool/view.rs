@@ -68,7 +68,7 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> WindowsNodeView<'a>
     let (state, waits_for) = match granted {
         Some(granted) => (granted.phase.as_str(), on_its_way(status, granted, node)),
         None if !has_served => (NEW, "being configured for the first time".to_owned()),
-        None if !is_there => (WAITING, before_its_turn(status)),
+        None if !is_there => (WAITING, before_rollout(status)),
         None if node.is_degraded() => (phase::FAILING, node.reason.clone().unwrap_or_default()),
         None if !node.ready => (NOT_READY, "the kubelet to become ready".to_owned()),
         None => (DONE, String::new()),
@@ -106,7 +106,7 @@ fn on_its_way(status: &WindowsPoolStatus, granted: &UpdatingNode, node: &Node) -
     }
 }
 
-fn before_its_turn(status: &WindowsPoolStatus) -> String {
+fn before_rollout(status: &WindowsPoolStatus) -> String {
     let refused = said(status, condition::UPGRADEABLE, "False");
     let stopped = status
         .condition(condition::UPDATING)

@@ -139,7 +139,7 @@ impl Readiness {
                 && name == format!("{node}.{AGENT_EXTENSION}")
             {
                 // What was said at our first look is where we begin.
-                gate.hear(report, now);
+                gate.observe(report, now);
                 matters = true;
             }
             let is_well = |it: &Need| it.verdict == Verdict::Well;
@@ -179,7 +179,7 @@ impl Readiness {
     }
 
     /// The API server did not answer, or late.
-    pub fn lose_sight(&mut self) {
+    pub fn lose_watch(&mut self) {
         self.is_away = true;
     }
 
