@@ -9,7 +9,7 @@ use schemars::transform::{Transform, transform_subschemas};
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-use crate::machine_config_pool as pool;
+use crate::fleet::machine_config_pool as pool;
 use crate::names::group;
 
 /// All of them, with the file that holds each.

@@ -3,23 +3,23 @@
 
 use std::borrow::Cow;
 
-use crate::fragment::Fragment;
-use crate::ignition;
 use crate::located::{Node, Value};
-use crate::machine_config::MachineConfig;
-use crate::machine_config::spec::{SPEC, read_spec};
+use crate::machine::fragment::Fragment;
+use crate::machine::ignition;
+use crate::machine::machine_config::MachineConfig;
+use crate::machine::machine_config::spec::{SPEC, read_spec};
 use crate::names::{group, label, object as object_name};
 use crate::problem::{At, Findings, Problems, Warning};
 use crate::readiness::{self, ReadinessRule};
-use crate::services::{self, Services};
 use crate::shape::Shape::{Anything, Flag, Text, Texts};
 use crate::shape::{self, Shape, object, optional, required};
-use crate::trust_bundle::BundleMap;
-use crate::version::Version;
-use crate::windows_instances::{self, WindowsInstances};
+use crate::windows::services::{self, Services};
+use crate::windows::trust_bundle::BundleMap;
+use crate::windows::version::Version;
+use crate::windows::windows_instances::{self, WindowsInstances};
 
-pub use crate::ignition::data_url::MAX_CONTENTS;
 pub use crate::located::MAX_BYTES;
+pub use crate::machine::ignition::data_url::MAX_CONTENTS;
 
 /// Something that we read.
 #[derive(Debug, Clone, PartialEq, Eq)]

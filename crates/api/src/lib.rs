@@ -6,24 +6,15 @@
 pub mod crds;
 pub mod document;
 pub mod duration;
-pub mod fragment;
-mod ignition;
+pub mod fleet;
 mod located;
-pub mod machine_config;
-pub mod machine_config_pool;
+pub mod machine;
 pub mod names;
-pub mod payload;
-pub mod permits;
 mod problem;
 pub mod readiness;
 mod schema;
 pub mod selector;
-pub mod services;
 mod shape;
-pub mod trust_bundle;
-pub mod version;
-pub mod windows_instances;
-pub mod windows_pool;
-pub mod worker;
+pub mod windows;
 
 pub use problem::{Place, Problem, Problems, Warning};

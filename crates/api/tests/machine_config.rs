@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::machine_config::{File, MachineConfig, Owner, Section, Unit};
+use evenkeel_api::machine::machine_config::{File, MachineConfig, Owner, Section, Unit};
 use serde_json::json;
 
 fn read(text: &str) -> MachineConfig {

@@ -1,10 +1,10 @@
 //! The layout of a payload, its manifest, and what workers tell about kubelets.
 
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::machine_config::MachineConfig;
-use evenkeel_api::payload::{Manifest, PayloadFile, checksum, on_instance};
-use evenkeel_api::services::Template;
-use evenkeel_api::worker::Worker;
+use evenkeel_api::machine::machine_config::MachineConfig;
+use evenkeel_api::windows::payload::{Manifest, PayloadFile, checksum, on_instance};
+use evenkeel_api::windows::services::Template;
+use evenkeel_api::windows::worker::Worker;
 use serde_json::{Value, json};
 
 fn file(path: &str, contents: &str) -> PayloadFile {

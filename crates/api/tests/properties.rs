@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::machine_config::{File, MachineConfig, Owner, Section, Unit};
-use evenkeel_api::services::{Service, Services, Variable};
+use evenkeel_api::machine::machine_config::{File, MachineConfig, Owner, Section, Unit};
+use evenkeel_api::windows::services::{Service, Services, Variable};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;

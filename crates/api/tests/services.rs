@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::services::{NodeVariable, PowershellVariable, Service, Services};
+use evenkeel_api::windows::services::{NodeVariable, PowershellVariable, Service, Services};
 
 fn data(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
     let owned = entries

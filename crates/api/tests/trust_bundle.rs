@@ -1,6 +1,6 @@
 //! A bundle of certificates is read block by block.
 
-use evenkeel_api::trust_bundle::TrustBundle;
+use evenkeel_api::windows::trust_bundle::TrustBundle;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 
 const NOW: i64 = 1_800_000_000;

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use evenkeel_api::document::Document;
-use evenkeel_api::machine_config::MachineConfig;
-use evenkeel_api::payload::Opened;
-use evenkeel_api::trust_bundle::TrustBundle;
+use evenkeel_api::machine::machine_config::MachineConfig;
+use evenkeel_api::windows::payload::Opened;
+use evenkeel_api::windows::trust_bundle::TrustBundle;
 use evenkeel_api::{Place, Problem, Warning};
 use evenkeel_plan::machine::standing;
 use serde_json::json;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
-use evenkeel_api::machine_config_pool::{self as shape, PoolStatus};
+use evenkeel_api::fleet::machine_config_pool::{self as shape, PoolStatus};
 use evenkeel_api::names::{annotation, group, label, program};
 use evenkeel_plan::fleet::coexistence::Notices;
 use evenkeel_plan::fleet::drain::Candidate;

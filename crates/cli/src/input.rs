@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::fragment::Fragment;
-use evenkeel_api::machine_config::MachineConfig;
-use evenkeel_api::services::Services;
+use evenkeel_api::machine::fragment::Fragment;
+use evenkeel_api::machine::machine_config::MachineConfig;
+use evenkeel_api::windows::services::Services;
 use evenkeel_api::{Problems, Warning};
 use evenkeel_plan::fleet::render;
 

@@ -3,32 +3,17 @@
 //! It reads what people give it, asks `evenkeel-plan` and `evenkeel-host`, and prints. It decides
 //! nothing and touches no machine by itself.
 
-mod apply;
 mod arguments;
 mod bundle;
 mod check;
 mod cluster;
-mod demo;
-mod egress;
-mod evidence;
-mod explain;
+mod fleet;
 mod input;
-mod instances;
-mod leader;
 mod machine;
 mod output;
-mod payload;
-mod plan;
-mod pool_plan;
 mod readiness;
-mod render;
-mod rollout;
-mod rules;
-mod status;
 mod table;
-mod upgrade;
-mod verify;
-mod watch;
+mod windows;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -36,7 +21,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches};
 
-use arguments::{Arguments, Command, StatusOf};
+use crate::arguments::{Arguments, Command, StatusOf};
+use crate::fleet::{explain, pool_plan, rollout, status};
+use crate::machine::{apply, demo, plan, render, verify, watch};
+use crate::windows::{instances, upgrade};
 
 /// How a command ended well.
 enum Ending {

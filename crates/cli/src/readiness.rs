@@ -1,5 +1,8 @@
 //! `evenkeel readiness dry-run`: which nodes a rule would taint now, and why.
 
+pub(crate) mod evidence;
+pub(crate) mod rules;
+
 use std::fmt::Write;
 
 use anyhow::{Result, bail};
@@ -9,8 +12,8 @@ use serde_json::json;
 
 use crate::Ending;
 use crate::arguments::{Format, ReadinessArguments, ReadinessCommand};
-use crate::evidence::{self, Evidence};
 use crate::output::{self, Paint};
+use crate::readiness::evidence::{self, Evidence};
 use crate::table::{lines, table};
 use crate::{cluster, input};
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::version::Version;
 use evenkeel_daemon::Result;
 use evenkeel_plan::fleet::coexistence::Half;
 use evenkeel_plan::fleet::drain::DrainSettings;

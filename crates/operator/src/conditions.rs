@@ -1,6 +1,6 @@
 //! Conditions of an object, with what only those before know: since when, and what others have said.
 
-use evenkeel_api::machine_config_pool::Condition;
+use evenkeel_api::fleet::machine_config_pool::Condition;
 use jiff::Timestamp;
 
 /// The conditions `new`, each with the time since when it is so, and those of `before` that are not `ours`.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::label;
-use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::UpdatingNode;
 use evenkeel_plan::fleet::budget::{DisruptionBudget, MaxUnavailable, answer};
 use evenkeel_plan::fleet::node::{Node, WindowsFacts};
 use evenkeel_plan::fleet::pool::{Assignment, Pool};

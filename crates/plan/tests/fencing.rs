@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_api::permits::Permits;
+use evenkeel_api::fleet::permits::Permits;
 use evenkeel_plan::fleet::budget::{DisruptionBudget, DisruptionPermit, MaxUnavailable, answer};
 use evenkeel_plan::fleet::drain::{self, Next};
 use evenkeel_plan::fleet::node::{Node, NodePatch};

@@ -6,7 +6,7 @@ mod fleet;
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::machine_config_pool::condition;
+use evenkeel_api::fleet::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, label};
 use evenkeel_plan::fleet::budget::{MaxUnavailable, holds_permit};
 use evenkeel_plan::fleet::node::Node;

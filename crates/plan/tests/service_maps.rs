@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::version::Version;
 use evenkeel_plan::windows::service_maps::{MapAction, Own, SeenMap, decide};
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::version::Version;
 
 /// Keep one Windows node in its declared state
 #[derive(Debug, Clone, Parser)]

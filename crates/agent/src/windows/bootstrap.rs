@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, cordon};
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_host::windows::about;
 use evenkeel_plan::fleet::node::NodePatch;

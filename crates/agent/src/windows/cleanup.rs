@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_api::names::windows::AGENT_SERVICE;
-use evenkeel_api::services::Services;
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::services::Services;
+use evenkeel_api::windows::version::Version;
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_host::windows::trust;
 use kube::Client;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_api::names::windows::{LOGS, OWN_STATE, PAYLOAD, STORE};
 use evenkeel_api::readiness::CertificateReport;
-use evenkeel_api::services::Services;
-use evenkeel_api::trust_bundle::TrustBundle;
+use evenkeel_api::windows::services::Services;
+use evenkeel_api::windows::trust_bundle::TrustBundle;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, Progress, State};
 use evenkeel_host::verify::{self, Finding};

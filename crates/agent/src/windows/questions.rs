@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::names::windows::{AGENT_SERVICE, LOGS};
-use evenkeel_api::trust_bundle::TrustBundle;
+use evenkeel_api::windows::trust_bundle::TrustBundle;
 use evenkeel_daemon::{Error, Result};
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::windows::{about, trust};

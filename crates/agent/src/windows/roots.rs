@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use evenkeel_api::trust_bundle::TrustBundle;
+use evenkeel_api::windows::trust_bundle::TrustBundle;
 use evenkeel_host::windows::Stopper;
 use evenkeel_host::windows::trust::Synced;
 use evenkeel_plan::machine::entry::Hash;

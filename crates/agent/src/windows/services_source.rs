@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::Problems;
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_plan::machine::phase::Reason;
 use evenkeel_plan::windows::windows_node::Told;
 use tokio::sync::mpsc::UnboundedSender;

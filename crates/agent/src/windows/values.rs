@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_host::windows::script;
 use evenkeel_plan::machine::place;
 use evenkeel_plan::windows::variables::{NoValue, command};

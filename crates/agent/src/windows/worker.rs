@@ -294,6 +294,6 @@ impl Worker {
     }
 }
 
-fn refused(error: &evenkeel_api::version::NotAVersion) -> Reason {
+fn refused(error: &evenkeel_api::windows::version::NotAVersion) -> Reason {
     Reason::new(error.category(), error.to_string())
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{AGE, Naming, definition, structural};
 use crate::names::group;
-use crate::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolSpec, WindowsPoolStatus};
+use crate::windows::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolSpec, WindowsPoolStatus};
 
 pub(super) fn pools() -> Value {
     let status = |kind: &str| format!(".status.conditions[?(@.type==\"{kind}\")].status");

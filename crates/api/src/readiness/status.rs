@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::machine_config_pool::Condition;
+use crate::fleet::machine_config_pool::Condition;
 
 /// Observed state of the rule.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use evenkeel_api::names::linux::OWN_STATE;
 use evenkeel_api::names::{group, object};
-use evenkeel_api::windows_pool;
+use evenkeel_api::windows::windows_pool;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;

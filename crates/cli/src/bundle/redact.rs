@@ -2,7 +2,7 @@
 //! asked, because something is encoded and cannot be read, it is taken out as well.
 
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::machine_config::MachineConfig;
+use evenkeel_api::machine::machine_config::MachineConfig;
 use evenkeel_api::names::group;
 use evenkeel_plan::secret::looks_secret;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! How a Windows node reaches the world, as people see it; and bundles of certificates before they are published.
 
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Doing, Result, need};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, date_time_ymd};
@@ -194,7 +194,8 @@ fn a_trusted_ca_config_map_is_checked_in_the_words_of_the_agent() {
     .concat();
     // What an agent makes of the same bundle.
     let now = 1_800_000_000;
-    let seen = evenkeel_api::trust_bundle::TrustBundle::read("the trust bundle", &text, now);
+    let seen =
+        evenkeel_api::windows::trust_bundle::TrustBundle::read("the trust bundle", &text, now);
     assert_eq!((seen.problems.len(), seen.warnings.len()), (2, 3));
     let words = |it: &Value| {
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();

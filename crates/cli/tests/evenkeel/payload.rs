@@ -1,6 +1,6 @@
 //! `evenkeel check --payload`.
 
-use evenkeel_api::payload::{Manifest, PayloadFile, checksum};
+use evenkeel_api::windows::payload::{Manifest, PayloadFile, checksum};
 
 use super::scene::{Scene, evenkeel};
 

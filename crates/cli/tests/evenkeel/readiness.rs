@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use evenkeel_api::machine_config_pool::Condition;
+use evenkeel_api::fleet::machine_config_pool::Condition;
 use evenkeel_api::readiness::{NodeCounts, RuleStatus, Worst};
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Result, need};

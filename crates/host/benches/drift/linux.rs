@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use evenkeel_api::machine_config::{File, MachineConfig, Owner};
+use evenkeel_api::machine::machine_config::{File, MachineConfig, Owner};
 use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::linux::{LinuxHost, Stopper};
 use evenkeel_host::verify::verify;

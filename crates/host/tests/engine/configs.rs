@@ -1,6 +1,6 @@
 //! Configurations for tests, and a machine that somebody lived on before we came.
 
-use evenkeel_api::machine_config::{File, MachineConfig, Owner, Unit};
+use evenkeel_api::machine::machine_config::{File, MachineConfig, Owner, Unit};
 use evenkeel_plan::machine::entry::Ids;
 
 use crate::machine::Machine;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::machine_config::Unit;
+use evenkeel_api::machine::machine_config::Unit;
 use evenkeel_plan::machine::entry::Ids;
 pub(crate) use evenkeel_testbed::chance::{Chance, is_soak, seed};
 use proptest::prelude::*;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, State};
 use evenkeel_host::{Error, observe, verify};

@@ -1,6 +1,6 @@
 //! What the engine does with units, from what is desired to files and links and back.
 
-use evenkeel_api::machine_config::Unit;
+use evenkeel_api::machine::machine_config::Unit;
 use evenkeel_host::Error;
 use evenkeel_host::disk::Disk;
 use evenkeel_plan::machine::entry::Entry;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_api::permits::Permits;
+use evenkeel_api::fleet::permits::Permits;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_daemon::{Event, Events, Severity, Stop};
 use evenkeel_plan::fleet::drain::{self, Announcement, Attempt, DrainSettings, Next, Pod};

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
+use evenkeel_api::fleet::permits::Permits;
 use evenkeel_api::names::object;
-use evenkeel_api::permits::Permits;
 use evenkeel_daemon::Term;
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::permit;

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use evenkeel_api::machine_config_pool::{Configuration, KIND, PLURAL, PoolStatus};
+use evenkeel_api::fleet::machine_config_pool::{Configuration, KIND, PLURAL, PoolStatus};
+use evenkeel_api::fleet::permits::Permits;
 use evenkeel_api::names::group;
-use evenkeel_api::permits::Permits;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::pool::Pool;
 use evenkeel_plan::fleet::render::RenderProblem;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::machine_config_pool::{Configuration, KIND, Source};
+use evenkeel_api::fleet::machine_config_pool::{Configuration, KIND, Source};
 use evenkeel_api::names::{group, label};
 use evenkeel_api::selector::Selector;
 use evenkeel_daemon::panics::{contain, contain_work};

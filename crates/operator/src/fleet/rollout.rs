@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_api::machine_config_pool::{Configuration, PoolStatus, condition};
+use evenkeel_api::fleet::machine_config_pool::{Configuration, PoolStatus, condition};
 use evenkeel_daemon::panics::contain;
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::fleet::node::{Node, NodePatch};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_api::machine_config_pool::Condition;
+use evenkeel_api::fleet::machine_config_pool::Condition;
 use evenkeel_api::readiness::{RuleStatus, condition};
 use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_plan::readiness::{Feed, Readiness};

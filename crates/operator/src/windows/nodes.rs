@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use evenkeel_api::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
+use evenkeel_api::windows::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::fleet::node::{Node, NodePatch};
 use evenkeel_plan::windows::upgrade::UpgradeContext;

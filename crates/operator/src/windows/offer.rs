@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evenkeel_api::document::{self, Document};
 use evenkeel_api::names::{object, pool as pool_name};
-use evenkeel_api::worker::{NotAWorker, Worker};
+use evenkeel_api::windows::worker::{NotAWorker, Worker};
 use evenkeel_daemon::panics::contain;
 use evenkeel_plan::windows::windows_pool::PoolFailure;
 use futures::StreamExt;

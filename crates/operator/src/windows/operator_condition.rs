@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use evenkeel_api::machine_config_pool::Condition;
+use evenkeel_api::fleet::machine_config_pool::Condition;
 use evenkeel_api::names::group;
-use evenkeel_api::windows_pool::condition::UPGRADEABLE;
+use evenkeel_api::windows::windows_pool::condition::UPGRADEABLE;
 use evenkeel_plan::windows::operator_condition::upgradeable;
 use kube::Api;
 use kube::api::Patch;

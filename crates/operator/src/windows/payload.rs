@@ -7,10 +7,10 @@ mod seal;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use evenkeel_api::payload::{self, MANIFEST, Manifest, Opened, SEAL};
-use evenkeel_api::services::Template;
-use evenkeel_api::version::Version;
-use evenkeel_api::worker::Worker;
+use evenkeel_api::windows::payload::{self, MANIFEST, Manifest, Opened, SEAL};
+use evenkeel_api::windows::services::Template;
+use evenkeel_api::windows::version::Version;
+use evenkeel_api::windows::worker::Worker;
 use evenkeel_plan::windows::payload::{Composed, compose};
 use evenkeel_plan::windows::proxy::ProxySettings;
 use serde_json::{Map, Value};

@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use evenkeel_api::fleet::permits::Permits;
 use evenkeel_api::names::{group, object};
-use evenkeel_api::permits::Permits;
-use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus};
-use evenkeel_api::worker::Worker;
+use evenkeel_api::windows::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus};
+use evenkeel_api::windows::worker::Worker;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::budget::DisruptionBudget;
 use evenkeel_plan::windows::payload::Composed;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_api::machine_config_pool::condition;
+use evenkeel_api::fleet::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, label};
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until, until_async};

@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use evenkeel_api::machine_config_pool::condition;
+use evenkeel_api::fleet::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, label, openshift, program};
 use evenkeel_plan::fleet::coexistence::Notices;
 use evenkeel_testbed::control_plane::ControlPlane;

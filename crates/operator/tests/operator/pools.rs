@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_api::machine_config_pool::{KIND, PLURAL, PoolStatus, condition};
+use evenkeel_api::fleet::machine_config_pool::{KIND, PLURAL, PoolStatus, condition};
 use evenkeel_api::names::label;
 use evenkeel_testbed::node_double::{NodeDouble, NodeFleet};
 use evenkeel_testbed::wait::{Look, until_async};

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_api::machine_config_pool::condition;
+use evenkeel_api::fleet::machine_config_pool::condition;
 use evenkeel_api::names::annotation;
 use evenkeel_testbed::chance::is_soak;
 use evenkeel_testbed::control_plane::ControlPlane;

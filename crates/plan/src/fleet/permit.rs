@@ -12,7 +12,7 @@
 //! - takes a permit off the record: only if a Node that was read after its own claim [`is_over`]. A grant that is late
 //!   was made for a node that asked; one that does not ask is another version, and refuses it.
 
-use evenkeel_api::permits::{Permit, Permits};
+use evenkeel_api::fleet::permits::{Permit, Permits};
 use jiff::Timestamp;
 
 use crate::fleet::node::{DrainRequest, Node};

@@ -6,8 +6,8 @@ mod whole;
 
 use std::fmt;
 
-use evenkeel_api::fragment::{self, Fragment};
-use evenkeel_api::machine_config::MachineConfig;
+use evenkeel_api::machine::fragment::{self, Fragment};
+use evenkeel_api::machine::machine_config::MachineConfig;
 
 use crate::machine::entry::Hash;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::machine_config::{MachineConfig, Owner, Section};
+use evenkeel_api::machine::machine_config::{MachineConfig, Owner, Section};
 use serde_json::Value;
 
 use crate::machine::entry::Hash;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use evenkeel_api::machine_config::Owner;
+use evenkeel_api::machine::machine_config::Owner;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::machine_config::Section;
+use evenkeel_api::machine::machine_config::Section;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_api::machine_config::Section;
+use evenkeel_api::machine::machine_config::Section;
 use serde_json::Value;
 
 use crate::machine::problem::MachineProblem;

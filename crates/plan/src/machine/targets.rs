@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_api::machine_config::Owner;
+use evenkeel_api::machine::machine_config::Owner;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::desired::{Desired, DesiredUnit};

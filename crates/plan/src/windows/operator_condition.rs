@@ -1,8 +1,8 @@
 //! Whether a newer version of the operator may be installed, as OLM is told: not while nodes are still on their way to
 //! this one, and not while something stands in their way.
 
-use evenkeel_api::machine_config_pool::Condition;
-use evenkeel_api::windows_pool::{WindowsPoolStatus, condition};
+use evenkeel_api::fleet::machine_config_pool::Condition;
+use evenkeel_api::windows::windows_pool::{WindowsPoolStatus, condition};
 
 use crate::fleet::rollout::told;
 
@@ -45,7 +45,7 @@ pub fn upgradeable(status: Option<&WindowsPoolStatus>) -> Condition {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_api::windows_pool::WindowsNodeCounts;
+    use evenkeel_api::windows::windows_pool::WindowsNodeCounts;
 
     use super::*;
 

@@ -2,10 +2,10 @@
 //! `ConfigMap`, and the files that are made from that configuration.
 
 use evenkeel_api::names::windows;
-use evenkeel_api::payload::{Manifest, PayloadFile, checksum};
-use evenkeel_api::services::{Services, Template};
-use evenkeel_api::version::Version;
-use evenkeel_api::worker::Worker;
+use evenkeel_api::windows::payload::{Manifest, PayloadFile, checksum};
+use evenkeel_api::windows::services::{Services, Template};
+use evenkeel_api::windows::version::Version;
+use evenkeel_api::windows::worker::Worker;
 use serde_json::{Map, Value, json};
 
 use crate::windows::proxy::ProxySettings;

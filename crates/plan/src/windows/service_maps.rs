@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::version::Version;
 
 use crate::fleet::node::Node;
 

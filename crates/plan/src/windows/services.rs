@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::names::windows::{CONTAINERD_PIPE, CONTAINERD_SERVICE, MANAGED_TAG};
-use evenkeel_api::services::{Service, Services};
+use evenkeel_api::windows::services::{Service, Services};
 
 use crate::machine::entry::{Activity, Entry, Ids, ServiceEntry, Start};
 use crate::machine::place;
@@ -402,7 +402,7 @@ mod tests {
         };
         let record = plan(&first, &Record::default()).record;
         // Declared, and then no longer: what was there counts, not what we made of it.
-        services.environment = vec![evenkeel_api::services::Variable {
+        services.environment = vec![evenkeel_api::windows::services::Variable {
             name: "NO_PROXY".to_owned(),
             value: "ours".to_owned(),
         }];

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::object;
 use evenkeel_api::readiness::CertificateReport;
-use evenkeel_api::services::Services;
-use evenkeel_api::trust_bundle::{Certificate, TrustBundle};
+use evenkeel_api::windows::services::Services;
+use evenkeel_api::windows::trust_bundle::{Certificate, TrustBundle};
 
 use crate::machine::entry::Hash;
 use crate::windows::proxy::ProxySettings;

@@ -3,7 +3,7 @@
 //! A kubelet writes its own Node, so that a field may hold anything. Nothing of it is quoted: how, would
 //! depend on the program. A value that could be more than one plain word is refused.
 
-use evenkeel_api::services::Service;
+use evenkeel_api::windows::services::Service;
 use serde_json::Value;
 
 use crate::json_path::JsonPath;
@@ -154,7 +154,7 @@ impl NoValue {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_api::services::{NodeVariable, PowershellVariable};
+    use evenkeel_api::windows::services::{NodeVariable, PowershellVariable};
     use serde_json::json;
 
     use super::*;

@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use evenkeel_api::names::{annotation, cordon};
-use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::UpdatingNode;
 
 use crate::excerpt::excerpt;
 use crate::fleet::budget::{self, BudgetUsage, DisruptionPermit, WaitReason};

@@ -1,6 +1,6 @@
 //! Every field that we read, one by one: a lower MachineConfig, a higher one, and both together.
 
-use evenkeel_api::machine_config::{File, MachineConfig, Owner, Section, Unit};
+use evenkeel_api::machine::machine_config::{File, MachineConfig, Owner, Section, Unit};
 use evenkeel_plan::fleet::render::{self, Rendered};
 use serde_json::{Value, json};
 

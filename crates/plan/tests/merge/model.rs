@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_api::machine_config::{File, MachineConfig, Owner, Unit};
+use evenkeel_api::machine::machine_config::{File, MachineConfig, Owner, Unit};
 use evenkeel_plan::fleet::render;
 use evenkeel_plan::machine::entry::Hash;
 use proptest::collection::{btree_map, vec};

@@ -3,7 +3,7 @@
 mod fleets;
 mod world;
 
-use evenkeel_api::windows_pool::{Strategy, condition};
+use evenkeel_api::windows::windows_pool::{Strategy, condition};
 use evenkeel_plan::fleet::budget::MaxUnavailable;
 use evenkeel_plan::windows::upgrade::in_place::{InPlaceStep, Supplied};
 use evenkeel_plan::windows::upgrade::{Backing, UpgradePath, gate, way};

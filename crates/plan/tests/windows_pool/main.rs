@@ -6,7 +6,7 @@ mod removals;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::{annotation, cordon};
-use evenkeel_api::windows_pool::{UpdatingNode, condition};
+use evenkeel_api::windows::windows_pool::{UpdatingNode, condition};
 use evenkeel_plan::fleet::budget::{DisruptionBudget, MaxUnavailable};
 use evenkeel_plan::fleet::node::{Node, WindowsFacts};
 use evenkeel_plan::windows::upgrade::UpgradeContext;

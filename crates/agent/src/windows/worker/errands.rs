@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::version::Version;
 use evenkeel_plan::machine::phase::Reason;
 use evenkeel_plan::windows::windows_node::Told;
 

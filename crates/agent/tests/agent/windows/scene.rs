@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::process::Child;
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;

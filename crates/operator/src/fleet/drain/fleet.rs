@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::UpdatingNode;
 use evenkeel_plan::fleet::budget::{self, DisruptionBudget, DisruptionPermit};
 use evenkeel_plan::fleet::drain::{self, Next};
 use evenkeel_plan::fleet::node::Node;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use evenkeel_api::names::object;
-use evenkeel_api::windows_instances::{Address, Instance, from_data};
+use evenkeel_api::windows::windows_instances::{Address, Instance, from_data};
 use evenkeel_plan::windows::instances::{DesiredInstance, InstanceFailure};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::ResourceExt;

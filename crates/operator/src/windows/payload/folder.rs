@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use evenkeel_api::payload::{PayloadFile, gather, written};
+use evenkeel_api::windows::payload::{PayloadFile, gather, written};
 use sha2::{Digest, Sha256};
 
 use super::Error;

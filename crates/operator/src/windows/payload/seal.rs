@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use evenkeel_api::payload::{self, MANIFEST, Manifest};
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::payload::{self, MANIFEST, Manifest};
+use evenkeel_api::windows::version::Version;
 
 use super::{Error, folder};
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use evenkeel_api::names::{label, object};
-use evenkeel_api::payload::checksum;
-use evenkeel_api::services::Services;
-use evenkeel_api::windows_pool::KIND;
+use evenkeel_api::windows::payload::checksum;
+use evenkeel_api::windows::services::Services;
+use evenkeel_api::windows::windows_pool::KIND;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::windows::proxy::{ProxySettings, last_given};
 use evenkeel_plan::windows::service_maps::SeenMap;

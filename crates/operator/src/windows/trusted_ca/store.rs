@@ -2,7 +2,7 @@
 //! never what it says.
 
 use evenkeel_api::names::{label, object};
-use evenkeel_api::windows_pool::KIND;
+use evenkeel_api::windows::windows_pool::KIND;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::windows::trusted_ca::SeenBundle;
 use k8s_openapi::api::core::v1::ConfigMap;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::network::GATEWAY;

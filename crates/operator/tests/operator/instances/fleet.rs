@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION as POOL_VERSION};
+use evenkeel_api::windows::windows_pool::{KIND, PLURAL, VERSION as POOL_VERSION};
 use evenkeel_testbed::egress_proxy::{EgressProxy, GREETING};
 use evenkeel_testbed::process::Running;
 use evenkeel_testbed::wait::{Look, until_async};

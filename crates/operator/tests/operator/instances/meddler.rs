@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::label;
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::windows_instance::WindowsInstance;
 use evenkeel_testbed::{Doing, Error, Result};

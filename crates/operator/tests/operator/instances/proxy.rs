@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::egress_proxy::{EgressProxy, GREETING};

@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, label, object};
-use evenkeel_api::services::Services;
-use evenkeel_api::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus};
+use evenkeel_api::windows::services::Services;
+use evenkeel_api::windows::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus};
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::node_double::{NodeDouble, Os};

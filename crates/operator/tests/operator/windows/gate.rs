@@ -1,7 +1,7 @@
 //! Nodes that may not be upgraded stay at what they run, and everybody hears why.
 
 use evenkeel_api::names::annotation;
-use evenkeel_api::windows_pool::condition;
+use evenkeel_api::windows::windows_pool::condition;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Doing, Error, Result, need};
 use k8s_openapi::api::events::v1::Event;

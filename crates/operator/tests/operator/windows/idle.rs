@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, object, openshift};
-use evenkeel_api::windows_pool::condition;
+use evenkeel_api::windows::windows_pool::condition;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result, need};

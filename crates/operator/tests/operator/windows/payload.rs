@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use evenkeel_api::windows_pool::condition;
+use evenkeel_api::windows::windows_pool::condition;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::{Doing, Result, need};
@@ -28,7 +28,7 @@ fn a_payload_is_sealed_as_this_version_and_not_if_something_is_wrong_with_it() -
     fill(&folder)?;
     let sealed = seal(&folder, &[])?;
     assert!(sealed.status.success(), "{}", said(&sealed));
-    let own = evenkeel_api::version::Version::from_config_map_name;
+    let own = evenkeel_api::windows::version::Version::from_config_map_name;
     let manifest = std::fs::read_to_string(folder.join("manifest.yaml"));
     let manifest = manifest.doing(|| "there is no manifest")?;
     let version = manifest.lines().find_map(|it| it.strip_prefix("version: "));

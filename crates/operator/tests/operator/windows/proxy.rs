@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use evenkeel_api::names::annotation;
-use evenkeel_api::services::Services;
+use evenkeel_api::windows::services::Services;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::node_double::NodeDouble;
 use evenkeel_testbed::wait::{Look, until_async};

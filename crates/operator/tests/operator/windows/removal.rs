@@ -262,13 +262,15 @@ async fn nodes_whose_entries_leave_together_are_drained_one_by_one_and_entries_t
     );
     assert_eq!(annotated(&back, annotation::DRAIN_GRANTED), None);
     assert!(is_cordoned(&scene.node(other).await?));
-    let is_empty = |it: &evenkeel_api::windows_pool::WindowsPoolStatus| it.updating.is_empty();
+    let is_empty =
+        |it: &evenkeel_api::windows::windows_pool::WindowsPoolStatus| it.updating.is_empty();
     listed.bed.until_status("no permit", is_empty).await?;
     scene.ready("", 3).await?;
 
     // They leave again. Killed between permit and drain, and after it, the operator is followed by one that goes on.
     listed.list(false).await?;
-    let has_permit = |it: &evenkeel_api::windows_pool::WindowsPoolStatus| !it.updating.is_empty();
+    let has_permit =
+        |it: &evenkeel_api::windows::windows_pool::WindowsPoolStatus| !it.updating.is_empty();
     listed.bed.until_status("a permit", has_permit).await?;
     let operator = listed.killed(operator).await?;
     listed.first().await?;

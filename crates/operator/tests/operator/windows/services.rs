@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, label};
-use evenkeel_api::services::Services;
-use evenkeel_api::windows_pool::condition;
+use evenkeel_api::windows::services::Services;
+use evenkeel_api::windows::windows_pool::condition;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::{Doing, Result, need};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, object};
-use evenkeel_api::trust_bundle::Certificate;
+use evenkeel_api::windows::trust_bundle::Certificate;
 use evenkeel_plan::machine::entry::Hash;
 use evenkeel_plan::windows::trust::{DesiredTrust, Published, Root, difference, wanted};
 use evenkeel_testbed::chart::Chart;

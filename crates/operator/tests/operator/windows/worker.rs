@@ -1,8 +1,8 @@
 //! The configuration of workers: where it comes from, what happens without it, and what a change does.
 
-use evenkeel_api::machine_config_pool::KIND;
+use evenkeel_api::fleet::machine_config_pool::KIND;
 use evenkeel_api::names::label;
-use evenkeel_api::windows_pool::condition;
+use evenkeel_api::windows::windows_pool::condition;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Doing, Result, need};
 use kube::api::PostParams;

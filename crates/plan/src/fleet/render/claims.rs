@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::Problems;
-use evenkeel_api::fragment::Fragment;
-use evenkeel_api::machine_config::MachineConfig;
+use evenkeel_api::machine::fragment::Fragment;
+use evenkeel_api::machine::machine_config::MachineConfig;
 use evenkeel_api::names::linux;
 
 use super::Conflict;

@@ -3,8 +3,8 @@
 
 use evenkeel_api::Problems;
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::fragment::Fragment;
-use evenkeel_api::machine_config::MachineConfig;
+use evenkeel_api::machine::fragment::Fragment;
+use evenkeel_api::machine::machine_config::MachineConfig;
 use serde_json::Value;
 
 use super::{Conflict, merge, name};

@@ -1,6 +1,6 @@
 //! What a pool's status says of a rollout.
 
-use evenkeel_api::machine_config_pool::{Condition, PoolStatus, condition};
+use evenkeel_api::fleet::machine_config_pool::{Condition, PoolStatus, condition};
 
 use super::{NAMES, NodeRollout, Rollout, RolloutState, is_moving};
 use crate::excerpt::excerpt;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use evenkeel_api::names::proxy;
-use evenkeel_api::services::{self, Services};
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::services::{self, Services};
+use evenkeel_api::windows::version::Version;
 
 /// What programs learn of a proxy: three variables of the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use evenkeel_api::version::Version;
+use evenkeel_api::windows::version::Version;
 
 use crate::windows::windows_pool::trouble::PoolFailure;
 

@@ -8,7 +8,7 @@ pub mod recreate;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_api::windows_pool::{Strategy, UpdatingNode};
+use evenkeel_api::windows::windows_pool::{Strategy, UpdatingNode};
 use jiff::Timestamp;
 
 use self::recreate::Machines;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::{annotation, cordon};
-use evenkeel_api::windows_pool::{Strategy, UpdatingNode};
+use evenkeel_api::windows::windows_pool::{Strategy, UpdatingNode};
 use serde_json::Value;
 
 use crate::fleet::budget::{self, BudgetUsage, DisruptionPermit, MaxUnavailable, WaitReason};

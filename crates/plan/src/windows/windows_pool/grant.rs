@@ -1,8 +1,8 @@
 //! What nodes are told to run: who was granted what, what is put back on a node to which somebody else has
 //! written, and in which words that is said.
 
-use evenkeel_api::version::Version;
-use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_api::windows::version::Version;
+use evenkeel_api::windows::windows_pool::UpdatingNode;
 
 use super::release::Grant;
 use super::{WindowsNodeRollout, WindowsNodeState, phase, removal};

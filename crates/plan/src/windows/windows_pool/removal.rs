@@ -5,7 +5,7 @@
 use std::fmt;
 
 use evenkeel_api::names::annotation;
-use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::UpdatingNode;
 
 use super::{WindowsNodeState, phase};
 use crate::fleet::budget::{DisruptionPermit, WaitReason};

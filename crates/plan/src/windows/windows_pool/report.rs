@@ -1,7 +1,7 @@
 //! What the status of the Windows pool says.
 
-use evenkeel_api::machine_config_pool::Condition;
-use evenkeel_api::windows_pool::{WindowsNodeCounts, WindowsPoolStatus, condition};
+use evenkeel_api::fleet::machine_config_pool::Condition;
+use evenkeel_api::windows::windows_pool::{WindowsNodeCounts, WindowsPoolStatus, condition};
 
 use super::removal::Removal;
 use super::trouble::PoolFailure;

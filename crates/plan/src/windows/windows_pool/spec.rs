@@ -1,6 +1,6 @@
 //! What the owner of the Windows pool wants, as far as it makes sense.
 
-use evenkeel_api::windows_pool::{PARALLEL_INSTANCES, Strategy};
+use evenkeel_api::windows::windows_pool::{PARALLEL_INSTANCES, Strategy};
 use serde_json::Value;
 
 use crate::fleet::budget::DisruptionBudget;

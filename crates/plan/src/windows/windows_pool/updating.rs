@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::UpdatingNode;
 
 use super::grant::is_told;
 use super::{Grant, WindowsNodeRollout, WindowsNodeState, WindowsPool, phase, removal, runs};

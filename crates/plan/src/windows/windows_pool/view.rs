@@ -1,7 +1,7 @@
 //! The Windows pool as people look at it: which node is on its way from where to where, how far it is, and what it waits
 //! for. All of it is read off the pool's status and the nodes, by anybody who may look.
 
-use evenkeel_api::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
+use evenkeel_api::windows::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
 
 use super::{OwnedNodes, is_managed_node, phase};
 use crate::fleet::node::Node;

@@ -1,0 +1,4 @@
+//! Pools of nodes, and the permits to disrupt one.
+
+pub mod machine_config_pool;
+pub mod permits;
