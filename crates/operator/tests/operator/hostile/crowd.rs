@@ -15,7 +15,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::readiness::bed::is_tainted;
@@ -125,6 +125,16 @@ async fn a_hundred_liars_cost_neither_the_memory_of_the_operator_nor_the_time_of
     let leases: Vec<Lease> = (0..HOSTILE).map(lease).collect::<Result<_>>()?;
     let kubelets: Api<Lease> = Api::namespaced(scene.client.clone(), "kube-node-lease");
     made(&kubelets, leases).await?;
+    // The API server has to digest them first: until then it answers nobody.
+    until_async("the API server to list the crowd", SOON * 5, async || {
+        let begin = Instant::now();
+        let listed = scene.nodes().list(&ListParams::default().limit(15)).await;
+        Ok(match listed {
+            Ok(_) if begin.elapsed() < ON_TIME => Look::Found(()),
+            listed => Look::NotYet(format!("{:?} {:?}", begin.elapsed(), listed.err())),
+        })
+    })
+    .await?;
 
     let rule = json!({ "extensions": [{ "name": "net", "lease": {} }] });
     scene.rule("net", rule).await?;

@@ -33,7 +33,7 @@ pub(crate) const DESIRED: &str = "evenkeel.dev/desired-services";
 pub(crate) const FIRST: &str = "1.2.3-abc1234";
 const STATE: &str = "machineconfiguration.openshift.io/state";
 /// How long a machine may take from listed to serving, on a busy machine, where no test measures it.
-pub(crate) const LONG: Duration = Duration::from_mins(2);
+pub(crate) const LONG: Duration = Duration::from_mins(5);
 
 /// What a test of instances has.
 pub(crate) struct Bed {
@@ -366,9 +366,7 @@ impl Bed {
         let node = node.doing(|| "cannot read a Node")?;
         let said = node.as_ref().map(ResourceExt::annotations);
         let words = self.last_words(10);
-        let agent = instance.path(r"C:\var\log\evenkeel\agent.log")?;
-        let agent = std::fs::read_to_string(agent).unwrap_or_default();
-        let agent = last_lines(&agent, 30);
+        let agent = agent_log(instance, 30)?;
         Err(Error::failed(format!(
             "{name} does not serve at {version} after {LONG:?}: {said:?}\n{words}\nits agent:\n{agent}"
         )))
@@ -447,6 +445,13 @@ impl Bed {
         let said = all.map(|it| (it.reason.unwrap_or_default(), it.note.unwrap_or_default()));
         Ok(said.collect())
     }
+}
+
+/// What the agent of an instance said last.
+pub(crate) fn agent_log(instance: &WindowsInstance, count: usize) -> Result<String> {
+    let log = instance.path(r"C:\var\log\evenkeel\agent.log")?;
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    Ok(last_lines(&log, count))
 }
 
 fn last_lines(text: &str, count: usize) -> String {

@@ -14,7 +14,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::bed::{Bed, FIRST, LONG, VERSION};
+use super::bed::{Bed, FIRST, LONG, agent_log};
 use super::proxy::{seen_by_kubelet, until_ours, variable};
 use super::release::{Release, payload_on, stored_on, with_service};
 use crate::scene::annotated;
@@ -113,13 +113,16 @@ impl Fleet {
         Ok(())
     }
 
-    pub(crate) async fn versions(&self) -> Result<Vec<String>> {
-        let mut all = Vec::new();
-        for name in &self.names {
+    /// What every Node says, and its agent said last.
+    pub(crate) async fn last_words(&self) -> Result<String> {
+        let mut words = Vec::new();
+        for (name, instance) in self.names.iter().zip(&self.instances) {
             let node = self.bed.scene.node(name).await?;
-            all.push(annotated(&node, VERSION).unwrap_or_default().to_owned());
+            let agent = agent_log(instance, 30)?;
+            let said = node.annotations();
+            words.push(format!("{name}: {said:?}\nits agent:\n{agent}"));
         }
-        Ok(all)
+        Ok(words.join("\n"))
     }
 
     /// The operator of `release` in the place of the one that runs.

@@ -353,10 +353,10 @@ async fn killed_at(
     let until = Instant::now() + LONG;
     while count(&bed.scene.log()) == before {
         if Instant::now() > until {
-            let versions = fleet.versions().await?;
             return Err(Error::failed(format!(
-                "nobody came to {step:?}: {versions:?}\n{}",
-                bed.last_words(10)
+                "nobody came to {step:?} in {LONG:?}:\n{}\n{}",
+                bed.last_words(10),
+                fleet.last_words().await?
             )));
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
