@@ -11,6 +11,7 @@ mod programs;
 mod servers;
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -62,6 +63,28 @@ pub struct ControlPlane {
     namespaces: AtomicU32,
 }
 
+/// A control plane of one test. One that went on after it would take processors from all others.
+#[derive(Debug)]
+pub struct OwnControlPlane(&'static ControlPlane);
+
+impl Deref for OwnControlPlane {
+    type Target = &'static ControlPlane;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for OwnControlPlane {
+    fn drop(&mut self) {
+        let api_server = held(&self.0.api_server).take();
+        drop(api_server);
+        for program in [&self.0.scheduler, &self.0.controllers, &self.0.etcd] {
+            let _ = held(program).kill();
+        }
+    }
+}
+
 impl ControlPlane {
     /// What a test that uses one needs: also Helm, because programs of ours have the rights of the chart.
     pub const NEEDS: &[Need] = &[Self::NEED, helm::NEED];
@@ -76,6 +99,11 @@ impl ControlPlane {
     /// Starts one of its own. Prefer [`ControlPlane::shared`] unless the test stops or freezes it.
     pub fn start() -> Result<Self> {
         Self::start_with(Programs::find()?)
+    }
+
+    /// Starts one for a single test. It may be held on to for as long as anybody likes, and ends with what is returned.
+    pub fn start_own() -> Result<OwnControlPlane> {
+        Ok(OwnControlPlane(Box::leak(Box::new(Self::start()?))))
     }
 
     fn start_with(programs: Programs) -> Result<Self> {

@@ -106,8 +106,8 @@ async fn a_hundred_liars_cost_neither_the_memory_of_the_operator_nor_the_time_of
         return Ok(());
     }
     // Not where others are: so many watches and so large objects would be theirs to bear.
-    let plane = Box::leak(Box::new(ControlPlane::start()?));
-    let scene = Scene::on(plane, "crowded").await?;
+    let plane = ControlPlane::start_own()?;
+    let scene = Scene::on(*plane, "crowded").await?;
     scene.prepare_readiness()?;
     let honest = scene.start(scene.describe("honest")).await?;
     let honest = honest.name();
@@ -145,8 +145,9 @@ async fn a_hundred_liars_cost_neither_the_memory_of_the_operator_nor_the_time_of
         &format!("127.0.0.1:{port}"),
     ])?;
 
-    // An honest node is served as if it were alone.
-    until_async("the honest node to be closed", SOON, async || {
+    // The API server has to digest the crowd first, and every controller's writes to it: until then it answers each list
+    // with a timeout ("Too large resource version").
+    until_async("the honest node to be closed", SOON * 5, async || {
         let seen = scene.node(honest).await?;
         Ok(if is_tainted(&seen) {
             Look::Found(())
@@ -155,6 +156,7 @@ async fn a_hundred_liars_cost_neither_the_memory_of_the_operator_nor_the_time_of
         })
     })
     .await?;
+    // From now on an honest node is served as if it were alone.
     let begin = Instant::now();
     scene.renew(honest, "net", SignedDuration::ZERO).await?;
     until_async("the honest node to be open", SOON, async || {

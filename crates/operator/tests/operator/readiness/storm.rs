@@ -71,8 +71,8 @@ async fn storms_taint_nobody_and_what_is_gone_everywhere_taints_at_the_limited_r
         pause,
     } = size();
     // One of its own, to be frozen.
-    let control_plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start()?));
-    let scene = Scene::on(control_plane, "storm").await?;
+    let control_plane = ControlPlane::start_own()?;
+    let scene = Scene::on(*control_plane, "storm").await?;
     control_plane.kubectl(&["create", "namespace", EXTENSIONS])?;
     let crowd = Crowd::gather(&scene, nodes, &["a", "b"], expiry / 3, kubelets).await?;
     // Somebody who could be evicted.
@@ -90,7 +90,7 @@ async fn storms_taint_nobody_and_what_is_gone_everywhere_taints_at_the_limited_r
     let lease = json!({ "expiry": format!("{}s", expiry.as_secs()) });
     let spec = json!({ "extensions": [{ "name": "dp", "lease": lease }], "evictAfter": "2s" });
     scene.rule("lease", spec).await?;
-    let proxy = ApiProxy::before(control_plane)?;
+    let proxy = ApiProxy::before(&control_plane)?;
     let login = scene.login()?.through(&proxy);
     let pause_text = format!("{}ms", pause.as_millis());
     let options = ["--silence-pause", pause_text.as_str()];

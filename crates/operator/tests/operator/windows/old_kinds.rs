@@ -29,8 +29,8 @@ async fn with_kinds_that_keep_no_permits_drains_go_on_and_no_status_is_written_o
         return Ok(());
     }
     // Kinds are the same for everybody on a control plane.
-    let plane = Box::leak(Box::new(ControlPlane::start()?));
-    let bed = Bed::on(plane, "old-kinds").await?;
+    let plane = ControlPlane::start_own()?;
+    let bed = Bed::on(*plane, "old-kinds").await?;
     let scene = &bed.scene;
     for kind in [
         "crd/windowspools.evenkeel.dev",
