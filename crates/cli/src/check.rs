@@ -13,7 +13,8 @@ use serde_json::json;
 
 use crate::arguments::{CheckArguments, Format};
 use crate::output::{self, Paint};
-use crate::{Ending, input, payload};
+use crate::windows::payload;
+use crate::{Ending, input};
 
 pub(crate) fn run(arguments: &CheckArguments) -> Result<Ending> {
     let format = arguments.output.format;

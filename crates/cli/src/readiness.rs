@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::Ending;
 use crate::arguments::{Format, ReadinessArguments, ReadinessCommand};
 use crate::output::{self, Paint};
-use crate::readiness::evidence::{self, Evidence};
+use crate::readiness::evidence::Evidence;
 use crate::table::{lines, table};
 use crate::{cluster, input};
 

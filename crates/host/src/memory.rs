@@ -74,7 +74,7 @@ c000-d000 r-xp 00000000 00:00 0                          [vdso]
 ";
         assert_eq!(code_of("/usr/bin/evenkeel", maps), [(0x3000, 0x5000)]);
         assert_eq!(code_of("", maps), []);
-        rest();
+        trim();
         assert_eq!(code_of("/usr/lib/libc.so.6", maps), [(0xa000, 0x1000)]);
     }
 }

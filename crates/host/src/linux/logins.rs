@@ -84,11 +84,11 @@ async fn listen(
     let open: Vec<(String, u32, String, String, OwnedObjectPath)> =
         manager.call("ListSessions", &()).await?;
     for (session, _, _, _, path) in open {
-        hear(&bus, session, path, known, tell).await;
+        observe(&bus, session, path, known, tell).await;
     }
     while let Some(signal) = signals.next().await {
         let (session, path) = signal.body().deserialize::<(String, OwnedObjectPath)>()?;
-        hear(&bus, session, path, known, tell).await;
+        observe(&bus, session, path, known, tell).await;
     }
     Ok(())
 }

@@ -126,7 +126,7 @@ fn after_a_reboot_any_change_of_it_counts_and_an_old_one_does_not() {
             }
         }
         assert!(!world.is_tainted("n1"), "{what}");
-        assert_eq!(world.readiness.rule("net").untold, "");
+        assert_eq!(world.readiness.rule("net").unclear, "");
     }
 }
 
@@ -145,16 +145,16 @@ fn what_nobody_writes_after_a_reboot_counts_after_a_while_and_the_rule_says_so()
     world.machine("n1").kubelet = true;
     world.pass(4 * MINUTE);
     assert!(world.is_tainted("n1"));
-    assert_eq!(world.readiness.rule("net").untold, "");
+    assert_eq!(world.readiness.rule("net").unclear, "");
     world.pass(2 * MINUTE);
     assert!(!world.is_tainted("n1"), "not for ever");
-    let untold = world.readiness.rule("net").untold;
+    let untold = world.readiness.rule("net").unclear;
     assert!(
         untold.contains("condition NetReady of node n1 was not written since the reboot"),
         "{untold}"
     );
     world.condition("n1", "NetReady", "True", "12:20");
-    assert_eq!(world.readiness.rule("net").untold, "");
+    assert_eq!(world.readiness.rule("net").unclear, "");
     assert_eq!(world.writes["n1"], 2);
     assert!(world.evicting.is_empty());
 }

@@ -149,7 +149,7 @@ mod tests {
     unsafe extern "system" fn told(told: usize) {
         let told = told as *const Told;
         // SAFETY: the test keeps it.
-        unsafe { hear((&raw const (*told).buffer).cast()) };
+        unsafe { observe((&raw const (*told).buffer).cast()) };
     }
 
     #[test]
