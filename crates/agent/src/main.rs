@@ -7,13 +7,13 @@
 mod arguments;
 #[cfg(target_os = "linux")]
 mod linux;
-mod numbers;
+mod metrics;
+mod node_event;
+mod pending_events;
 mod queue;
 mod reporter;
 mod slow_steps;
-mod tiding;
 mod turn;
-mod untold;
 #[cfg(windows)]
 mod windows;
 

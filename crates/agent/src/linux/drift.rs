@@ -6,7 +6,7 @@ use evenkeel_host::verify::Finding;
 use evenkeel_host::watch::Event;
 use evenkeel_plan::phase::OnDrift;
 
-use crate::tiding::Tiding;
+use crate::node_event::NodeEvent;
 
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
@@ -33,7 +33,7 @@ impl Drift {
         event: Event,
         difference: String,
         on_drift: OnDrift,
-    ) -> Option<Tiding> {
+    ) -> Option<NodeEvent> {
         match event {
             Event::Drifted { finding, .. } if on_drift == OnDrift::Heal => {
                 self.differences.insert(finding.path, difference);
@@ -41,7 +41,7 @@ impl Drift {
             }
             Event::Drifted { finding, again, .. } => {
                 let known = self.standing.get(&finding.path) == Some(&finding);
-                let tiding = (!known && !again).then(|| Tiding::drifted(&finding, &difference));
+                let tiding = (!known && !again).then(|| NodeEvent::drifted(&finding, &difference));
                 self.know(finding);
                 tiding
             }
@@ -53,14 +53,14 @@ impl Drift {
             Event::Healed { finding, .. } => {
                 let difference = self.differences.remove(&finding.path).unwrap_or_default();
                 self.standing.remove(&finding.path);
-                Some(Tiding::healed(&finding, &difference))
+                Some(NodeEvent::healed(&finding, &difference))
             }
             Event::HealFailed { finding, error, .. } => {
-                let tiding = Tiding::not_healed(&finding, &error.with_causes());
+                let tiding = NodeEvent::not_healed(&finding, &error.with_causes());
                 self.know(finding);
                 Some(tiding)
             }
-            Event::Fought { finding, times, .. } => Some(Tiding::fought(&finding, times)),
+            Event::Fought { finding, times, .. } => Some(NodeEvent::fought(&finding, times)),
         }
     }
 }

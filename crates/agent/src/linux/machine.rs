@@ -16,7 +16,7 @@ use evenkeel_plan::machine::Plan;
 use evenkeel_plan::os::{self, Sight};
 use evenkeel_plan::targets::Targets;
 
-use super::logbook::Logbook;
+use super::update_history::UpdateHistory;
 
 /// Beside the journal.
 const LOGBOOK: &str = "logbook";
@@ -160,18 +160,18 @@ impl Machine {
     }
 
     /// What was written down of earlier updates; a new page where that cannot be read.
-    pub(crate) fn logbook(&self) -> Logbook {
+    pub(crate) fn logbook(&self) -> UpdateHistory {
         match self.state.note(&self.host, LOGBOOK) {
-            Ok(text) => Logbook::read(&text.unwrap_or_default()),
+            Ok(text) => UpdateHistory::read(&text.unwrap_or_default()),
             Err(error) => {
                 tracing::warn!("{}", error.with_causes());
-                Logbook::default()
+                UpdateHistory::default()
             }
         }
     }
 
     /// Writes it down. It is for people who look at numbers: what cannot be written is lost.
-    pub(crate) fn keep(&self, logbook: &Logbook) {
+    pub(crate) fn keep(&self, logbook: &UpdateHistory) {
         let kept = self
             .state
             .keep_note(&self.host, LOGBOOK, logbook.text().as_bytes());

@@ -1,15 +1,15 @@
 //! A Linux node: one queue of what may have changed, and one worker that looks after it.
 
 mod cluster;
-mod doorman;
 mod drift;
-mod logbook;
-mod lookout;
+mod drift_watcher;
+mod events;
 mod machine;
-mod numbers;
-mod registrar;
+mod metrics;
+mod plugin_registration;
 mod search;
-mod tidings;
+mod ssh_logins;
+mod update_history;
 mod witness;
 mod worker;
 
@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::cluster::Cluster;
 use self::machine::Machine;
-use self::numbers::Numbers;
+use self::metrics::AgentMetrics;
 use self::worker::Worker;
 use crate::arguments::{Command, CommandLine, ControllerArguments};
 use crate::queue;
@@ -68,11 +68,11 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
     let heart = Arc::new(heart);
     let machine = Arc::new(machine);
-    let doorman = tokio::spawn(doorman::watch(Arc::clone(&machine), keys.clone()));
+    let doorman = tokio::spawn(ssh_logins::watch(Arc::clone(&machine), keys.clone()));
     let registrar = arguments.register_kubelet_plugins.then(|| {
         let cluster = Cluster::new(daemon.client(), &arguments.node_name);
         let root = arguments.root.clone();
-        tokio::spawn(registrar::register(root, cluster, seen.clone()))
+        tokio::spawn(plugin_registration::register(root, cluster, seen.clone()))
     });
     let reporter = reporter::report(
         daemon.client(),
@@ -81,7 +81,7 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
         seen,
     );
     let reporter = tokio::spawn(reporter);
-    let numbers = Numbers::shown_in(daemon.metrics());
+    let numbers = AgentMetrics::shown_in(daemon.metrics());
     let events = daemon.events().clone();
     let signs = (ready, Arc::clone(&heart));
     let mut worker = Worker::new(cluster, machine, events, numbers, signs, keys);

@@ -19,14 +19,14 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::cluster::{Cluster, OwnNode};
 use super::drift::Drift;
-use super::logbook::Logbook;
-use super::lookout::{Lookout, News};
+use super::drift_watcher::{DriftWatcher, News};
 use super::machine::{Machine, Standing};
-use super::numbers::Numbers;
+use super::metrics::AgentMetrics;
 use super::search::Search;
-use crate::tiding::{Tiding, shown};
+use super::update_history::UpdateHistory;
+use crate::node_event::{NodeEvent, shown};
+use crate::pending_events;
 use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn, blocking, ended, reason};
-use crate::untold;
 
 /// How long after healing it is looked at again: somebody may be quicker than that to change it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -62,14 +62,14 @@ pub(crate) struct Worker {
     cluster: Cluster,
     machine: Arc<Machine>,
     events: Events,
-    numbers: Numbers,
-    logbook: Logbook,
+    numbers: AgentMetrics,
+    logbook: UpdateHistory,
     ready: Check,
     heart: Arc<Heartbeat>,
     keys: UnboundedSender<Key>,
     node: Option<OwnNode>,
     standing: Option<Standing>,
-    lookout: Option<Lookout>,
+    lookout: Option<DriftWatcher>,
     search: Option<Search>,
     drift: Drift,
     on_drift: OnDrift,
@@ -93,7 +93,7 @@ impl Worker {
         cluster: Cluster,
         machine: Arc<Machine>,
         events: Events,
-        numbers: Numbers,
+        numbers: AgentMetrics,
         (ready, heart): (Check, Arc<Heartbeat>),
         keys: UnboundedSender<Key>,
     ) -> Self {
@@ -152,7 +152,7 @@ impl Worker {
             Key::Login(login) => {
                 self.accessed = true;
                 self.numbers.was_logged_in_to();
-                self.tell(Tiding::logged_in(&login));
+                self.tell(NodeEvent::logged_in(&login));
             }
             Key::Machine(News::ForceFile) => match self.machine.is_forced() {
                 Ok(forced) => self.forced = forced,
@@ -305,7 +305,7 @@ impl Worker {
     /// Tells that the node has come to `phase`, and counts the drains that were asked for.
     async fn tell_of(&mut self, phase: &Phase) -> Result<(), Trouble> {
         let current = self.standing.as_ref().and_then(|it| it.config.as_deref());
-        if let Some(tiding) = Tiding::of(phase, current) {
+        if let Some(tiding) = NodeEvent::of(phase, current) {
             self.tell(tiding);
         }
         self.told = Some(phase.clone());
@@ -360,7 +360,7 @@ impl Worker {
                 if !self.events.flush(LAST_WORDS).await {
                     let events = self.events.clone();
                     self.on_machine(move |machine| {
-                        untold::keep(&machine.host, &machine.state, &events);
+                        pending_events::keep(&machine.host, &machine.state, &events);
                         Ok(())
                     })
                     .await?;
@@ -392,7 +392,7 @@ impl Worker {
         self.failure = Some(Failure::after(&mut self.failures, reason));
     }
 
-    fn tell(&self, tiding: Tiding) {
+    fn tell(&self, tiding: NodeEvent) {
         let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
         self.numbers.told(tiding.reason());
         tiding.tell(self.cluster.reference(uid), &self.events);

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use super::arguments::ControllerArguments;
 use super::cluster::Cluster;
 use super::machine::Machine;
-use super::numbers::Numbers;
+use super::metrics::AgentMetrics;
 use super::witness::Onlooker;
 use super::worker::{Key, Signs, Worker};
 use super::{bootstrap, host_error, login};
@@ -50,7 +50,7 @@ pub(crate) async fn control(
     };
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
     let signs = Signs {
-        numbers: Numbers::shown_in(daemon.metrics()),
+        numbers: AgentMetrics::shown_in(daemon.metrics()),
         ready: daemon.health().check("node"),
         heart: Arc::new(heart),
     };

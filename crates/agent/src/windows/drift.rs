@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::watch::Event;
 
-use crate::tiding::shown;
+use crate::node_event::shown;
 
 /// A node on which nothing drifted for this long runs: a service that ends at once is up for a moment
 /// each time.

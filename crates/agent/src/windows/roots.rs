@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
 use super::worker::Key;
-use crate::tiding::Tiding;
+use crate::node_event::NodeEvent;
 
 /// How long after a failure it is tried again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -112,25 +112,25 @@ impl Roots {
     }
 
     /// It could not be done. Told once for each reason.
-    pub(crate) fn failed(&mut self, words: String) -> Option<Tiding> {
+    pub(crate) fn failed(&mut self, words: String) -> Option<NodeEvent> {
         self.is_due = false;
         self.again_at = Some(Instant::now() + AGAIN);
         if self.failed.as_ref() == Some(&words) {
             return None;
         }
         self.failed = Some(words.clone());
-        Some(Tiding::bad("CertificatesFailed", "Trust", words))
+        Some(NodeEvent::bad("CertificatesFailed", "Trust", words))
     }
 
     /// The store is as it should be; says what there is to tell.
-    pub(crate) fn done(&mut self, synced: &Synced, bundle: &TrustBundle) -> Vec<Tiding> {
+    pub(crate) fn done(&mut self, synced: &Synced, bundle: &TrustBundle) -> Vec<NodeEvent> {
         let is_new = std::mem::take(&mut self.is_new);
         (self.is_due, self.again_at, self.failed) = (false, None, None);
         let mut tidings = Vec::new();
         if is_new && !bundle.problems.is_empty() {
             let count = bundle.problems.len();
             let words = first(bundle.problems.iter());
-            tidings.push(Tiding::bad(
+            tidings.push(NodeEvent::bad(
                 "BundleBroken",
                 "Trust",
                 format!("{count} blocks of the trust bundle are no certificates, the others count: {words}"),
@@ -138,14 +138,14 @@ impl Roots {
         }
         if is_new && !bundle.warnings.is_empty() {
             let words = first(bundle.warnings.iter());
-            tidings.push(Tiding::bad("BundleDoubtful", "Trust", words));
+            tidings.push(NodeEvent::bad("BundleDoubtful", "Trust", words));
         }
         if synced.added.is_empty() && synced.removed.is_empty() {
             return tidings;
         }
         tidings.push(if is_new {
             let (added, removed) = (synced.added.len(), synced.removed.len());
-            Tiding::good(
+            NodeEvent::good(
                 "CertificatesUpdated",
                 "Trust",
                 format!("trusted roots of the bundle: {added} came, {removed} of ours went"),
@@ -164,7 +164,7 @@ impl Roots {
                 .removed
                 .iter()
                 .map(|it| format!("certificate {}: should not be there", name(it)));
-            Tiding::good(
+            NodeEvent::good(
                 "DriftHealed",
                 "Heal",
                 format!("put back: {}", first(came.chain(went))),

@@ -10,7 +10,7 @@ use evenkeel_host::windows::Started;
 use evenkeel_plan::readiness::Question;
 
 use super::machine::Machine;
-use super::numbers::Numbers;
+use super::metrics::AgentMetrics;
 use crate::reporter::{Seen, Witness};
 
 /// The service of the kubelet.
@@ -20,13 +20,13 @@ const KUBELET: &str = "kubelet";
 #[derive(Debug)]
 pub(crate) struct Onlooker {
     machine: Arc<Machine>,
-    numbers: Numbers,
+    numbers: AgentMetrics,
     boot_id: OnceLock<String>,
     started: Mutex<BTreeMap<String, Started>>,
 }
 
 impl Onlooker {
-    pub(crate) fn new(machine: Arc<Machine>, numbers: Numbers) -> Self {
+    pub(crate) fn new(machine: Arc<Machine>, numbers: AgentMetrics) -> Self {
         Self {
             machine,
             numbers,

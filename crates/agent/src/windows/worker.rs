@@ -21,13 +21,13 @@ use tokio::sync::mpsc::UnboundedSender;
 use self::errands::Wanting;
 use super::cluster::{Cluster, OwnNode};
 use super::drift::Drift;
-use super::lookout::{Lookout, News};
+use super::drift_watcher::{DriftWatcher, News};
 use super::machine::{Kept, Machine, Standing, Way, Wish};
-use super::numbers::Numbers;
+use super::metrics::AgentMetrics;
 use super::roots::Roots;
 use super::search::Search;
 use super::values::Scripts;
-use crate::tiding::Tiding;
+use crate::node_event::NodeEvent;
 use crate::turn::{Failure, Trouble, Turn, ended, reason};
 
 /// Something that may have changed.
@@ -80,7 +80,7 @@ impl Planned {
 /// How a worker shows from outside how it is. Clones show the same.
 #[derive(Clone)]
 pub(crate) struct Signs {
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: AgentMetrics,
     pub(crate) ready: Check,
     pub(crate) heart: Arc<Heartbeat>,
 }
@@ -89,7 +89,7 @@ pub(crate) struct Worker {
     cluster: Cluster,
     machine: Arc<Machine>,
     events: Events,
-    numbers: Numbers,
+    numbers: AgentMetrics,
     ready: Check,
     heart: Arc<Heartbeat>,
     keys: UnboundedSender<Key>,
@@ -97,7 +97,7 @@ pub(crate) struct Worker {
     roots: Roots,
     node: Option<OwnNode>,
     standing: Option<Standing>,
-    lookout: Option<Lookout>,
+    lookout: Option<DriftWatcher>,
     search: Option<Search>,
     planned: Option<Planned>,
     drift: Drift,
@@ -199,7 +199,7 @@ impl Worker {
                 self.numbers.hear(&event);
                 self.drift.hear(&event);
                 self.look_anew();
-                if let Some(tiding) = Tiding::drift(&event) {
+                if let Some(tiding) = NodeEvent::drift(&event) {
                     self.tell(tiding);
                 }
             }

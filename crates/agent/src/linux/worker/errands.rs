@@ -11,13 +11,13 @@ use evenkeel_plan::phase::OnDrift;
 
 use super::{Preflight, Worker};
 use crate::linux::drift::Drift;
-use crate::linux::lookout::Lookout;
+use crate::linux::drift_watcher::DriftWatcher;
 use crate::linux::machine::{Config, Machine};
 use crate::linux::search::Search;
+use crate::node_event::NodeEvent;
+use crate::pending_events;
 use crate::slow_steps::Steps;
-use crate::tiding::Tiding;
 use crate::turn::{Trouble, Turn, blocking, reason};
-use crate::untold;
 
 impl Worker {
     /// Finds out where the machine stands if that is not known, and watches it.
@@ -41,13 +41,13 @@ impl Worker {
         if !standing.awaits_boot {
             let events = self.events.clone();
             self.on_machine(move |machine| {
-                untold::tell(&machine.host, &machine.state, &events);
+                pending_events::tell(&machine.host, &machine.state, &events);
                 Ok(())
             })
             .await?;
             standing.lasting = self.on_machine(Machine::lasting).await?;
             for words in &standing.lasting {
-                self.tell(Tiding::not_as_declared(words));
+                self.tell(NodeEvent::not_as_declared(words));
             }
             let targets = standing.targets.clone();
             let findings = self
@@ -61,17 +61,17 @@ impl Worker {
                         let difference = self
                             .on_machine(move |machine| Ok(machine.difference(&shown)))
                             .await?;
-                        self.tell(Tiding::drifted(&finding, &difference));
+                        self.tell(NodeEvent::drifted(&finding, &difference));
                         self.drift.know(finding);
                     }
                 }
             }
             let (machine, keys) = (Arc::clone(&self.machine), self.keys.clone());
             let targets = standing.targets.clone();
-            let started = blocking(move || Lookout::start(machine, targets, on_drift, keys));
+            let started = blocking(move || DriftWatcher::start(machine, targets, on_drift, keys));
             self.lookout = Some(started.await?.map_err(|error| reason(&error))?);
             if let Some(config) = &standing.config {
-                let tiding = Tiding::watching(config, standing.targets.len());
+                let tiding = NodeEvent::watching(config, standing.targets.len());
                 self.tell(tiding);
             }
         }
@@ -152,9 +152,9 @@ impl Worker {
                 .await?
             };
             match healed {
-                Ok(()) => self.tell(Tiding::healed(&finding, &difference)),
+                Ok(()) => self.tell(NodeEvent::healed(&finding, &difference)),
                 Err(error) => {
-                    self.tell(Tiding::not_healed(&finding, &error.with_causes()));
+                    self.tell(NodeEvent::not_healed(&finding, &error.with_causes()));
                     return Err(reason(&error).into());
                 }
             }
@@ -173,7 +173,7 @@ impl Worker {
             blocking(move || lookout.stop()).await?;
             let standing = self.standing.as_ref();
             if let Some(current) = standing.and_then(|it| it.config.as_deref()) {
-                self.tell(Tiding::not_watching(current, target));
+                self.tell(NodeEvent::not_watching(current, target));
             }
         }
         // Wherever this ends, that is found out anew.

@@ -8,12 +8,12 @@ use evenkeel_plan::phase::Reason;
 use evenkeel_plan::windows_node::Told;
 
 use super::{Planned, Worker};
+use crate::pending_events;
 use crate::slow_steps::Steps;
 use crate::turn::{Trouble, blocking, reason};
-use crate::untold;
 use crate::windows::cluster::OwnNode;
 use crate::windows::drift::Drift;
-use crate::windows::lookout::Lookout;
+use crate::windows::drift_watcher::DriftWatcher;
 use crate::windows::machine::{Machine, Wish};
 use crate::windows::search::Search;
 
@@ -52,7 +52,7 @@ impl Worker {
             if !standing.awaits_boot {
                 let events = self.events.clone();
                 self.on_machine(move |machine| {
-                    untold::tell(&machine.host, &machine.state, &events);
+                    pending_events::tell(&machine.host, &machine.state, &events);
                     Ok(())
                 })
                 .await?;
@@ -63,7 +63,7 @@ impl Worker {
         if let (None, Some(standing)) = (&self.lookout, &self.standing) {
             let (machine, keys) = (Arc::clone(&self.machine), self.keys.clone());
             let targets = standing.targets.clone();
-            let started = blocking(move || Lookout::start(machine, targets, keys)).await?;
+            let started = blocking(move || DriftWatcher::start(machine, targets, keys)).await?;
             self.lookout = Some(started.map_err(|error| reason(&error))?);
         }
         Ok(())

@@ -10,10 +10,10 @@ use evenkeel_plan::windows_node::{Told, report};
 use jiff::Timestamp;
 
 use super::{Planned, Worker};
+use crate::node_event::NodeEvent;
+use crate::pending_events;
 use crate::slow_steps::Steps;
-use crate::tiding::Tiding;
 use crate::turn::{Failure, LAST_WORDS, REBOOT_AGAIN, Trouble, Turn};
-use crate::untold;
 use crate::windows::cluster::OwnNode;
 use crate::windows::machine::Machine;
 
@@ -45,7 +45,7 @@ impl Worker {
         }
         self.numbers.is_in(phase);
         if self.said.as_ref() != Some(phase) {
-            if let Some(tiding) = Tiding::of(phase) {
+            if let Some(tiding) = NodeEvent::of(phase) {
                 self.tell(tiding);
             }
             self.said = Some(phase.clone());
@@ -107,7 +107,7 @@ impl Worker {
                 if !self.events.flush(LAST_WORDS).await {
                     let events = self.events.clone();
                     self.on_machine(move |machine| {
-                        untold::keep(&machine.host, &machine.state, &events);
+                        pending_events::keep(&machine.host, &machine.state, &events);
                         Ok(())
                     })
                     .await?;
@@ -180,7 +180,7 @@ impl Worker {
         self.failure = Some(Failure::after(&mut self.failures, reason));
     }
 
-    pub(super) fn tell(&self, tiding: Tiding) {
+    pub(super) fn tell(&self, tiding: NodeEvent) {
         self.numbers.told(tiding.reason());
         let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
         tiding.tell(self.cluster.reference(uid), &self.events);

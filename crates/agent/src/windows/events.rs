@@ -3,9 +3,9 @@
 use evenkeel_host::watch;
 use evenkeel_plan::phase::Phase;
 
-use crate::tiding::{Tiding, shown};
+use crate::node_event::{NodeEvent, shown};
 
-impl Tiding {
+impl NodeEvent {
     /// The node has come to `phase`.
     pub(crate) fn of(phase: &Phase) -> Option<Self> {
         match phase {

@@ -13,15 +13,15 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use crate::numbers::NodeNumbers;
+use crate::metrics::NodeMetrics;
 
 /// What drifts, as it is counted.
 const CLASSES: [&str; 3] = ["service", "variable", "file"];
 
 /// What an agent counts. Clones count the same.
 #[derive(Debug, Clone)]
-pub(crate) struct Numbers {
-    node: NodeNumbers,
+pub(crate) struct AgentMetrics {
+    node: NodeMetrics,
     certificates: Arc<Mutex<Option<CertificateReport>>>,
     trust_writes: Family<WriteLabels, Counter>,
 }
@@ -31,12 +31,12 @@ struct WriteLabels {
     what: &'static str,
 }
 
-impl Numbers {
+impl AgentMetrics {
     /// Numbers that `metrics` show.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
         let drift = "What is ours, is not as declared and could not be put back, by what it is";
         let numbers = Self {
-            node: NodeNumbers::shown_in(metrics, drift),
+            node: NodeMetrics::shown_in(metrics, drift),
             certificates: Arc::default(),
             trust_writes: Family::default(),
         };

@@ -49,7 +49,7 @@ impl Stage {
 /// Counts, and the times of updates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Logbook {
+pub(crate) struct UpdateHistory {
     /// Boots that a configuration waited for.
     pub(crate) reboots: u64,
     /// Times that pods were asked to leave.
@@ -68,8 +68,8 @@ struct Update {
     stage: Option<(Stage, f64)>,
 }
 
-impl Logbook {
-    /// What [`Logbook::text`] wrote; a new one from anything else.
+impl UpdateHistory {
+    /// What [`UpdateHistory::text`] wrote; a new one from anything else.
     pub(crate) fn read(text: &[u8]) -> Self {
         serde_json::from_slice(text).unwrap_or_default()
     }
@@ -153,14 +153,14 @@ mod tests {
 
     #[test]
     fn every_stage_has_its_time_also_over_a_boot() {
-        let mut logbook = Logbook::default();
+        let mut logbook = UpdateHistory::default();
         logbook.heads_for("new", at(100));
         logbook.heads_for("new", at(101));
         assert!(!logbook.comes_to(&drain(), at(102)));
         assert!(!logbook.comes_to(&drain(), at(104)));
         assert!(!logbook.comes_to(&apply(), at(110)));
         assert!(logbook.comes_to(&Phase::Reboot, at(111)));
-        let mut logbook = Logbook::read(logbook.text().as_bytes());
+        let mut logbook = UpdateHistory::read(logbook.text().as_bytes());
         assert!(logbook.comes_to(&done(), at(141)));
         let times = [
             (Stage::Prepare, 2.0),
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_wait_for_somebody_is_no_stage_and_a_clock_set_back_takes_nothing_away() {
-        let mut logbook = Logbook::default();
+        let mut logbook = UpdateHistory::default();
         logbook.heads_for("new", at(100));
         logbook.comes_to(&drain(), at(100));
         logbook.comes_to(&degraded(), at(103));
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn an_update_that_was_taken_back_has_no_times() {
-        let mut logbook = Logbook::default();
+        let mut logbook = UpdateHistory::default();
         logbook.heads_for("newer", at(100));
         assert!(!logbook.comes_to(&done(), at(101)));
         assert!(logbook.last.is_empty());
@@ -200,9 +200,13 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_a_new_page() {
         for text in ["", "rubbish", "[]", "{\"reboots\":-1}"] {
-            assert_eq!(Logbook::read(text.as_bytes()), Logbook::default(), "{text}");
+            assert_eq!(
+                UpdateHistory::read(text.as_bytes()),
+                UpdateHistory::default(),
+                "{text}"
+            );
         }
-        let older = Logbook::read(br#"{"reboots":3,"untold":null}"#);
+        let older = UpdateHistory::read(br#"{"reboots":3,"untold":null}"#);
         assert_eq!((older.reboots, older.drains), (3, 0));
     }
 }

@@ -33,12 +33,12 @@ pub(crate) enum News {
 }
 
 /// A thread that watches. Ends when it is told to.
-pub(crate) struct Lookout {
+pub(crate) struct DriftWatcher {
     stopper: Stopper,
     thread: JoinHandle<()>,
 }
 
-impl Lookout {
+impl DriftWatcher {
     /// Begins to watch `targets`.
     pub(crate) fn start(
         machine: Arc<Machine>,

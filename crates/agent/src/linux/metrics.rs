@@ -12,8 +12,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use super::logbook::{Logbook, Stage};
-use crate::numbers::NodeNumbers;
+use super::update_history::{Stage, UpdateHistory};
+use crate::metrics::NodeMetrics;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
@@ -25,21 +25,21 @@ const CLASSES: [&str; 5] = ["file", "unit", "drop-in", "unit-link", "ssh-keys"];
 
 /// What an agent counts.
 #[derive(Debug, Default)]
-pub(crate) struct Numbers {
-    node: NodeNumbers,
+pub(crate) struct AgentMetrics {
+    node: NodeMetrics,
     reboots: Counter,
     drains: Counter,
     update: Family<PhaseLabels, Gauge<f64, AtomicU64>>,
     login: Gauge,
 }
 
-impl Numbers {
+impl AgentMetrics {
     /// Numbers that `metrics` show.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
         let drift =
             "Managed paths that are not as declared and are not being healed, by what they are";
         let numbers = Self {
-            node: NodeNumbers::shown_in(metrics, drift),
+            node: NodeMetrics::shown_in(metrics, drift),
             ..Self::default()
         };
         metrics.register(|registry| {
@@ -95,7 +95,7 @@ impl Numbers {
     }
 
     /// Shows what is in `logbook`.
-    pub(crate) fn show(&self, logbook: &Logbook) {
+    pub(crate) fn show(&self, logbook: &UpdateHistory) {
         // They only ever grow, over boots too.
         self.reboots
             .inner()

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 /// Something worth telling.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tiding {
+pub(crate) struct NodeEvent {
     severity: Severity,
     /// The category of an error, or one word for what happened.
     reason: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct Tiding {
     note: String,
 }
 
-impl Tiding {
+impl NodeEvent {
     pub(crate) fn good(reason: &'static str, action: &'static str, note: String) -> Self {
         Self {
             severity: Severity::Normal,

@@ -4,9 +4,9 @@ use evenkeel_host::linux::Login;
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::phase::{Phase, Reason};
 
-use crate::tiding::{Tiding, shown};
+use crate::node_event::{NodeEvent, shown};
 
-impl Tiding {
+impl NodeEvent {
     /// The node has come to `phase`; nothing where other tidings say it better.
     pub(crate) fn of(phase: &Phase, current: Option<&str>) -> Option<Self> {
         match phase {

@@ -24,13 +24,13 @@ struct ClassLabels {
 
 /// State, drift and what was told. Clones count the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct NodeNumbers {
+pub(crate) struct NodeMetrics {
     state: Family<StateLabels, Gauge>,
     drifted: Family<ClassLabels, Gauge>,
     events: Family<ReasonLabels, Counter>,
 }
 
-impl NodeNumbers {
+impl NodeMetrics {
     /// Numbers that `metrics` show; `drift` says what counts as drifted.
     pub(crate) fn shown_in(metrics: &Metrics, drift: &str) -> Self {
         let numbers = Self::default();
