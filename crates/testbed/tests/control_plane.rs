@@ -144,6 +144,20 @@ async fn the_api_server_knows_its_version() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test]
+async fn a_control_plane_of_one_test_ends_with_it() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let own = ControlPlane::start_own()?;
+    let client = own.admin_kubeconfig().client().await?;
+    client.apiserver_version().await.doing(|| "no version")?;
+    drop(own);
+    let answer = client.apiserver_version().await;
+    assert!(answer.is_err(), "it still answers: {answer:?}");
+    Ok(())
+}
+
 #[test]
 fn a_test_host_in_its_own_network_reaches_the_api_server() -> Result<()> {
     if need::skip(&[

@@ -11,8 +11,7 @@ mod programs;
 mod servers;
 
 use std::net::SocketAddr;
-use std::ops::Deref;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -77,11 +76,12 @@ impl Deref for OwnControlPlane {
 
 impl Drop for OwnControlPlane {
     fn drop(&mut self) {
-        let api_server = held(&self.0.api_server).take();
-        drop(api_server);
-        for program in [&self.0.scheduler, &self.0.controllers, &self.0.etcd] {
+        // Whoever calls goes before whoever is called. One that cannot be killed is the reaper's.
+        for program in [&self.0.scheduler, &self.0.controllers] {
             let _ = held(program).kill();
         }
+        drop(held(&self.0.api_server).take());
+        let _ = held(&self.0.etcd).kill();
     }
 }
 
