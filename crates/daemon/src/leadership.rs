@@ -233,10 +233,10 @@ impl Candidate {
         match tokio::time::timeout(limit, attempt).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::debug!(lease = %self.lease, "cannot renew the Lease: {error}")
+                tracing::debug!(lease = %self.lease, "cannot renew the Lease: {error}");
             }
             Err(_) => {
-                tracing::debug!(lease = %self.lease, "no answer from the API server within {limit:?}")
+                tracing::debug!(lease = %self.lease, "no answer from the API server within {limit:?}");
             }
         }
         self.judge();
@@ -275,7 +275,7 @@ impl Candidate {
         match tokio::time::timeout(self.timing.patience(), giving).await {
             Ok(Ok(())) => tracing::debug!(lease = %self.lease, "released the Lease"),
             Ok(Err(error)) => {
-                tracing::info!(lease = %self.lease, "cannot release the Lease: {error}")
+                tracing::info!(lease = %self.lease, "cannot release the Lease: {error}");
             }
             Err(_) => tracing::info!(lease = %self.lease, "cannot release the Lease in time"),
         }

@@ -189,7 +189,7 @@ impl Controller<'_> {
                 self.readiness.listed(&feed, now);
             }
             Heard::Lease(feed, name, snapshot) => {
-                self.readiness.see_lease(&feed, &name, snapshot, now)
+                self.readiness.see_lease(&feed, &name, snapshot, now);
             }
             Heard::LostLease(feed, name) => self.readiness.lose_lease(&feed, &name),
             Heard::Pod(feed, snapshot) => self.readiness.see_pod(&feed, snapshot, now),

@@ -141,7 +141,10 @@ fn every_link_in_the_pages_leads_somewhere() -> Result<()> {
         "docs/runbooks",
     ] {
         let folder = root().join(folder);
-        for name in names(&folder)?.iter().filter(|it| it.ends_with(".md")) {
+        for name in names(&folder)?
+            .iter()
+            .filter(|it| Path::new(it).extension() == Some("md".as_ref()))
+        {
             let page = read(&folder.join(name))?;
             for (file, heading) in links(&page) {
                 let target = folder.join(if file.is_empty() { name } else { file });

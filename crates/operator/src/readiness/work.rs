@@ -71,7 +71,7 @@ impl Controller<'_> {
                 self.work.push(work.boxed_local());
             }
             ReadinessAction::Relist(_) | ReadinessAction::Evict(_) | ReadinessAction::Spare(_) => {
-                self.requests -= 1
+                self.requests -= 1;
             }
         }
     }

@@ -111,7 +111,7 @@ pub fn targets(desired: &Desired, facts: &Facts) -> Result<Targets, Vec<MachineP
             Err(unknown) => {
                 gather
                     .problems
-                    .push(MachineProblem::new("storage.files", path, unknown))
+                    .push(MachineProblem::new("storage.files", path, unknown));
             }
         }
     }
@@ -322,7 +322,7 @@ impl Gather<'_> {
             ),
             Err(unknown) => {
                 self.problems
-                    .push(MachineProblem::new("passwd.users", KEYS_USER, unknown))
+                    .push(MachineProblem::new("passwd.users", KEYS_USER, unknown));
             }
         }
     }
