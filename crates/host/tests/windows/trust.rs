@@ -16,7 +16,7 @@ fn ours_are_exactly_those_that_were_given_and_theirs_stay() {
     let (first, second) = (Hash::of(&one), Hash::of(&two));
     let ours = || -> Vec<Hash> {
         let all = roots().unwrap().into_iter();
-        all.filter(|root| root.is_ours)
+        all.filter(|root| root.is_our_root)
             .map(|root| root.fingerprint)
             .collect()
     };

@@ -122,7 +122,7 @@ impl Told {
         // SAFETY: it was just made, and nobody else has it yet.
         unsafe {
             (*told).buffer.dwVersion = SERVICE_NOTIFY_STATUS_CHANGE;
-            (*told).buffer.pfnNotifyCallback = Some(hear);
+            (*told).buffer.pfnNotifyCallback = Some(observe);
             (*told).buffer.pContext = told.cast();
         }
         told
