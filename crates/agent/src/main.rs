@@ -5,17 +5,21 @@
 
 #[cfg(target_os = "linux")]
 mod arguments;
+mod drift_watcher;
 #[cfg(target_os = "linux")]
 mod linux;
+mod machine;
 mod metrics;
 mod node_event;
 mod node_report;
+mod own_node;
 mod pending_events;
-mod queue;
 mod reconcile;
 mod slow_steps;
+mod trigger;
 #[cfg(windows)]
 mod windows;
+mod worker;
 
 use anyhow::Result;
 

@@ -1,21 +1,13 @@
-//! One reconcile of a worker, whatever its system: when the next one is, and what happens when one does not come
-//! to its end.
+//! One reconcile of a worker: when the next one is, and what happens when one does not come to its end.
 
 use std::time::{Duration, Instant};
 
-use evenkeel_daemon::Check;
-use evenkeel_host::Error;
 use evenkeel_plan::machine::phase::Reason;
-use k8s_openapi::api::core::v1::ObjectReference;
 
 /// How long after a failure it is tried again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
 /// How long after the API server did not answer it is asked again, at first and at most.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// A machine that has not gone down after this long is told again.
-pub(crate) const REBOOT_AGAIN: Duration = Duration::from_mins(5);
-/// How long a machine that is to boot waits at most for its Events to be sent.
-pub(crate) const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// When the worker works again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,48 +49,33 @@ impl From<Reason> for ReconcileError {
 /// A failure that is tried again later.
 pub(crate) struct Failure {
     pub(crate) reason: Reason,
-    pub(crate) again_at: Instant,
+    again_at: Instant,
 }
 
 impl Failure {
     /// The next one after `failures` in a row.
     pub(crate) fn after(failures: &mut u32, reason: Reason) -> Self {
-        let pause = pause(RETRY, *failures);
-        *failures = failures.saturating_add(1);
+        let pause = next_pause(RETRY, failures);
         Self {
             reason,
             again_at: Instant::now() + pause,
         }
     }
 
+    /// How long until it is tried again.
+    pub(crate) fn again_in(&self) -> Duration {
+        self.again_at.saturating_duration_since(Instant::now())
+    }
+
     /// Whether it is to be tried again.
     pub(crate) fn is_over(&self) -> bool {
-        self.again_at <= Instant::now()
+        self.again_in().is_zero()
     }
 }
 
-/// How a reconcile ended: when the next one is, or what the machine said. `unanswered` counts how often in a row
-/// the API server gave no answer.
-pub(crate) fn ended(
-    requeue: Result<Requeue, ReconcileError>,
-    unanswered: &mut u32,
-    ready: &Check,
-) -> Result<Requeue, Reason> {
-    match requeue {
-        Ok(requeue) => {
-            *unanswered = 0;
-            ready.ready();
-            Ok(requeue)
-        }
-        Err(ReconcileError::Machine(reason)) => Err(reason),
-        Err(ReconcileError::Cluster(error)) => {
-            let pause = pause(ASK_AGAIN, *unanswered);
-            *unanswered = unanswered.saturating_add(1);
-            ready.not_ready("the API server does not answer");
-            tracing::warn!(%error, "a request to the API server failed; retrying in {pause:?}");
-            Ok(Requeue::After(pause))
-        }
-    }
+/// How long the API server is left alone that has not answered so often in a row.
+pub(crate) fn retry_after(unanswered: &mut u32) -> Duration {
+    next_pause(ASK_AGAIN, unanswered)
 }
 
 /// Does what may wait, in a thread that may.
@@ -112,23 +89,9 @@ pub(crate) async fn blocking<T: Send + 'static>(
     })
 }
 
-/// What the machine said, for people.
-pub(crate) fn reason(error: &Error) -> Reason {
-    Reason::new(error.category(), error.with_causes())
-}
-
-/// What Events of a node are about.
-pub(crate) fn about_node(name: &str, uid: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("v1".to_owned()),
-        kind: Some("Node".to_owned()),
-        name: Some(name.to_owned()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
-    }
-}
-
 /// Twice as long each time, within limits.
-fn pause((first, longest): (Duration, Duration), times: u32) -> Duration {
-    first.saturating_mul(1 << times.min(10)).min(longest)
+fn next_pause((first, longest): (Duration, Duration), times: &mut u32) -> Duration {
+    let pause = first.saturating_mul(1 << (*times).min(10)).min(longest);
+    *times = times.saturating_add(1);
+    pause
 }

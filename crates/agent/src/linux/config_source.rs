@@ -7,12 +7,13 @@ use evenkeel_api::Problems;
 use evenkeel_api::document::{self, Document};
 use evenkeel_plan::machine::desired::Desired;
 use evenkeel_plan::machine::phase::Reason;
+use kube::Client;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
-use super::cluster::Cluster;
+use super::cluster;
 use super::machine::Config;
-use super::trigger::Trigger;
+use super::system::Trigger;
 use crate::reconcile::{ReconcileError, blocking};
 
 /// A configuration that is looked for, and what was found. It is watched until this is dropped.
@@ -36,15 +37,11 @@ enum Seen {
 
 impl ConfigSource {
     /// Begins to look for the MachineConfig `name`, if that can be one.
-    pub(crate) fn begin(
-        name: &str,
-        cluster: &Cluster,
-        triggers: &UnboundedSender<Trigger>,
-    ) -> Self {
+    pub(crate) fn begin(name: &str, client: &Client, triggers: &UnboundedSender<Trigger>) -> Self {
         let misnamed = Reason::misnamed(name);
         let watch = misnamed
             .is_none()
-            .then(|| cluster.watch_config(name, triggers.clone()));
+            .then(|| cluster::watch_config(client, name, triggers.clone()));
         Self {
             name: name.to_owned(),
             watch,
@@ -74,12 +71,10 @@ impl ConfigSource {
     }
 
     /// Reads what is there and was not read yet. `true` if it is known by then what was found.
-    pub(crate) async fn go_on(&mut self, cluster: &Cluster) -> Result<bool, ReconcileError> {
+    pub(crate) async fn go_on(&mut self, client: &Client) -> Result<bool, ReconcileError> {
         if self.found.is_none() && self.seen != Seen::NotYet {
-            let text = cluster
-                .config(&self.name)
-                .await
-                .map_err(ReconcileError::Cluster)?;
+            let text = cluster::config(client, &self.name).await;
+            let text = text.map_err(ReconcileError::Cluster)?;
             let name = self.name.clone();
             self.found = Some(match text {
                 None => Err(Reason::missing(&name)),

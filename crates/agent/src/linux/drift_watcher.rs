@@ -2,56 +2,38 @@
 //! the worker's queue.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenkeel_api::names::linux::FORCE_FILE;
-use evenkeel_host::linux::{Stopper, Watcher};
+use evenkeel_host::linux::Watcher;
 use evenkeel_host::watch::{Event, Heard, Look, Monitor, Source};
-use evenkeel_host::{Error, Result, memory};
+use evenkeel_host::{Result, memory};
 use evenkeel_plan::machine::phase::OnDrift;
 use evenkeel_plan::machine::targets::Targets;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::trigger::{MachineChange, Trigger};
+use super::system::{Change, Trigger};
+use crate::drift_watcher::DriftWatcher;
 
-/// A thread that watches. Ends when it is told to.
-pub(crate) struct DriftWatcher {
-    stopper: Stopper,
-    thread: JoinHandle<()>,
-}
-
-impl DriftWatcher {
-    /// Begins to watch `targets`.
-    pub(crate) fn start(
-        machine: Arc<Machine>,
-        targets: Targets,
-        on_drift: OnDrift,
-        triggers: UnboundedSender<Trigger>,
-    ) -> Result<Self> {
-        let paths = targets.keys().map(String::as_str).chain([FORCE_FILE]);
-        let watcher = machine.host.watch(paths)?;
-        for (path, error) in watcher.blind() {
-            tracing::warn!(path, %error, "cannot watch this path; it is only checked periodically");
-        }
-        let stopper = watcher.stopper();
-        let thread = std::thread::Builder::new()
-            .name("drift-watcher".to_owned())
-            .spawn(move || watch(&machine, watcher, targets, on_drift, &triggers))
-            .map_err(|error| Error::path("start", "the thread of the drift watcher", error))?;
-        Ok(Self { stopper, thread })
+/// Begins to watch `targets`.
+pub(crate) fn start(
+    machine: Arc<Machine>,
+    targets: Targets,
+    on_drift: OnDrift,
+    triggers: UnboundedSender<Trigger>,
+) -> Result<DriftWatcher> {
+    let paths = targets.keys().map(String::as_str).chain([FORCE_FILE]);
+    let watcher = machine.host.watch(paths)?;
+    for (path, error) in watcher.blind() {
+        tracing::warn!(path, %error, "cannot watch this path; it is only checked periodically");
     }
-
-    /// Waits until nobody watches and nothing is healed any more.
-    pub(crate) fn stop(self) {
-        self.stopper.stop();
-        if self.thread.join().is_err() {
-            tracing::error!(
-                "internal error (please report): the thread of the drift watcher has panicked"
-            );
-        }
-    }
+    let stopper = watcher.stopper();
+    DriftWatcher::start(
+        "drift-watcher",
+        move || stopper.stop(),
+        move || watch(&machine, watcher, targets, on_drift, &triggers),
+    )
 }
 
 fn watch(
@@ -73,13 +55,13 @@ fn watch(
             _ => String::new(),
         };
         // Without a worker there is nobody to tell.
-        _ = triggers.send(Trigger::Machine(MachineChange::Path {
+        _ = triggers.send(Trigger::Drift {
             event: Box::new(event),
             difference,
-        }));
+        });
     });
     if let Err(error) = ended {
-        _ = triggers.send(Trigger::Machine(MachineChange::Ended(error)));
+        _ = triggers.send(Trigger::WatchEnded(error));
     }
 }
 
@@ -98,9 +80,7 @@ impl Source for Listener<'_> {
                 Look::Everything => true,
             });
             if forced {
-                _ = self
-                    .triggers
-                    .send(Trigger::Machine(MachineChange::ForceFile));
+                _ = self.triggers.send(Trigger::System(Change::ForceFile));
             }
         }
         Ok(heard)

@@ -1,7 +1,6 @@
-//! The machine, as the worker uses it: every method may wait for a disk or for systemd, and is called
-//! from a thread that may.
+//! What the worker asks of a Linux machine alone: what it booted, its units, the force file, the history of updates.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use evenkeel_api::names::linux::{FORCE_FILE, OWN_STATE};
 use evenkeel_host::disk::{Disk, Host};
@@ -12,36 +11,15 @@ use evenkeel_host::{Result, observe, verify, watch};
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::entry::Entry;
-use evenkeel_plan::machine::journal::Direction;
 use evenkeel_plan::machine::os::{self, OsSnapshot};
-use evenkeel_plan::machine::targets::Targets;
 
 use super::update_history::UpdateHistory;
 
 /// The name of the note, next to the journal. It is older than the name of the type.
 const UPDATE_HISTORY: &str = "logbook";
 
-/// A machine with where our state is.
-#[derive(Debug)]
-pub(crate) struct Machine {
-    pub(crate) host: LinuxHost,
-    pub(crate) state: State,
-    /// Where its root is, for this program.
-    pub(crate) root: PathBuf,
-}
-
-/// What a machine is at.
-#[derive(Debug)]
-pub(crate) struct Standing {
-    pub(crate) config: Option<String>,
-    pub(crate) awaits_boot: bool,
-    /// The boot that it waited for has happened, and nobody had taken note of it yet.
-    pub(crate) has_booted: bool,
-    /// What must stand where for it to be so.
-    pub(crate) targets: Targets,
-    /// What is not so and cannot be put back while the machine runs.
-    pub(crate) lasting: Vec<String>,
-}
+/// A Linux machine.
+pub(crate) type Machine = crate::machine::Machine<LinuxHost>;
 
 /// A configuration to go to, and its bytes.
 #[derive(Debug)]
@@ -61,34 +39,6 @@ impl Machine {
         Ok(Self {
             host,
             state: State::at(OWN_STATE),
-            root: root.to_path_buf(),
-        })
-    }
-
-    /// Finishes or undoes what an earlier run left in the middle, takes note of a boot, and says
-    /// where that leads.
-    pub(crate) fn settle(&self) -> Result<Standing> {
-        let claim = Claim::take(&self.host, &self.state)?;
-        match claim.resumed() {
-            Some(Direction::Forward) => {
-                tracing::warn!("finished an update that was interrupted");
-            }
-            Some(Direction::Back) => {
-                tracing::warn!("undid a failed update that was interrupted");
-            }
-            None => {}
-        }
-        let boot = self.host.boot_id()?;
-        let before = claim.record()?;
-        let has_booted = before.written_in.is_some() && !before.awaits_boot(&boot);
-        claim.take_note_of_boot()?;
-        let record = claim.record()?;
-        Ok(Standing {
-            awaits_boot: record.awaits_boot(&boot),
-            has_booted,
-            targets: record.targets(),
-            lasting: Vec::new(),
-            config: record.config,
         })
     }
 
@@ -115,11 +65,6 @@ impl Machine {
     /// Whether a person wants everything written again.
     pub(crate) fn is_forced(&self) -> Result<bool> {
         Ok(self.host.disk().look(FORCE_FILE)? != Entry::Absent)
-    }
-
-    /// What is not as `targets` say.
-    pub(crate) fn drift(&self, targets: &Targets) -> Vec<Finding> {
-        verify::verify(&self.host, targets, &Contents::default())
     }
 
     /// Puts the path of `finding` back.

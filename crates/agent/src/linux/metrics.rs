@@ -88,9 +88,9 @@ impl AgentMetrics {
         self.login.set(i64::try_from(seconds).unwrap_or(i64::MAX));
     }
 
-    /// An Event with this `reason` was sent.
-    pub(crate) fn told(&self, reason: &'static str) {
-        self.node.told(reason);
+    /// Those that every node has.
+    pub(crate) fn of_node(&self) -> &NodeMetrics {
+        &self.node
     }
 
     /// Shows what is in `history`.

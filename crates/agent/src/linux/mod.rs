@@ -7,28 +7,29 @@ mod drift_watcher;
 mod events;
 mod machine;
 mod metrics;
-mod own_node;
 mod plugin_registration;
 mod reported;
 mod ssh_logins;
-mod trigger;
+mod system;
 mod update_history;
-mod worker;
 
 use std::sync::Arc;
 
 use clap::Parser;
 use evenkeel_daemon::{Daemon, Error, Program, Result};
+use k8s_openapi::api::core::v1::Node;
+use kube::core::PartialObjectMeta;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
-use self::cluster::Cluster;
 use self::machine::Machine;
 use self::metrics::AgentMetrics;
-use self::worker::Worker;
+use self::reported::LinuxReport;
+use self::system::Linux;
 use crate::arguments::{Command, CommandLine, ControllerArguments};
 use crate::node_report::{self, NodeSnapshot};
-use crate::queue;
-use crate::reconcile::Requeue;
+use crate::own_node::{NodeClient, OwnNode};
+use crate::worker::{Pulse, Worker};
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
@@ -62,56 +63,48 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
             error.with_causes()
         ))
     })?;
-    let (triggers, mut queue) = mpsc::unbounded_channel();
-    let cluster = Cluster::new(daemon.client(), &arguments.node_name);
-    let (shown, seen) = watch::channel(NodeSnapshot::default());
-    let node = cluster.watch_node(triggers.clone(), shown);
-    let ready = daemon.health().check("node");
-    let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
-    let heart = Arc::new(heart);
     let machine = Arc::new(machine);
-    let logins = tokio::spawn(ssh_logins::watch(Arc::clone(&machine), triggers.clone()));
-    let registration = arguments.register_kubelet_plugins.then(|| {
-        let cluster = Cluster::new(daemon.client(), &arguments.node_name);
-        let root = arguments.root.clone();
-        tokio::spawn(plugin_registration::register(root, cluster, seen.clone()))
+    let (triggers, queue) = mpsc::unbounded_channel();
+    let own_node = NodeClient::new(daemon.client(), &arguments.node_name);
+    let (shown, seen) = watch::channel(NodeSnapshot::default());
+    let root = arguments.root.clone();
+    let report = Arc::new(LinuxReport {
+        machine: Arc::clone(&machine),
+        root: root.clone(),
     });
-    let reporter = node_report::report(
-        daemon.client(),
-        arguments.node_name.clone(),
-        Arc::clone(&machine),
-        seen,
-    );
-    let reporter = tokio::spawn(reporter);
-    let metrics = AgentMetrics::shown_in(daemon.metrics());
+    let name = arguments.node_name.clone();
+    let mut background = vec![
+        own_node.watch(triggers.clone(), shown, read),
+        tokio::spawn(ssh_logins::watch(Arc::clone(&machine), triggers.clone())),
+        tokio::spawn(node_report::report(
+            daemon.client(),
+            name,
+            report,
+            seen.clone(),
+        )),
+    ];
+    if arguments.register_kubelet_plugins {
+        let registration = plugin_registration::register(root, own_node.clone(), seen);
+        background.push(tokio::spawn(registration));
+    }
+    let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
+    let pulse = Pulse {
+        ready: daemon.health().check("node"),
+        heart: Arc::new(heart),
+    };
+    let system = Linux::new(AgentMetrics::shown_in(daemon.metrics()), machine.history());
     let events = daemon.events().clone();
-    let telemetry = (ready, Arc::clone(&heart));
-    let mut worker = Worker::new(cluster, machine, events, metrics, telemetry, triggers);
-    let mut requeue = Requeue::OnChange;
-    while !daemon.stop().is_asked() {
-        heart.beat();
-        let key = match requeue {
-            Requeue::Now => queue.try_recv().ok(),
-            Requeue::OnChange => queue::next(daemon, &mut queue, &heart, None).await,
-            Requeue::After(pause) => queue::next(daemon, &mut queue, &heart, Some(pause)).await,
-        };
-        if daemon.stop().is_asked() {
-            break;
-        }
-        if let Some(key) = key {
-            worker.observe(key);
-        }
-        while let Ok(key) = queue.try_recv() {
-            worker.observe(key);
-        }
-        requeue = worker.reconcile().await;
-    }
-    node.abort();
-    logins.abort();
-    reporter.abort();
-    if let Some(registration) = registration {
-        registration.abort();
-    }
-    worker.end().await;
+    let worker = Worker::new(system, own_node, machine, events, triggers, pulse);
+    worker.run(queue, daemon.stop()).await;
+    background.iter().for_each(JoinHandle::abort);
     Ok(())
+}
+
+/// What the worker needs of the own Node: nothing else of it is ever held.
+fn read(node: PartialObjectMeta<Node>) -> OwnNode {
+    OwnNode {
+        uid: node.metadata.uid.unwrap_or_default(),
+        annotations: node.metadata.annotations.unwrap_or_default(),
+        ..OwnNode::default()
+    }
 }

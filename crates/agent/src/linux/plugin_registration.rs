@@ -8,10 +8,14 @@ use std::time::Duration;
 use evenkeel_api::names::annotation;
 use evenkeel_host::linux::Sockets;
 use evenkeel_plan::readiness::{PLUGINS, Registration, registration};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use serde_json::json;
 use tokio::sync::watch;
 
-use super::cluster::Cluster;
 use crate::node_report::NodeSnapshot;
+use crate::own_node::NodeClient;
 
 /// How long after something failed it is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -21,12 +25,12 @@ const LOOK: Duration = Duration::from_mins(5);
 /// Registers until it is aborted.
 pub(crate) async fn register(
     root: PathBuf,
-    cluster: Cluster,
+    own_node: NodeClient,
     mut seen: watch::Receiver<NodeSnapshot>,
 ) {
     let mut said = String::new();
     loop {
-        let outcome = keep(&root, &cluster, &mut seen).await;
+        let outcome = keep(&root, &own_node, &mut seen).await;
         let Err(why) = outcome else {
             return;
         };
@@ -41,7 +45,7 @@ pub(crate) async fn register(
 /// Keeps the list up to date until that fails, or nobody shows the Node any more.
 async fn keep(
     root: &std::path::Path,
-    cluster: &Cluster,
+    own_node: &NodeClient,
     seen: &mut watch::Receiver<NodeSnapshot>,
 ) -> Result<(), String> {
     let sockets = Sockets::below(root, PLUGINS).map_err(|error| error.with_causes())?;
@@ -52,7 +56,7 @@ async fn keep(
             node.annotations.get(annotation::SYSTEM_EXTENSIONS).cloned()
         };
         if registration(list.as_deref(), &names)? != Registration::Right {
-            write(cluster, &names).await?;
+            write(own_node, &names).await?;
         }
         tokio::select! {
             changed = sockets.changed() => changed.map_err(|error| error.with_causes())?,
@@ -63,19 +67,22 @@ async fn keep(
 }
 
 /// Writes what is to be in the list as it is now; whoever was quicker is seen by the watch.
-async fn write(cluster: &Cluster, names: &BTreeSet<String>) -> Result<(), String> {
+async fn write(own_node: &NodeClient, names: &BTreeSet<String>) -> Result<(), String> {
     let failed = |error: kube::Error| error.to_string();
-    let Some(metadata) = cluster.metadata().await.map_err(failed)? else {
+    let api: Api<PartialObjectMeta<Node>> = Api::all(own_node.client.clone());
+    let found = api.get_metadata_opt(&own_node.name).await.map_err(failed)?;
+    let Some(PartialObjectMeta { metadata, .. }) = found else {
         return Ok(());
     };
     let list = metadata.annotations.as_ref();
     let list = list.and_then(|it| it.get(annotation::SYSTEM_EXTENSIONS));
     if let Registration::Becomes(text) = registration(list.map(String::as_str), names)? {
-        let change = [(annotation::SYSTEM_EXTENSIONS, text.as_deref())].into();
-        cluster
-            .annotate_as_seen(&metadata, &change)
-            .await
-            .map_err(failed)?;
+        // Provided that the Node is as it was seen.
+        let body = json!({ "metadata": {
+            "uid": metadata.uid, "resourceVersion": metadata.resource_version,
+            "annotations": { annotation::SYSTEM_EXTENSIONS: text },
+        } });
+        own_node.merge(&body).await.map_err(failed)?;
         let count = names.len();
         tracing::info!(plugins = count, "registered the kubelet's plugins");
     }

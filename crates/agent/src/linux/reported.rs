@@ -1,5 +1,8 @@
 //! What a Linux machine says of itself to the reporter.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use evenkeel_api::names::annotation;
 use evenkeel_api::readiness::Check;
 use evenkeel_host::disk::Host;
@@ -12,15 +15,21 @@ use crate::node_report::{NodeSnapshot, ReportedMachine};
 /// The unit of the kubelet.
 const KUBELET: &str = "kubelet.service";
 
-impl ReportedMachine for Machine {
+/// The machine, and where its root is for this program.
+#[derive(Debug)]
+pub(crate) struct LinuxReport {
+    pub(crate) machine: Arc<Machine>,
+    pub(crate) root: PathBuf,
+}
+
+impl ReportedMachine for LinuxReport {
     fn boot_id(&self) -> String {
-        self.host
-            .boot_id()
-            .map_or_else(|_| String::new(), |it| it.0)
+        let boot_id = self.machine.host.boot_id();
+        boot_id.map_or_else(|_| String::new(), |it| it.0)
     }
 
     fn kubelet_start(&self) -> String {
-        self.host.invocation(KUBELET).unwrap_or_default()
+        self.machine.host.invocation(KUBELET).unwrap_or_default()
     }
 
     fn state(&self, seen: &NodeSnapshot) -> String {
@@ -39,7 +48,7 @@ impl ReportedMachine for Machine {
             }
             other => return probe::ask(other, question.timeout),
         };
-        match self.host.is_active(name) {
+        match self.machine.host.is_active(name) {
             Ok(true) => Ok(()),
             Ok(false) => Err(format!("service {name} is not running")),
             Err(error) => Err(error.with_causes()),

@@ -8,7 +8,7 @@ use evenkeel_host::linux::Login;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::trigger::Trigger;
+use super::system::{Change, Trigger};
 
 /// How long after logind went away it is looked for again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ pub(crate) async fn watch(machine: Arc<Machine>, triggers: UnboundedSender<Trigg
         let tell = |login: Login| {
             let machine = Arc::clone(&machine);
             // Without a worker there is nobody to tell.
-            _ = triggers.send(Trigger::Login(login.clone()));
+            _ = triggers.send(Trigger::System(Change::Login(login.clone())));
             tokio::spawn(async move { machine.host.warn(&login, WARNING).await });
         };
         if let Err(error) = machine.host.logins(&mut known, tell).await {

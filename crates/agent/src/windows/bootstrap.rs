@@ -10,13 +10,15 @@ use evenkeel_plan::fleet::node::NodePatch;
 use evenkeel_plan::machine::targets::Part;
 use evenkeel_plan::windows::trust::{Published, has_proxy};
 use evenkeel_plan::windows::windows_node::has_served;
-use kube::Client;
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, Client, ResourceExt};
 
 use super::arguments::BootstrapArguments;
-use super::cluster::{self, Cluster};
+use super::cluster;
 use super::machine::{DesiredServices, Kept, Machine};
 use super::values::commands_now;
 use super::{answer, host_error, login};
+use crate::own_node::NodeClient;
 use crate::reconcile::blocking;
 
 /// How long bootstrap services may take until all of them run.
@@ -52,7 +54,7 @@ pub(crate) async fn bootstrap(
         .map_err(|error| host_error(&error))?;
     login::obtain(&client, bootstrap_login, &node).await?;
     let own = login::client(daemon).await?;
-    hold(&Cluster::new(own, &namespace, &node)).await?;
+    hold(&NodeClient::new(own, &node)).await?;
     answer(&serde_json::json!({ "node": node, "version": arguments.desired_version.to_string() }))
 }
 
@@ -181,18 +183,19 @@ pub(crate) async fn own_node(client: &Client, patience: Duration) -> Result<Stri
 }
 
 /// Lets no pods on a node that has not served yet. A cordon that is there stays whoever's it is.
-async fn hold(cluster: &Cluster) -> Result<()> {
-    let node = cluster.node().await.map_err(Error::work)?;
+async fn hold(own_node: &NodeClient) -> Result<()> {
+    let api: Api<Node> = Api::all(own_node.client.clone());
+    let node = api.get_opt(&own_node.name).await.map_err(Error::work)?;
     let Some(node) = node else {
         return Err(Error::work(
             "the Node of this machine was deleted during bootstrap: run bootstrap again".to_owned(),
         ));
     };
-    let is_cordoned = node.object["spec"]["unschedulable"] == true;
-    if is_cordoned || has_served(&node.annotations) {
+    let is_cordoned = node.spec.as_ref().and_then(|it| it.unschedulable);
+    if is_cordoned == Some(true) || has_served(node.annotations()) {
         return Ok(());
     }
     let mut change = NodePatch::default().with(annotation::CORDONED_BY, cordon::AGENT);
     change.unschedulable = Some(true);
-    cluster.change(&change).await.map_err(Error::work)
+    own_node.patch(&change).await.map_err(Error::work)
 }

@@ -1,141 +1,63 @@
-//! The cluster, as a Windows node's agent uses it: its own Node, the services ConfigMap that it is told
-//! of, and nothing else of it is ever held.
+//! The cluster, as a Windows node's agent uses it: the services ConfigMap that it is told of, the trust bundle, and
+//! nothing else of it is ever held.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use evenkeel_api::names::object;
-use evenkeel_plan::fleet::node::NodePatch;
 use evenkeel_plan::windows::trust::Published;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, ObjectReference};
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
-use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::own_node::OwnNode;
-use super::trigger::Trigger;
-use crate::node_report::NodeSnapshot;
-use crate::reconcile::about_node;
+use super::system::{Change, Trigger};
+use crate::own_node::{OwnNode, watch_object};
 
-/// The API server, for one node.
-#[derive(Clone)]
-pub(crate) struct Cluster {
-    client: Client,
-    namespace: String,
-    node: String,
+/// What the worker needs of the own Node.
+pub(crate) fn read(mut node: Node) -> OwnNode {
+    node.metadata.managed_fields = None;
+    // Pulled images are most of a Node, and no command wants them.
+    if let Some(status) = &mut node.status {
+        status.images = None;
+    }
+    OwnNode {
+        uid: node.uid().unwrap_or_default(),
+        annotations: node.annotations().clone(),
+        object: serde_json::to_value(&node).unwrap_or_default(),
+    }
 }
 
-impl Cluster {
-    pub(crate) fn new(client: Client, namespace: &str, node: &str) -> Self {
-        Self {
-            client,
-            namespace: namespace.to_owned(),
-            node: node.to_owned(),
-        }
-    }
-
-    /// Puts every change of the own Node into the queue, and shows it to the reporter.
-    pub(crate) fn watch_node(
-        &self,
-        triggers: UnboundedSender<Trigger>,
-        shown: watch::Sender<NodeSnapshot>,
-    ) -> JoinHandle<()> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        let name = self.node.clone();
-        tokio::spawn(async move {
-            let mut changes = watcher::watch_object(api, &name).default_backoff().boxed();
-            while let Some(change) = changes.next().await {
-                match change {
-                    Ok(node) => {
-                        NodeSnapshot::of(node.as_ref().map(|it| &it.metadata)).show(&shown);
-                        if triggers.send(Trigger::Node(node.map(OwnNode::of))).is_err() {
-                            return;
-                        }
-                    }
-                    Err(error) => tracing::warn!(node = name, %error, "cannot watch the Node"),
-                }
-            }
+/// Puts every version of the ConfigMap `name` into the queue, and that there is none.
+pub(crate) fn watch_services(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    triggers: UnboundedSender<Trigger>,
+) -> JoinHandle<()> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let shown = name.to_owned();
+    watch_object(api, "ConfigMap", name, triggers, move |found| {
+        Trigger::System(Change::Services {
+            name: shown.clone(),
+            data: found.map(|found| found.data.unwrap_or_default()),
         })
-    }
+    })
+}
 
-    /// Puts every version of the ConfigMap `name` into the queue, and that there is none.
-    pub(crate) fn watch_services(
-        &self,
-        name: &str,
-        triggers: UnboundedSender<Trigger>,
-    ) -> JoinHandle<()> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        let name = name.to_owned();
-        tokio::spawn(async move {
-            let mut changes = watcher::watch_object(api, &name).default_backoff().boxed();
-            while let Some(change) = changes.next().await {
-                match change {
-                    Ok(found) => {
-                        let data = found.map(|found| found.data.unwrap_or_default());
-                        let name = name.clone();
-                        if triggers.send(Trigger::Services { name, data }).is_err() {
-                            return;
-                        }
-                    }
-                    Err(error) => tracing::warn!(name, %error, "cannot watch the ConfigMap"),
-                }
-            }
-        })
-    }
-
-    /// Puts every version of the trust bundle into the queue, and that there is none.
-    pub(crate) fn watch_bundle(&self, triggers: UnboundedSender<Trigger>) -> JoinHandle<()> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
-        tokio::spawn(async move {
-            let mut changes = watcher::watch_object(api, object::TRUSTED_CA)
-                .default_backoff()
-                .boxed();
-            while let Some(change) = changes.next().await {
-                match change {
-                    Ok(found) => {
-                        if triggers.send(Trigger::Bundle(published(found))).is_err() {
-                            return;
-                        }
-                    }
-                    Err(error) => tracing::warn!(%error, "cannot watch the trust bundle"),
-                }
-            }
-        })
-    }
-
-    /// Changes the own Node, in one request.
-    pub(crate) async fn change(&self, change: &NodePatch) -> kube::Result<()> {
-        let mut patch = json!({ "metadata": { "annotations": change.annotations } });
-        if let Some(unschedulable) = change.unschedulable {
-            let value = if unschedulable {
-                json!(true)
-            } else {
-                Value::Null
-            };
-            patch["spec"] = json!({ "unschedulable": value });
-        }
-        let api: Api<Node> = Api::all(self.client.clone());
-        let parameters = PatchParams::default();
-        api.patch(&self.node, &parameters, &Patch::Merge(&patch))
-            .await
-            .map(|_| ())
-    }
-
-    /// The own Node, if there is one.
-    pub(crate) async fn node(&self) -> kube::Result<Option<OwnNode>> {
-        let api: Api<Node> = Api::all(self.client.clone());
-        Ok(api.get_opt(&self.node).await?.map(OwnNode::of))
-    }
-
-    /// What Events are about.
-    pub(crate) fn reference(&self, uid: &str) -> ObjectReference {
-        about_node(&self.node, uid)
-    }
+/// Puts every version of the trust bundle into the queue, and that there is none.
+pub(crate) fn watch_bundle(
+    client: &Client,
+    namespace: &str,
+    triggers: UnboundedSender<Trigger>,
+) -> JoinHandle<()> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    watch_object(api, "ConfigMap", object::TRUSTED_CA, triggers, |found| {
+        Trigger::System(Change::Bundle(published(found)))
+    })
 }
 
 /// The `data` of the ConfigMap `name`, if there is one.

@@ -10,13 +10,11 @@ use evenkeel_api::windows::services::Services;
 use evenkeel_api::windows::trust_bundle::TrustBundle;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, Progress, State};
-use evenkeel_host::verify::{self, Finding};
 use evenkeel_host::windows::WindowsHost;
 use evenkeel_host::windows::trust::{self as roots, Synced};
 use evenkeel_host::{Result, observe};
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::entry::{Entry, Hash};
-use evenkeel_plan::machine::journal::Direction;
 use evenkeel_plan::machine::place;
 use evenkeel_plan::machine::record::Owned;
 use evenkeel_plan::machine::resource::Resource;
@@ -26,22 +24,8 @@ use evenkeel_plan::windows::services::{ServiceFacts, targets_on};
 use evenkeel_plan::windows::trust::{self, Published};
 use serde::{Deserialize, Serialize};
 
-/// A machine with where our state is.
-#[derive(Debug)]
-pub(crate) struct Machine {
-    pub(crate) host: WindowsHost,
-    pub(crate) state: State,
-}
-
-/// What a machine is at.
-#[derive(Debug)]
-pub(crate) struct Standing {
-    /// The hash of the services it was brought to, once all of them are there.
-    pub(crate) config: Option<String>,
-    pub(crate) awaits_boot: bool,
-    /// What must stand where for it to be so.
-    pub(crate) targets: Targets,
-}
+/// A Windows machine.
+pub(crate) type Machine = crate::machine::Machine<WindowsHost>;
 
 /// What a machine shall be brought to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,30 +92,6 @@ impl Machine {
     pub(crate) fn close_folders(&self) -> Result<()> {
         self.host.close_folder(PAYLOAD.trim_end_matches('\\'))?;
         self.host.own_folder(LOGS.trim_end_matches('\\'))
-    }
-
-    /// Finishes or undoes what an earlier run left in the middle, takes note of a boot, and says
-    /// where that leads.
-    pub(crate) fn settle(&self) -> Result<Standing> {
-        let claim = Claim::take(&self.host, &self.state)?;
-        match claim.resumed() {
-            Some(Direction::Forward) => {
-                tracing::warn!("finished an update that was interrupted");
-            }
-            Some(Direction::Back) => {
-                tracing::warn!("undid a failed update that was interrupted");
-            }
-            None => {}
-        }
-        let boot = self.host.boot_id()?;
-        claim.take_note_of_boot()?;
-        let record = claim.record()?;
-        claim.keep_payload(&record.targets())?;
-        Ok(Standing {
-            awaits_boot: record.awaits_boot(&boot),
-            targets: record.targets(),
-            config: record.config,
-        })
     }
 
     /// What would bring this machine to `desired`.
@@ -304,11 +264,6 @@ impl Machine {
         Ok(())
     }
 
-    /// What is not as `targets` say.
-    pub(crate) fn drift(&self, targets: &Targets) -> Vec<Finding> {
-        verify::verify(&self.host, targets, &Contents::default())
-    }
-
     /// The services ConfigMap that was accepted last.
     pub(crate) fn kept(&self) -> Result<Option<Kept>> {
         let note = self.state.note(&self.host, KEPT)?;
@@ -353,11 +308,6 @@ impl Machine {
     /// private, and so is what is in it.
     pub(crate) fn keep_login(&self, text: &[u8]) -> Result<()> {
         self.state.keep_note(&self.host, LOGIN, text)
-    }
-
-    /// Boots the machine anew.
-    pub(crate) fn reboot(&self) -> Result<()> {
-        self.host.reboot()
     }
 }
 

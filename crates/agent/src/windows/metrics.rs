@@ -110,8 +110,8 @@ impl AgentMetrics {
         }
     }
 
-    /// An Event with this `reason` was sent.
-    pub(crate) fn told(&self, reason: &'static str) {
-        self.node.told(reason);
+    /// Those that every node has.
+    pub(crate) fn of_node(&self) -> &NodeMetrics {
+        &self.node
     }
 }

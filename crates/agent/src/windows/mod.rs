@@ -12,15 +12,13 @@ mod login;
 mod logs;
 mod machine;
 mod metrics;
-mod own_node;
 mod questions;
 mod reported;
 mod roots;
 mod service;
 mod services_source;
-mod trigger;
+mod system;
 mod values;
-mod worker;
 
 use std::time::Duration;
 

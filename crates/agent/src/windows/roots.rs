@@ -2,18 +2,17 @@
 //! somebody makes by hand.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::windows::trust_bundle::TrustBundle;
-use evenkeel_host::windows::Stopper;
 use evenkeel_host::windows::trust::Synced;
 use evenkeel_plan::machine::entry::Hash;
 use evenkeel_plan::windows::trust::Published;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::trigger::Trigger;
+use super::system::{Change, Trigger};
+use crate::drift_watcher::DriftWatcher;
 use crate::node_event::NodeEvent;
 
 /// How long after a failure it is tried again.
@@ -31,52 +30,24 @@ pub(crate) struct Roots {
     is_due: bool,
     again_at: Option<Instant>,
     failed: Option<String>,
-    _watch: Option<StoreWatch>,
-}
-
-/// A thread that listens for changes of the store.
-struct StoreWatch {
-    stopper: Stopper,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for StoreWatch {
-    fn drop(&mut self) {
-        self.stopper.stop();
-        if self.thread.take().is_some_and(|it| it.join().is_err()) {
-            tracing::error!(
-                "internal error (please report): the thread that watches the trusted roots has panicked"
-            );
-        }
-    }
+    _watch: Option<DriftWatcher>,
 }
 
 impl Roots {
     /// Roots that are watched from now on, if the system tells of them.
     pub(crate) fn watched(machine: &Arc<Machine>, triggers: UnboundedSender<Trigger>) -> Self {
-        let watch = || -> evenkeel_host::Result<StoreWatch> {
+        let watch = || -> evenkeel_host::Result<DriftWatcher> {
             let mut watcher = machine.host.watch_roots()?;
             let stopper = watcher.stopper();
             let look = move || {
                 while let Ok(true) = watcher.changed() {
                     // Without a worker there is nobody to tell.
-                    if triggers.send(Trigger::Roots).is_err() {
+                    if triggers.send(Trigger::System(Change::Roots)).is_err() {
                         return;
                     }
                 }
             };
-            let thread = std::thread::Builder::new().name("roots".to_owned());
-            let thread = thread.spawn(look).map_err(|error| {
-                evenkeel_host::Error::path(
-                    "start",
-                    "the thread that watches the trusted roots",
-                    error,
-                )
-            })?;
-            Ok(StoreWatch {
-                stopper,
-                thread: Some(thread),
-            })
+            DriftWatcher::start("roots", move || stopper.stop(), look)
         };
         let watched = watch();
         if let Err(error) = &watched {

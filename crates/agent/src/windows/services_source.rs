@@ -7,12 +7,9 @@ use evenkeel_api::Problems;
 use evenkeel_api::windows::services::Services;
 use evenkeel_plan::machine::phase::Reason;
 use evenkeel_plan::windows::windows_node::Told;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
-use super::cluster::Cluster;
 use super::machine::Kept;
-use super::trigger::Trigger;
 
 /// A ConfigMap, as it is watched.
 pub(crate) struct ServicesSource {
@@ -39,10 +36,10 @@ impl Drop for ServicesSource {
 }
 
 impl ServicesSource {
-    /// Watches the ConfigMap `name`.
-    pub(crate) fn start(cluster: &Cluster, name: &str, triggers: UnboundedSender<Trigger>) -> Self {
+    /// The ConfigMap `name`, which `watch` watches.
+    pub(crate) fn new(name: &str, watch: JoinHandle<()>) -> Self {
         Self {
-            watch: cluster.watch_services(name, triggers),
+            watch,
             name: name.to_owned(),
             heard: Heard::NotYet,
         }

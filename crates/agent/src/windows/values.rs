@@ -11,7 +11,7 @@ use evenkeel_plan::windows::variables::{NoValue, command};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::trigger::Trigger;
+use super::system::{Change, Trigger};
 use crate::reconcile::blocking;
 
 /// A script that is quick is waited for, so that its service comes with the others.
@@ -144,11 +144,11 @@ fn run(path: &str, hash: &str, limit: Duration, triggers: &UnboundedSender<Trigg
             Err(reason) => Err(reason.text),
         };
         // Without a worker nobody wants to know.
-        _ = triggers.send(Trigger::Script {
+        _ = triggers.send(Trigger::System(Change::Script {
             hash,
             path,
             printed,
-        });
+        }));
     });
 }
 
