@@ -45,6 +45,9 @@ pub mod annotation {
     /// The uids of the operator's own pods that go in this drain, with commas between them; empty if all of them
     /// stay. Written by the operator, removed with the answer to `uncordon-<target>`.
     pub const DRAIN_OWN_PODS: &str = "evenkeel.dev/drain-own-pods";
+    /// What the operator has written into `reason`, because a drain takes too long: by this it is known whose words
+    /// those are. Written by the operator, removed with the answer to the request.
+    pub const DRAIN_OVERDUE: &str = "evenkeel.dev/drain-overdue";
     /// Extensions that this very node must have, as a JSON list.
     pub const SYSTEM_EXTENSIONS: &str = "evenkeel.dev/system-extensions";
     /// The readiness rules that hold the taint.

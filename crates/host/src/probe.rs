@@ -289,7 +289,7 @@ mod tests {
         let port = server(b"HTTP/1.1 503 Busy\r\n\r\n");
         assert_eq!(
             ask(&get(port, "/x"), SOON),
-            Err(format!("port {port} answers /x with 503"))
+            Err(format!("port {port} answers /x with HTTP status 503"))
         );
     }
 

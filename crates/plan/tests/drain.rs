@@ -285,7 +285,9 @@ fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
     assert!(again.says.is_empty() && again.write.is_empty());
     // What we wrote, and only that, goes with the answer.
     let done = evict(&told, &[], &held(3), settings, at(1500));
-    assert_eq!(done.write.made_to(&told).reason.as_deref(), Some(""));
+    let answered = done.write.made_to(&told);
+    assert_eq!(answered.reason.as_deref(), Some(""));
+    assert_eq!(answered.drain_overdue, None);
     let foreign = Node {
         reason: Some(text("from the agent")),
         ..told

@@ -133,13 +133,12 @@ impl Machine {
     fn missing(&self, targets: &Targets, seen: &MachineSnapshot) -> BTreeMap<String, String> {
         let mut missing = BTreeMap::new();
         for (place, target) in targets {
-            if let (Part::Payload(_), Some(hash)) = (&target.part, target.entry.hash())
+            if let (Part::Payload(_), Resource::File(path), Some(hash)) =
+                (&target.part, &target.resource, target.entry.hash())
                 && seen.paths.get(place) != Some(&target.entry)
                 && !self.state.has(&self.host, hash)
             {
-                let shown = target.resource.to_string();
-                let path = shown.strip_prefix("file ").unwrap_or(&shown);
-                missing.insert(place.clone(), path.to_owned());
+                missing.insert(place.clone(), path.clone());
             }
         }
         missing

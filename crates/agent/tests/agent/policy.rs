@@ -105,13 +105,13 @@ async fn an_agent_cannot_change_another_node_or_what_is_not_an_agents() -> Resul
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
 
     for (denied, words) in [
-        (annotation(DESIRED), "annotations that are an agent's"),
-        (annotation(VOUCHER), "annotations that are an agent's"),
-        (annotation(ON_DRIFT), "annotations that are an agent's"),
-        (annotation("theirs-too"), "annotations that are an agent's"),
+        (annotation(DESIRED), "annotations that agents own"),
+        (annotation(VOUCHER), "annotations that agents own"),
+        (annotation(ON_DRIFT), "annotations that agents own"),
+        (annotation("theirs-too"), "annotations that agents own"),
         (
             json!({ "metadata": { "annotations": { "theirs": null } } }),
-            "annotations that are an agent's",
+            "annotations that agents own",
         ),
         (
             json!({ "metadata": { "labels": { "zone": "b" } } }),

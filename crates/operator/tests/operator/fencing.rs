@@ -307,6 +307,7 @@ async fn neither_agent_nor_kubelet_can_write_what_grants_a_permit() -> Result<()
         json!({ annotation::LAST_APPLIED_DRAIN: "drain-x" }),
         json!({ annotation::VOUCHER: "rendered-x" }),
         json!({ annotation::DRAIN_OWN_PODS: "" }),
+        json!({ annotation::DRAIN_OVERDUE: "drain-x" }),
     ];
     // The API server takes a moment to know a new policy.
     until_async("the policies to hold", SOON, async || {

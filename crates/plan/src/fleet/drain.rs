@@ -26,8 +26,6 @@ pub use self::pod::{Attempt, Owner, Pod, Refusal, Stay};
 pub const TIMEOUT: Duration = Duration::from_hours(1);
 /// How many pods a sentence names.
 const NAMES: usize = 5;
-/// How the reason on an overdue node begins, by which we know our own.
-const OVERDUE: &str = "the drain takes longer than ";
 
 /// What a pool's owner says about drains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,20 +171,14 @@ fn uncordon(node: &Node, request: &str) -> Next {
 /// The request given back, with the reason that we wrote, if we did, taken off.
 fn answer(node: &Node, request: &str) -> NodePatch {
     let change = NodePatch::default().with(annotation::LAST_APPLIED_DRAIN, request);
-    if is_our_reason(node) {
-        change.with(annotation::REASON, "")
-    } else {
-        change
+    let change = match node.overdue() {
+        Some(_) => change.with(annotation::REASON, ""),
+        None => change,
+    };
+    match node.drain_overdue {
+        Some(_) => change.without(annotation::DRAIN_OVERDUE),
+        None => change,
     }
-}
-
-fn is_our_reason(node: &Node) -> bool {
-    node.reason.as_deref().is_some_and(is_overdue)
-}
-
-/// Whether a node's reason is ours: its drain takes too long.
-pub(crate) fn is_overdue(reason: &str) -> bool {
-    reason.starts_with(OVERDUE)
 }
 
 /// One round over the pods of a node that is being drained.
@@ -256,9 +248,12 @@ pub fn evict<'a>(
         let mut left = round.left.clone();
         left.sort_by_key(|pod| (!attempts.contains_key(&pod.uid), pod.ending));
         let held = listed(left.iter().map(|pod| holds(pod, attempts)));
-        let note = format!("{OVERDUE}{}: {held}", duration_text(settings.timeout));
-        if node.reason.as_deref() != Some(&note) {
-            round.write = NodePatch::default().with(annotation::REASON, &note);
+        let late = duration_text(settings.timeout);
+        let note = format!("the drain takes longer than {late}: {held}");
+        if node.overdue() != Some(&note) {
+            round.write = NodePatch::default()
+                .with(annotation::REASON, &note)
+                .with(annotation::DRAIN_OVERDUE, &note);
             round.says.push(warning("DrainOverdue", note));
         }
     }

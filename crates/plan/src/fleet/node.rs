@@ -37,6 +37,8 @@ pub struct Node {
     pub has_permit: bool,
     /// Which of the operator's own pods go in its drain, as written on it.
     pub own_pods: Option<String>,
+    /// What the operator said of a drain that takes too long.
+    pub drain_overdue: Option<String>,
     /// Why its state is what it is, for people.
     pub reason: Option<String>,
     /// The rendered configuration that it is to run.
@@ -202,6 +204,7 @@ impl Node {
             drain_granted: annotations.remove(annotation::DRAIN_GRANTED),
             has_permit: false,
             own_pods: annotations.remove(annotation::DRAIN_OWN_PODS),
+            drain_overdue: annotations.remove(annotation::DRAIN_OVERDUE),
             reason: annotations.remove(annotation::REASON),
             desired_config: annotations.remove(annotation::DESIRED_CONFIG),
             voucher: annotations.remove(annotation::VOUCHER),
@@ -209,6 +212,14 @@ impl Node {
             state: annotations.remove(annotation::STATE),
             drift: annotations.remove(annotation::DRIFT),
         }
+    }
+}
+
+impl Node {
+    /// What the operator says of a drain that takes too long, while nobody has said anything else.
+    pub fn overdue(&self) -> Option<&str> {
+        let said = self.drain_overdue.as_deref();
+        said.filter(|_| self.drain_overdue == self.reason)
     }
 }
 
@@ -256,6 +267,7 @@ impl NodePatch {
             (annotation::CORDONED_BY, &mut node.cordoned_by),
             (annotation::DRAIN_GRANTED, &mut node.drain_granted),
             (annotation::DRAIN_OWN_PODS, &mut node.own_pods),
+            (annotation::DRAIN_OVERDUE, &mut node.drain_overdue),
             (annotation::REASON, &mut node.reason),
             (annotation::DESIRED_CONFIG, &mut node.desired_config),
             (annotation::VOUCHER, &mut node.voucher),

@@ -1,6 +1,9 @@
 //! What a Node says of its agent, on either system: one word, and why.
 
-use crate::fleet::drain;
+use std::collections::BTreeMap;
+
+use evenkeel_api::names::annotation;
+
 use crate::machine::phase::Phase;
 
 /// Longer reasons are cut: an annotation is for the first look.
@@ -59,8 +62,14 @@ pub(crate) fn why(phase: &Phase, current: Option<&str>) -> String {
 
 /// Whether a Node may go on saying `said` while its agent would say `why`: that its pods take long to leave is
 /// the operator's word, and says more than that they are waited for.
-pub(crate) fn may_stay(said: &str, why: &str, waits_for_pods: bool) -> bool {
-    said == why || (waits_for_pods && drain::is_overdue(said))
+pub(crate) fn may_stay(
+    annotations: &BTreeMap<String, String>,
+    why: &str,
+    waits_for_pods: bool,
+) -> bool {
+    let said = annotations.get(annotation::REASON);
+    let is_overdue = said.is_some() && said == annotations.get(annotation::DRAIN_OVERDUE);
+    said.map_or("", String::as_str) == why || (waits_for_pods && is_overdue)
 }
 
 fn cut(mut text: String) -> String {

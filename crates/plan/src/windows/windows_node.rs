@@ -129,9 +129,8 @@ pub fn report(
     if let Some(state) = NodeState::of(phase) {
         wanted.push((annotation::STATE, Some(state.as_str().to_owned())));
         let why = state::why(phase, None);
-        let reason = said(annotation::REASON).unwrap_or_default();
         let waits_for_pods = is_asked_for || matches!(phase, Phase::AwaitDrain { .. });
-        if !state::may_stay(reason, &why, waits_for_pods) {
+        if !state::may_stay(annotations, &why, waits_for_pods) {
             wanted.push((annotation::REASON, Some(why)));
         }
     }
@@ -244,6 +243,7 @@ mod tests {
         let seen = annotations(&[
             (annotation::STATE, "Working"),
             (annotation::REASON, late),
+            (annotation::DRAIN_OVERDUE, late),
             (annotation::DESIRED_DRAIN, "drain-h"),
         ]);
         assert!(report(&seen, &waits, None, &[], false).is_empty());
@@ -370,6 +370,7 @@ mod tests {
         let mut seen = annotations(&[
             (annotation::STATE, "Done"),
             (annotation::REASON, late),
+            (annotation::DRAIN_OVERDUE, late),
             (
                 annotation::DESIRED_DRAIN,
                 &Drain::for_upgrade("2.0.0-abc1234"),

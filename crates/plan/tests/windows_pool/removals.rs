@@ -204,6 +204,7 @@ fn a_paused_pool_removes_nobody_who_serves_and_each_says_what_it_waits_for() {
     );
     late.reason =
         text("the drain takes longer than 1h: eviction of pod shop/web-1 is blocked: budget web");
+    late.drain_overdue.clone_from(&late.reason);
     let said = draining.waits_for(&late).unwrap();
     assert!(
         said.contains("shop/web-1") && said.contains("budget web"),

@@ -186,7 +186,7 @@ fn verify(contents: &[u8], hash: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "contents do not match contents.verification.hash: their checksum is {actual}"
+        "contents do not match contents.verification.hash: their checksum is {actual}: correct the hash, or give the hash together with the contents"
     ))
 }
 

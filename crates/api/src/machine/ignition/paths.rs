@@ -185,7 +185,7 @@ mod tests {
             ("/etc/../x", "component \"..\""),
             ("/etc/..", "component \"..\""),
             ("/etc/\0x", "NUL"),
-            ("/run/machine-config-daemon-force", "force-file"),
+            ("/run/machine-config-daemon-force", "force file"),
             ("/etc/machine-config-daemon/state", "agent's own state"),
             (
                 "/etc/machine-config-daemon/state/journal",

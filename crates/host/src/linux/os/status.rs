@@ -115,7 +115,7 @@ mod tests {
         let refs = r#"{"deployments": [{"booted": true, "origin": "fedora:fedora/x86_64/coreos/stable"}]}"#;
         assert_eq!(rpm_ostree(refs), Ok(images(None, None)));
         for (broken, why) in [
-            ("error", "cannot be read"),
+            ("error", "not valid JSON"),
             ("{}", "lists no deployments"),
             (
                 r#"{"deployments": []}"#,

@@ -17,7 +17,7 @@ pub(crate) struct Configuring {
 
 #[derive(Default)]
 struct Shared {
-    rollouts: RefCell<BTreeMap<String, Turn>>,
+    claimants: RefCell<BTreeMap<String, Claimant>>,
     bootstrapper: RefCell<Option<Identity>>,
     /// When the logins end that agents were given, by node.
     logins: RefCell<BTreeMap<String, Timestamp>>,
@@ -26,12 +26,12 @@ struct Shared {
 
 /// One machine that is to be, or was, a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Turn {
+struct Claimant {
     /// The machine.
     instance: String,
     /// Whether it is to become a node.
     joins: bool,
-    /// The login that its agent was given for this turn.
+    /// The login that its agent was given for this claim.
     credential: Option<String>,
 }
 
@@ -48,13 +48,13 @@ impl Configuring {
 
     /// Whether the machine that is to be `node` is being configured.
     pub(crate) fn joins(&self, node: &str) -> bool {
-        let rollouts = self.shared.rollouts.borrow();
-        rollouts.get(node).is_some_and(|it| it.joins)
+        let claimants = self.shared.claimants.borrow();
+        claimants.get(node).is_some_and(|it| it.joins)
     }
 
     /// The login that the agent on the machine of `node` was given.
     pub(crate) fn credential(&self, node: &str) -> Option<String> {
-        self.shared.rollouts.borrow().get(node)?.credential.clone()
+        self.shared.claimants.borrow().get(node)?.credential.clone()
     }
 
     /// Says who the kubelets of new machines are.
@@ -77,47 +77,50 @@ impl Configuring {
         *known = ends.max(*known);
     }
 
-    /// Says that the machine of `node` has its turn, with a login of its agent, until what is returned is
-    /// dropped. It may become a node if it `joins`. None if another machine has its turn as that node.
+    /// Says that a machine claims to be `node`, with a login of its agent, until what is returned is
+    /// dropped. It may become a node if it `joins`. None if another machine claims that node.
     pub(crate) fn begin(
         &self,
         instance: &str,
         node: &str,
         joins: bool,
         credential: Option<String>,
-    ) -> Option<OwnTurn> {
-        let rollout = Turn {
+    ) -> Option<NodeClaim> {
+        let claimant = Claimant {
             instance: instance.to_owned(),
             joins,
             credential,
         };
-        let mut rollouts = self.shared.rollouts.borrow_mut();
-        if rollouts.get(node).is_some_and(|it| it.instance != instance) {
+        let mut claimants = self.shared.claimants.borrow_mut();
+        if claimants
+            .get(node)
+            .is_some_and(|it| it.instance != instance)
+        {
             return None;
         }
-        rollouts.insert(node.to_owned(), rollout.clone());
-        drop(rollouts);
+        claimants.insert(node.to_owned(), claimant.clone());
+        drop(claimants);
         self.shared.changes.send_replace(());
-        Some(OwnTurn {
+        Some(NodeClaim {
             of: self.clone(),
             node: node.to_owned(),
-            rollout,
+            claimant,
         })
     }
 }
 
-/// A machine's turn, which ends with this.
-pub(crate) struct OwnTurn {
+/// A machine's claim to be a node, which ends with this.
+pub(crate) struct NodeClaim {
     of: Configuring,
     node: String,
-    rollout: Turn,
+    claimant: Claimant,
 }
 
-impl Drop for OwnTurn {
+impl Drop for NodeClaim {
     fn drop(&mut self) {
-        let mut rollouts = self.of.shared.rollouts.borrow_mut();
-        if rollouts.get(&self.node) == Some(&self.rollout) {
-            rollouts.remove(&self.node);
+        let mut claimants = self.of.shared.claimants.borrow_mut();
+        if claimants.get(&self.node) == Some(&self.claimant) {
+            claimants.remove(&self.node);
         }
     }
 }

@@ -18,8 +18,8 @@ use evenkeel_api::names::object;
 use evenkeel_daemon::Severity;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_plan::windows::instances::{
-    DesiredInstance, InstanceFailure, InstanceRecord, InstanceSnapshot, InstanceState, Todo,
-    WindowsNode, Work, decide, node_of, owned,
+    DesiredInstance, FailureKind, InstanceFailure, InstanceRecord, InstanceSnapshot, InstanceState,
+    Todo, WindowsNode, Work, decide, node_of, owned,
 };
 use evenkeel_plan::windows::windows_pool::OwnedNodes;
 use futures::StreamExt;
@@ -31,7 +31,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, watch};
 
 use crate::shared::Shared;
-use crate::windows::instances::{Ending, Fleet, Job, List, NOT_YET};
+use crate::windows::instances::{Ending, Fleet, Job, List};
 
 /// How long after a change others are waited for, that may come with it.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -144,7 +144,7 @@ type Ended = (String, Work, Result<(), InstanceFailure>);
 /// What is told of an instance the work on which has panicked. It is tried again, as after any problem.
 fn panicked() -> InstanceFailure {
     InstanceFailure {
-        category: "Crashed",
+        category: FailureKind::Crashed,
         message: "internal error in instances (please report): see the operator's log".to_owned(),
     }
 }
@@ -238,8 +238,8 @@ impl Controller<'_> {
                 Ok(()) = pool.changed() => {}
                 Ok(()) = coexistence.changed() => {}
                 Ok(()) = waiting.changed() => {}
-                Ok(()) = keys.changed() => self.try_again_now(&["InvalidSshKey", "LoginRefused"]),
-                Ok(()) = host_keys.changed() => self.try_again_now(&["HostKeyChanged"]),
+                Ok(()) = keys.changed() => self.try_again_now(&[FailureKind::InvalidSshKey, FailureKind::LoginRefused]),
+                Ok(()) = host_keys.changed() => self.try_again_now(&[FailureKind::HostKeyChanged]),
                 Some(ended) = done.recv() => self.take_note(ended),
                 () = sleep => {}
             }
@@ -336,16 +336,16 @@ impl Controller<'_> {
                 records.change(name, |record| {
                     self.describe(name, record, wanted);
                     record.enter(state, message.unwrap_or_default(), now);
-                    record.category = problem.as_ref().map(|it| it.category.to_owned());
+                    record.category = problem.as_ref().map(|it| it.category.clone());
                 });
                 let category = before.and_then(|it| it.category);
                 if let Some(problem) = &problem
-                    && problem.category != NOT_YET
-                    && category.as_deref() != Some(problem.category)
+                    && problem.category != FailureKind::NotKnownYet
+                    && category.as_ref() != Some(&problem.category)
                 {
                     let note = format!("instance {name}: {}", problem.message);
                     self.fleet
-                        .tell(name, Severity::Warning, problem.category, note);
+                        .tell(name, Severity::Warning, problem.category.as_str(), note);
                 }
             }
             Todo::Begin(work) => {
@@ -451,7 +451,7 @@ impl Controller<'_> {
     fn take_note(&self, (name, work, result): Ended) {
         self.busy.borrow_mut().remove(&name);
         let Err(problem) = result else { return };
-        self.fleet.metrics.failed(problem.category);
+        self.fleet.metrics.failed(&problem.category);
         self.fleet
             .records
             .change(&name, |it| it.fail(&problem, Timestamp::now()));
@@ -464,14 +464,13 @@ impl Controller<'_> {
         };
         let note = format!("instance {name}: {what}: {}", problem.message);
         self.fleet
-            .tell(&name, Severity::Warning, problem.category, note);
+            .tell(&name, Severity::Warning, problem.category.as_str(), note);
     }
 
     /// What these failures came from may be gone: whoever had one is tried at once.
-    fn try_again_now(&self, categories: &[&str]) {
+    fn try_again_now(&self, kinds: &[FailureKind]) {
         for (name, record) in self.fleet.records.all() {
-            let category = record.category.as_deref().unwrap_or_default();
-            if categories.contains(&category) {
+            if record.category.is_some_and(|it| kinds.contains(&it)) {
                 self.fleet.records.change(&name, |it| it.retry_at = None);
             }
         }
@@ -484,7 +483,7 @@ impl Controller<'_> {
             if told.get(name) != Some(problem) {
                 let note = problem.message.clone();
                 self.fleet
-                    .tell(name, Severity::Warning, problem.category, note);
+                    .tell(name, Severity::Warning, problem.category.as_str(), note);
             }
         }
         told.clone_from(&list.mistakes);

@@ -6,13 +6,11 @@ use std::net::IpAddr;
 
 use evenkeel_api::names::object;
 use evenkeel_api::windows::windows_instances::{Address, Instance, from_data};
-use evenkeel_plan::windows::instances::{DesiredInstance, InstanceFailure};
+use evenkeel_plan::windows::instances::{DesiredInstance, FailureKind, InstanceFailure};
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::ResourceExt;
 
 use super::names::Names;
-
-const INVALID: &str = "InvalidInstance";
 
 /// The list, as it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -135,7 +133,7 @@ impl List {
 
 fn problem(message: String) -> InstanceFailure {
     InstanceFailure {
-        category: INVALID,
+        category: FailureKind::InvalidInstance,
         message,
     }
 }

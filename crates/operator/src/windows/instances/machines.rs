@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use evenkeel_api::names::{group, label};
 use evenkeel_daemon::Stop;
-use evenkeel_plan::windows::instances::{DesiredInstance, InstanceFailure, called};
+use evenkeel_plan::windows::instances::{DesiredInstance, FailureKind, InstanceFailure, called};
 use evenkeel_plan::windows::upgrade::recreate::Machine;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, Preconditions};
@@ -148,7 +148,7 @@ impl Machines {
         let wanted = |(name, machine): (&String, &SeenMachine)| {
             let addresses = if machine.addresses.is_empty() {
                 Err(InstanceFailure {
-                    category: "NoAddress",
+                    category: FailureKind::NoAddress,
                     message: format!(
                         "its Machine has no address of type InternalIP yet: if the machine controller does not write one soon, see kubectl describe machines.{} {} -n {}",
                         group::MACHINE,

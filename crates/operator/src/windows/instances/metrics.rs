@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_daemon::Metrics;
-use evenkeel_plan::windows::instances::{InstanceRecord, InstanceState};
+use evenkeel_plan::windows::instances::{FailureKind, InstanceRecord, InstanceState};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -27,7 +27,7 @@ struct InState {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
-    reason: &'static str,
+    reason: String,
 }
 
 const STATES: [InstanceState; 7] = [
@@ -80,7 +80,8 @@ impl InstanceMetrics {
         }
     }
 
-    pub(crate) fn failed(&self, reason: &'static str) {
+    pub(crate) fn failed(&self, kind: &FailureKind) {
+        let reason = kind.as_str().to_owned();
         self.failures.get_or_create(&Reason { reason }).inc();
     }
 

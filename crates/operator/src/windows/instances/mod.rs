@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use evenkeel_daemon::{Event, Events, Severity};
 use evenkeel_plan::excerpt::{LONGEST, excerpt};
 use evenkeel_plan::windows::certificates::Identity;
-use evenkeel_plan::windows::instances::{InstanceFailure, addresses};
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, addresses};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
@@ -40,8 +40,6 @@ use crate::windows::pool::{Offer, Windows};
 use crate::windows::ssh::{Key, Ssh};
 
 /// Nobody has looked yet: no reason to tell anybody.
-pub(crate) const NOT_YET: &str = "NotKnownYet";
-
 /// What all work on instances shares.
 pub(crate) struct Fleet {
     pub(crate) client: Client,
@@ -120,11 +118,11 @@ impl Fleet {
         let trouble = self.windows.target().err()?;
         Some(match trouble {
             Some(trouble) => InstanceFailure {
-                category: trouble.category,
+                category: trouble.category.to_owned().into(),
                 message: trouble.note,
             },
             None => InstanceFailure {
-                category: NOT_YET,
+                category: FailureKind::NotKnownYet,
                 message: "the payload and the configuration of workers are not read yet".to_owned(),
             },
         })
@@ -139,7 +137,7 @@ impl Fleet {
             Offer::Ready(ready) => Supply::of(&ready),
             // The obstacle has said so.
             _ => Err(InstanceFailure {
-                category: NOT_YET,
+                category: FailureKind::NotKnownYet,
                 message: "the payload and the configuration of workers are not available any more"
                     .to_owned(),
             }),

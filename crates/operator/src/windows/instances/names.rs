@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use evenkeel_plan::windows::instances::{InstanceFailure, pause};
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, pause};
 use tokio::sync::watch;
 
 /// How long a name may take to be looked up.
@@ -101,7 +101,7 @@ async fn look_up(name: &str) -> Addresses {
         Err(_) => format!("no answer within {}s", LOOK_UP.as_secs()),
     };
     Err(InstanceFailure {
-        category: "AddressUnknown",
+        category: FailureKind::AddressUnknown,
         message: format!(
             "its name does not resolve ({why}): correct it, or list the IP address instead"
         ),
@@ -116,7 +116,7 @@ mod tests {
     #[tokio::test]
     async fn a_name_that_does_not_resolve_says_so() {
         let problem = look_up("nowhere.invalid").await.unwrap_err();
-        assert_eq!(problem.category, "AddressUnknown");
+        assert_eq!(problem.category, FailureKind::AddressUnknown);
         assert!(
             problem.message.contains("list the IP address"),
             "{problem:?}"

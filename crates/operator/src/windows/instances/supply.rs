@@ -1,7 +1,7 @@
 //! What a new node gets: its files, and where it finds the API server.
 
 use evenkeel_api::names::windows;
-use evenkeel_plan::windows::instances::InstanceFailure;
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure};
 
 use crate::windows::payload::Source;
 use crate::windows::pool::Ready;
@@ -56,7 +56,7 @@ impl Supply {
                 Source::Local(path) => {
                     let size = std::fs::metadata(path).map(|it| it.len());
                     let size = size.map_err(|error| InstanceFailure {
-                        category: "PayloadIncomplete",
+                        category: FailureKind::PayloadIncomplete,
                         message: format!(
                             "cannot read payload file {} ({error}): restore it and seal the payload again",
                             path.display()

@@ -14,12 +14,12 @@ use std::time::Duration;
 use evenkeel_api::names::{annotation, windows};
 use evenkeel_daemon::Severity;
 use evenkeel_plan::excerpt::excerpt;
-use evenkeel_plan::windows::instances::{InstanceFailure, InstanceState, Work};
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, InstanceState, Work};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use self::reach::Reached;
+use self::reach::{AgentCommand, Reached};
 use super::Fleet;
 use super::supply::Supply;
 use crate::windows::ssh::{Error, Kind};
@@ -82,7 +82,7 @@ impl Job {
     fn slow(&self) -> InstanceFailure {
         let record = self.fleet.records.get(&self.name).unwrap_or_default();
         InstanceFailure {
-            category: "InstanceSlow",
+            category: FailureKind::InstanceSlow,
             message: format!(
                 "did not finish within {}s; the last step was: {}. Copied files stay, and the next attempt continues from there. Check its network and load, or raise --instance-timeout",
                 self.limit.as_secs(),
@@ -109,20 +109,21 @@ impl Job {
             self.step("starting over: its Node is gone");
             self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
                 .await?;
-            let (line, _turn) = self
-                .with_login(&reached, &supply, Some(&node), "cleanup --upgrade")
+            let cleanup = AgentCommand::CleanupForUpgrade;
+            let (line, _claim) = self
+                .with_login(&reached, &supply, Some(&node), &cleanup)
                 .await?;
             self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
                 .await?;
         }
         if !has_agent || !exists {
             self.step("starting its bootstrap services, and waiting for its Node");
-            let line = format!(
-                "bootstrap --desired-version {} --desired-services {}",
-                supply.version, supply.hash
-            );
-            let (line, _turn) = self
-                .with_login(&reached, &supply, Some(&node), &line)
+            let bootstrap = AgentCommand::Bootstrap {
+                version: supply.version.clone(),
+                services: supply.hash.clone(),
+            };
+            let (line, _claim) = self
+                .with_login(&reached, &supply, Some(&node), &bootstrap)
                 .await?;
             let said: Bootstrapped = self.agent(&reached, &line, BOOTSTRAP).await?;
             if said.node != node {
@@ -185,11 +186,11 @@ impl Job {
         let reached = self.reach().await?;
         self.own_node(&node).await?;
         self.step("creating a new login for its agent");
-        let (line, rollout) = self
-            .with_login(&reached, &supply, Some(&node), "login")
+        let (line, claim) = self
+            .with_login(&reached, &supply, Some(&node), &AgentCommand::Login)
             .await?;
         let said: LoggedIn = self.agent(&reached, &line, LOG_IN).await?;
-        drop(rollout);
+        drop(claim);
         _ = reached.files.remove(windows::LOGIN).await;
         reached.session.close().await;
         self.fleet.records.change(&self.name, |it| {
@@ -223,7 +224,7 @@ impl Job {
         let claimed = record.node.or(about.node).unwrap_or(host);
         let node = match self.own_node(&claimed).await {
             Ok(_) => Some(claimed.as_str()),
-            Err(problem) if problem.category == "ApiFailed" => return Err(problem),
+            Err(problem) if problem.category == FailureKind::ApiFailed => return Err(problem),
             Err(problem) => {
                 tracing::warn!(instance = self.name, "{}", problem.message);
                 None
@@ -237,8 +238,9 @@ impl Job {
         self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
             .await?;
         self.step("removing services, variables and certificates");
-        let (line, rollout) = if let Some(supply) = &supply {
-            self.with_login(&reached, supply, node, "cleanup").await?
+        let (line, claim) = if let Some(supply) = &supply {
+            let cleanup = AgentCommand::Cleanup;
+            self.with_login(&reached, supply, node, &cleanup).await?
         } else {
             let own = format!("{}kubeconfig", windows::OWN_STATE);
             let namespace = &self.fleet.namespace;
@@ -247,7 +249,7 @@ impl Job {
         };
         self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
             .await?;
-        drop(rollout);
+        drop(claim);
         self.step("removing its files");
         self.remove_files(&reached, supply.as_ref()).await?;
         reached.session.close().await;
@@ -359,7 +361,7 @@ fn problem(error: &Error) -> InstanceFailure {
 
 fn another_name(node: &str, said: &str) -> InstanceFailure {
     InstanceFailure {
-        category: "NodeNameTaken",
+        category: FailureKind::NodeNameTaken,
         message: format!(
             "the machine claimed to be Node {node}, and now claims to be {:?}: its kubelet must use the computer name",
             excerpt(said)
@@ -369,7 +371,7 @@ fn another_name(node: &str, said: &str) -> InstanceFailure {
 
 fn api(what: &str, error: &kube::Error) -> InstanceFailure {
     InstanceFailure {
-        category: "ApiFailed",
+        category: FailureKind::ApiFailed,
         message: format!("{what}: {error}"),
     }
 }

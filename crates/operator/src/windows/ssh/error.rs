@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_api::names::object;
+use evenkeel_plan::windows::instances::FailureKind;
 
 /// Why an instance was not reached, or did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,20 +54,20 @@ pub(crate) enum Error {
 
 impl Error {
     /// The reason of its Event, and its label in metrics.
-    pub(crate) fn category(&self) -> &'static str {
+    pub(crate) fn category(&self) -> FailureKind {
         match self {
-            Self::Key(_) => "InvalidSshKey",
-            Self::Unreachable(_) => "InstanceUnreachable",
-            Self::Silent { .. } => "InstanceSilent",
-            Self::Refused { .. } => "LoginRefused",
-            Self::HostKeyChanged { .. } => "HostKeyChanged",
-            Self::NotWindows => "NotWindows",
-            Self::DiskFull { .. } => "DiskFull",
-            Self::File { .. } => "CopyFailed",
-            Self::Foreign(_) => "ForeignFolder",
-            Self::Payload { .. } => "PayloadIncomplete",
-            Self::Command { .. } | Self::Answer { .. } => "AgentFailed",
-            Self::Broken(_) => "ConnectionBroken",
+            Self::Key(_) => FailureKind::InvalidSshKey,
+            Self::Unreachable(_) => FailureKind::InstanceUnreachable,
+            Self::Silent { .. } => FailureKind::InstanceSilent,
+            Self::Refused { .. } => FailureKind::LoginRefused,
+            Self::HostKeyChanged { .. } => FailureKind::HostKeyChanged,
+            Self::NotWindows => FailureKind::NotWindows,
+            Self::DiskFull { .. } => FailureKind::DiskFull,
+            Self::File { .. } => FailureKind::CopyFailed,
+            Self::Foreign(_) => FailureKind::ForeignFolder,
+            Self::Payload { .. } => FailureKind::PayloadIncomplete,
+            Self::Command { .. } | Self::Answer { .. } => FailureKind::AgentFailed,
+            Self::Broken(_) => FailureKind::ConnectionBroken,
         }
     }
 }

@@ -54,6 +54,8 @@ impl Key {
 mod tests {
     use std::process::Command;
 
+    use evenkeel_plan::windows::instances::FailureKind;
+
     use super::*;
 
     fn made(arguments: &[&str]) -> Vec<u8> {
@@ -112,7 +114,7 @@ mod tests {
             (Some(&old), "has a passphrase"),
         ] {
             let error = Key::read(text).unwrap_err();
-            assert_eq!(error.category(), "InvalidSshKey");
+            assert_eq!(error.category(), FailureKind::InvalidSshKey);
             let error = error.to_string();
             assert!(
                 error.contains(words) && error.contains("ssh-keygen"),

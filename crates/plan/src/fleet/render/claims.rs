@@ -91,12 +91,8 @@ impl PathClaims {
             .next()
             .unwrap_or_else(|| String::from("one MachineConfig"));
         let lower = last.next().unwrap_or_else(|| String::from("another"));
-        let mut what = format!("{section} {path}: {}", problem.message);
-        if problem.message.contains("verification.hash") {
-            what.push_str(": give the hash together with the contents");
-        }
         Conflict {
-            what,
+            what: format!("{section} {path}: {}", problem.message),
             sources: [lower, higher],
         }
     }

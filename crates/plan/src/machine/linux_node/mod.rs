@@ -59,9 +59,11 @@ impl Report {
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?)))
             .filter(|(name, value)| {
-                let said = annotations.get(*name).map_or("", String::as_str);
-                let waits = *name == annotation::REASON && asks;
-                !state::may_stay(said, value, waits)
+                if *name == annotation::REASON {
+                    !state::may_stay(annotations, value, asks)
+                } else {
+                    annotations.get(*name).map_or("", String::as_str) != *value
+                }
             })
             .collect()
     }

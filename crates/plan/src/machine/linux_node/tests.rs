@@ -391,7 +391,9 @@ fn what_the_operator_says_of_a_long_drain_stays_while_pods_are_waited_for() {
         annotations[annotation::REASON].starts_with("waiting for the drain before the update to")
     );
     let late = "the drain takes longer than 1h: a/b".to_owned();
-    annotations.insert(annotation::REASON.to_owned(), late);
+    annotations.insert(annotation::REASON.to_owned(), late.clone());
+    assert!(!report.changes(&annotations).is_empty());
+    annotations.insert(annotation::DRAIN_OVERDUE.to_owned(), late);
     assert!(report.changes(&annotations).is_empty());
 }
 

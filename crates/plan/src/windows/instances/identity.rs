@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::{DesiredInstance, InstanceFailure, InstanceRecord, WindowsNode};
+use super::{DesiredInstance, FailureKind, InstanceFailure, InstanceRecord, WindowsNode};
 use crate::excerpt::excerpt;
 
 /// Names that lead to the API server or to a Service from wherever somebody asks.
@@ -49,7 +49,7 @@ impl Claim<'_> {
     pub fn check(&self) -> Result<(), InstanceFailure> {
         if !is_name(self.node) {
             return Err(InstanceFailure {
-                category: "InvalidNodeName",
+                category: FailureKind::InvalidNodeName,
                 message: format!(
                     "the computer name {:?} is not a valid name for a Node: give the machine a computer name of letters, digits and hyphens that no Service has",
                     excerpt(self.node)
@@ -59,7 +59,7 @@ impl Claim<'_> {
         match self.objection() {
             None => Ok(()),
             Some(why) => Err(InstanceFailure {
-                category: "NodeNameTaken",
+                category: FailureKind::NodeNameTaken,
                 message: format!("the machine claims to be Node {}, but {why}", self.node),
             }),
         }
@@ -322,7 +322,7 @@ mod tests {
             ),
         ] {
             let problem = check("win-1", found.as_ref(), own, other).unwrap_err();
-            assert_eq!(problem.category, "NodeNameTaken", "{what}");
+            assert_eq!(problem.category, FailureKind::NodeNameTaken, "{what}");
             assert!(problem.message.contains(words), "{what}: {problem:?}");
         }
     }
@@ -355,7 +355,7 @@ mod tests {
             &long,
         ] {
             let problem = check(name, None, None, None).unwrap_err();
-            assert_eq!(problem.category, "InvalidNodeName", "{name:?}");
+            assert_eq!(problem.category, FailureKind::InvalidNodeName, "{name:?}");
             assert!(problem.message.len() < 2048, "{}", problem.message.len());
         }
     }

@@ -3,6 +3,7 @@
 //! A machine is called as in the list of instances, or by its Machine. What is remembered of it is a
 //! [`InstanceRecord`]: it outlives the operator, so that a machine whose entry went meanwhile is still taken out.
 
+mod failure;
 mod identity;
 mod record;
 #[cfg(test)]
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+pub use failure::{FailureKind, InstanceFailure};
 pub use identity::{Claim, Found, addresses, node_of, owned};
 pub use record::{InstanceRecord, InstanceState};
 
@@ -25,15 +27,6 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// What a removal waits for before anybody has said more.
 const WAITING: &str = "waiting: a permit within the disruption budget of the WindowsPool";
-
-/// Failures after which nobody can say that the machine still is what it was.
-const LOST: [&str; 5] = [
-    "InstanceUnreachable",
-    "InstanceSilent",
-    "HostKeyChanged",
-    "LoginRefused",
-    "ConnectionBroken",
-];
 
 /// How a Machine is called among instances: no address and no host name has an underscore.
 const MACHINE: &str = "machine_";
@@ -59,15 +52,6 @@ pub struct DesiredInstance {
     pub node_addresses: Vec<IpAddr>,
     /// The Node that it is, as its Machine says.
     pub node: Option<String>,
-}
-
-/// What is wrong, in one word and in a sentence.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InstanceFailure {
-    /// The reason of its Event.
-    pub category: &'static str,
-    /// For people.
-    pub message: String,
 }
 
 /// A Windows node.
@@ -230,7 +214,7 @@ pub fn decide(snapshot: &InstanceSnapshot<'_>) -> InstanceDecision {
         }
         let todo = match twins.get(name.as_str()) {
             Some(twin) => Some(refused(InstanceFailure {
-                category: "SameInstance",
+                category: FailureKind::SameInstance,
                 message: format!("it is the same machine as {twin}: keep one of them"),
             })),
             None => one_wanted(snapshot, name, machine, &mut free, &mut decision.again),
@@ -384,9 +368,9 @@ fn one_leaving(
         return Some(Todo::Forget);
     }
     let leaves = record.lost_since.map(|since| since + snapshot.leave_within);
-    let is_lost = |it: &String| LOST.contains(&it.as_str());
+    let category = record.category.as_ref();
     if let Some(until) = leaves
-        && record.category.as_ref().is_some_and(is_lost)
+        && category.is_some_and(FailureKind::loses_the_machine)
     {
         if snapshot.now >= until {
             return Some(Todo::Abandon);

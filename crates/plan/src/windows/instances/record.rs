@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{InstanceFailure, LOST, pause};
+use super::failure::{FailureKind, InstanceFailure};
+use super::pause;
 use crate::excerpt::excerpt;
 
 /// How far a machine is.
@@ -52,7 +53,7 @@ pub struct InstanceRecord {
     pub message: String,
     /// The reason of the Event that told what went wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub category: Option<String>,
+    pub category: Option<FailureKind>,
     /// The user to log in as.
     pub user: String,
     /// Where it was reached last.
@@ -78,7 +79,7 @@ pub struct InstanceRecord {
     pub failures: u32,
     /// What it failed with last, in one word, also while it is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failed_with: Option<String>,
+    pub failed_with: Option<FailureKind>,
     /// When it is tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<Timestamp>,
@@ -147,8 +148,8 @@ impl InstanceRecord {
             InstanceState::Failing
         };
         self.enter(state, &problem.message, now);
-        self.category = Some(problem.category.to_owned());
-        if self.leaving_since.is_some() && LOST.contains(&problem.category) {
+        self.category = Some(problem.category.clone());
+        if self.leaving_since.is_some() && problem.category.loses_the_machine() {
             self.lost_since.get_or_insert(now);
         }
         if self.failed_with != self.category {

@@ -100,7 +100,7 @@ fn new_machines_are_configured_no_more_at_once_than_may_be() {
     assert_eq!(todo["b"], waiting);
     assert_eq!(todo["c"], begin);
     world.obstacle = Some(InstanceFailure {
-        category: "InvalidPayload",
+        category: FailureKind::InvalidPayload,
         message: "no".to_owned(),
     });
     let Todo::Note(InstanceState::Waiting, Some(_)) = &world.decide(0).todo["c"] else {
@@ -112,7 +112,7 @@ fn new_machines_are_configured_no_more_at_once_than_may_be() {
 fn what_failed_is_tried_again_later_and_ever_later() {
     let mut record = InstanceRecord::default();
     let problem = InstanceFailure {
-        category: "InstanceSilent",
+        category: FailureKind::InstanceSilent,
         message: "it said nothing".to_owned(),
     };
     let mut pauses = Vec::new();
@@ -180,7 +180,7 @@ fn an_agent_whose_login_has_ended_is_brought_a_new_one_before_anything_else() {
     let record = world.records.get_mut("a").unwrap();
     record.fail(
         &InstanceFailure {
-            category: "InstanceUnreachable",
+            category: FailureKind::InstanceUnreachable,
             message: "it is off".to_owned(),
         },
         at(100),
@@ -220,7 +220,7 @@ fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
     let record = world.records.get_mut("a").unwrap();
     record.leaving_since = Some(at(0));
     let gone = InstanceFailure {
-        category: "InstanceUnreachable",
+        category: FailureKind::InstanceUnreachable,
         message: "no answer".to_owned(),
     };
     record.fail(&gone, at(0));
@@ -231,7 +231,7 @@ fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
     assert_eq!(world.todo("a", 15 * 60), Some(Todo::Abandon));
     // One that can be reached, and does not go, is never given up.
     let record = world.records.get_mut("a").unwrap();
-    record.category = Some("AgentFailed".to_owned());
+    record.category = Some(FailureKind::AgentFailed);
     assert_eq!(world.todo("a", 15 * 60), out);
 
     // Nothing was ever put on it.
@@ -281,7 +281,7 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
     assert_eq!(world.todo("a", 99_999), out);
     // From then on it is looked for as long as ever.
     let gone = InstanceFailure {
-        category: "InstanceUnreachable",
+        category: FailureKind::InstanceUnreachable,
         message: "no answer".to_owned(),
     };
     let record = world.records.get_mut("a").unwrap();
@@ -394,7 +394,7 @@ fn no_more_are_taken_out_at_once_than_may_be() {
 #[test]
 fn a_node_that_serves_needs_no_address_until_somebody_has_to_go_there() {
     let unknown = InstanceFailure {
-        category: "AddressUnknown",
+        category: FailureKind::AddressUnknown,
         message: "no answer".to_owned(),
     };
     let failing = Some(Todo::Note(InstanceState::Failing, Some(unknown.clone())));

@@ -9,7 +9,6 @@ use evenkeel_api::windows::windows_pool::UpdatingNode;
 
 use super::{WindowsNodeState, phase};
 use crate::fleet::budget::{DisruptionPermit, WaitReason};
-use crate::fleet::drain::is_overdue;
 use crate::fleet::node::{DrainRequest, Node, NodePatch};
 use crate::machine::phase::Drain;
 
@@ -73,8 +72,8 @@ impl Removal {
         let words = match self {
             Self::Waits(why) => because(why),
             Self::Next | Self::Granted(RemovalStep::Ask) => "its drain starts next".to_owned(),
-            Self::Granted(RemovalStep::AwaitDrain) => match &node.reason {
-                Some(reason) if is_overdue(reason) => reason.clone(),
+            Self::Granted(RemovalStep::AwaitDrain) => match node.overdue() {
+                Some(overdue) => overdue.to_owned(),
                 _ if node.claims_permit() => "its pods must leave first".to_owned(),
                 _ => "its drain has not started: maxUnavailable is reached, or the WindowsPool is paused".to_owned(),
             },

@@ -3,7 +3,7 @@
 
 use evenkeel_api::names::{annotation, label};
 use evenkeel_daemon::Severity;
-use evenkeel_plan::windows::instances::{Claim, Found, InstanceFailure};
+use evenkeel_plan::windows::instances::{Claim, FailureKind, Found, InstanceFailure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, ResourceExt};
@@ -59,7 +59,7 @@ impl Job {
         what: &str,
     ) -> Result<(), InstanceFailure> {
         let node = self.own_node(name).await?.ok_or_else(|| InstanceFailure {
-            category: "NodeGone",
+            category: FailureKind::NodeGone,
             message: format!("Node {name} is gone"),
         })?;
         let nodes: Api<Node> = Api::all(self.fleet.client.clone());
@@ -73,7 +73,7 @@ impl Job {
         let found = match self.own_node(name).await {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(()),
-            Err(problem) if problem.category == "ApiFailed" => return Err(problem),
+            Err(problem) if problem.category == FailureKind::ApiFailed => return Err(problem),
             Err(problem) => {
                 let note = format!(
                     "instance {}: Node {name} is not deleted: {}",

@@ -1,21 +1,65 @@
 //! The way to one instance, and to the agent on it: who logs in, who answers, and what is asked with which
 //! login.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_api::names::{object, windows};
-use evenkeel_plan::windows::instances::InstanceFailure;
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 
 use super::{Job, QUESTION, api, problem};
-use crate::windows::certificates::configuring::OwnTurn;
+use crate::windows::certificates::configuring::NodeClaim;
 use crate::windows::instances::login::{self, Login};
 use crate::windows::instances::metrics::OpenConnection;
 use crate::windows::instances::supply::Supply;
 use crate::windows::ssh::{Contents, Error, Files, Key, Local, Progress, Session, Target};
+
+/// What the agent on an instance does with a login.
+pub(super) enum AgentCommand {
+    /// Makes the machine a node that runs these services.
+    Bootstrap { version: String, services: String },
+    /// Gets the agent a new login of its own.
+    Login,
+    /// Makes the node a bare machine.
+    Cleanup,
+    /// Removes the services of the old version.
+    CleanupForUpgrade,
+}
+
+impl AgentCommand {
+    /// Whether the machine becomes a node by it.
+    fn joins(&self) -> bool {
+        matches!(self, Self::Bootstrap { .. })
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Bootstrap { .. } => "bootstrap",
+            Self::Login => "login",
+            Self::Cleanup | Self::CleanupForUpgrade => "cleanup",
+        }
+    }
+}
+
+impl fmt::Display for AgentCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::Bootstrap { version, services } => {
+                write!(
+                    f,
+                    " --desired-version {version} --desired-services {services}"
+                )
+            }
+            Self::CleanupForUpgrade => f.write_str(" --upgrade"),
+            Self::Login | Self::Cleanup => Ok(()),
+        }
+    }
+}
 
 /// An instance that was reached.
 pub(super) struct Reached {
@@ -49,7 +93,7 @@ impl Job {
         let who = tokio::time::timeout(QUESTION, login::who(&supply.bootstrap)).await;
         let who = who.unwrap_or_else(|_| Err("no answer".to_owned()));
         let who = who.map_err(|why| InstanceFailure {
-            category: "BootstrapLoginRefused",
+            category: FailureKind::BootstrapLoginRefused,
             message: format!(
                 "the bootstrap kubeconfig of the worker Ignition cannot log in at {}: {why}: renew it there",
                 supply.server
@@ -159,32 +203,32 @@ impl Job {
             .map_err(|error| problem(&error))
     }
 
-    /// Brings a login of ten minutes to the instance, and adds it to a question for the agent. If the machine may be
-    /// `node`, whoever asks for a certificate for that with it is heard until the turn ends.
+    /// Brings a login of ten minutes to the instance, and adds it to a command for the agent. If the machine may be
+    /// `node`, whoever asks for a certificate for that with it is heard until the claim ends.
     pub(super) async fn with_login(
         &self,
         reached: &Reached,
         supply: &Supply,
         node: Option<&str>,
-        question: &str,
-    ) -> Result<(String, Option<OwnTurn>), InstanceFailure> {
+        command: &AgentCommand,
+    ) -> Result<(String, Option<NodeClaim>), InstanceFailure> {
         let fleet = &self.fleet;
         let authority = supply.authority.as_deref();
         let made =
             login::of_agent(&fleet.client, &fleet.namespace, &supply.server, authority).await;
         let Login { text, credential } =
             made.map_err(|error| api("cannot create a login for its agent", &error))?;
-        let joins = question.starts_with("bootstrap");
-        let rollout = node.map(|node| {
+        let joins = command.joins();
+        let claim = node.map(|node| {
             fleet
                 .configuring
                 .begin(&self.name, node, joins, credential)
                 .ok_or_else(|| InstanceFailure {
-                    category: "NodeNameTaken",
+                    category: FailureKind::NodeNameTaken,
                     message: format!("another machine claims to be Node {node}, too"),
                 })
         });
-        let rollout = rollout.transpose()?;
+        let claim = claim.transpose()?;
         let bytes: Arc<[u8]> = text.into_bytes().into();
         let local = Local {
             place: windows::LOGIN.to_owned(),
@@ -198,13 +242,13 @@ impl Job {
             .put(&local, &Progress::default())
             .await
             .map_err(|error| problem(&error))?;
-        let command = question.split(' ').next().unwrap_or_default();
         let line = format!(
-            "{question} --kubeconfig {} --namespace {} --log-file {}{command}.log",
+            "{command} --kubeconfig {} --namespace {} --log-file {}{}.log",
             windows::LOGIN,
             fleet.namespace,
-            windows::LOGS
+            windows::LOGS,
+            command.name()
         );
-        Ok((line, rollout))
+        Ok((line, claim))
     }
 }

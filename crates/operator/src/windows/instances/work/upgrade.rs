@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, windows};
 use evenkeel_daemon::Severity;
-use evenkeel_plan::windows::instances::{InstanceFailure, InstanceState};
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, InstanceState};
 use evenkeel_plan::windows::upgrade::in_place::Supplied;
 use evenkeel_plan::windows::windows_pool::Grant;
 use jiff::Timestamp;
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::copy::make_folders;
-use super::reach::Reached;
+use super::reach::{AgentCommand, Reached};
 use super::{CLEANUP, Job, QUESTION, problem};
 use crate::windows::instances::supply::Supply;
 use crate::windows::ssh::Local;
@@ -120,11 +120,12 @@ impl Job {
         self.agent::<serde_json::Value>(reached, "service remove", QUESTION)
             .await?;
         self.step("removing the services of its old version");
-        let (line, rollout) = self
-            .with_login(reached, supply, Some(node), "cleanup --upgrade")
+        let cleanup = AgentCommand::CleanupForUpgrade;
+        let (line, claim) = self
+            .with_login(reached, supply, Some(node), &cleanup)
             .await?;
         let cleaned: Cleaned = self.agent(reached, &line, CLEANUP).await?;
-        drop(rollout);
+        drop(claim);
         self.step("copying files that are new or changed");
         let agent = supply.agent()?;
         // The new agent is there already, beside its place or in it.
@@ -185,7 +186,7 @@ impl Job {
             }
             if Instant::now() >= until {
                 return Err(InstanceFailure {
-                    category: "NotToldYet",
+                    category: FailureKind::NotToldYet,
                     message: format!(
                         "Node {node} did not get the desired version {version} within {}s",
                         TOLD.as_secs()
@@ -236,7 +237,7 @@ fn is_below(path: &str, folder: &str) -> bool {
 
 fn lost(node: &str) -> InstanceFailure {
     InstanceFailure {
-        category: "NodeGone",
+        category: FailureKind::NodeGone,
         message: format!("Node {node} is gone: there is nothing to upgrade"),
     }
 }
