@@ -3,6 +3,8 @@
 //! Connects the desired state in the cluster to the host. It decides nothing (that is `evenkeel-plan`) and
 //! touches nothing (that is `evenkeel-host`).
 
+#![forbid(unsafe_code)]
+
 #[cfg(target_os = "linux")]
 mod arguments;
 mod drift_watcher;

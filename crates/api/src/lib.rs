@@ -3,6 +3,8 @@
 //! This crate does no I/O: it opens no file, no socket and no clock, and builds without an async
 //! runtime. Text comes in, typed values or errors that name the place come out.
 
+#![forbid(unsafe_code)]
+
 pub mod crds;
 pub mod document;
 pub mod duration;

@@ -3,6 +3,8 @@
 //! It reads what people give it, asks `evenkeel-plan` and `evenkeel-host`, and prints. It decides
 //! nothing and touches no machine by itself.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod bundle;
 mod check;

@@ -21,6 +21,8 @@
 //! # }
 //! ```
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod client;
 mod daemon;

@@ -3,6 +3,8 @@
 //! Connects the cluster's objects to decisions of `evenkeel-plan` and carries them out through the
 //! API server. It decides nothing itself, and never touches the machine it runs on.
 
+#![forbid(unsafe_code)]
+
 mod arguments;
 mod conditions;
 mod controllers;

@@ -6,6 +6,8 @@
 //! The folders are the product's domains, by the same names in every crate: one [`machine`], the [`fleet`],
 //! what only [`windows`] nodes need, and [`readiness`].
 
+#![forbid(unsafe_code)]
+
 pub mod excerpt;
 pub mod fleet;
 mod json_path;

@@ -1,7 +1,7 @@
 //! What a test needs of the machine it runs on, and the sentence that says how to get it.
 //!
-//! In continuous integration (`CI` is set) a missing thing fails the test; on a person's machine the
-//! test is skipped with the same sentence. `./test --fast` sets `EVENKEEL_NO_TESTBED`, which skips
+//! In continuous integration and in `./test` (`CI` is set) a missing thing fails the test; where a person runs
+//! it alone, the test is skipped with the same sentence. `./test --fast` sets `EVENKEEL_NO_TESTBED`, which skips
 //! every test that needs anything at all.
 
 use std::path::{Path, PathBuf};

@@ -58,9 +58,19 @@ fn file(instance: &WindowsInstance, windows: &str) -> Result<String> {
     })
 }
 
+/// Set in the process of a test that another one starts; without it, as in a soak, there is nothing to do.
+const STARTED: &str = "EVENKEEL_TESTBED_STARTED";
+
+/// Whether another test has started this process.
+fn is_started() -> bool {
+    std::env::var_os(STARTED).is_some()
+}
+
 /// A command that runs one of these tests in a process of its own.
 fn this_test(name: &str) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe().doing(|| "which program is this?")?);
-    command.args(["--exact", name, "--ignored", "--nocapture"]);
+    command
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .env(STARTED, "1");
     Ok(command)
 }
