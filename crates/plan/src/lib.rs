@@ -11,6 +11,7 @@
 pub mod excerpt;
 pub mod fleet;
 mod json_path;
+pub mod listing;
 pub mod machine;
 pub mod readiness;
 pub mod secret;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::windows::trust_bundle::TrustBundle;
 use evenkeel_host::windows::trust::Synced;
+use evenkeel_plan::listing::listed;
 use evenkeel_plan::machine::entry::Hash;
 use evenkeel_plan::windows::trust::Published;
 use tokio::sync::mpsc::UnboundedSender;
@@ -106,7 +107,7 @@ impl Roots {
         let mut notices = Vec::new();
         if is_new && !bundle.problems.is_empty() {
             let count = bundle.problems.len();
-            let words = first(bundle.problems.iter());
+            let words = listed(&bundle.problems, SHOWN, "; ");
             notices.push(NodeEvent::warning(
                 "BundleBroken",
                 "Trust",
@@ -114,7 +115,7 @@ impl Roots {
             ));
         }
         if is_new && !bundle.warnings.is_empty() {
-            let words = first(bundle.warnings.iter());
+            let words = listed(&bundle.warnings, SHOWN, "; ");
             notices.push(NodeEvent::warning("BundleDoubtful", "Trust", words));
         }
         if synced.added.is_empty() && synced.removed.is_empty() {
@@ -146,20 +147,9 @@ impl Roots {
             NodeEvent::normal(
                 "DriftHealed",
                 "Heal",
-                format!("healed drift of {}", first(came.chain(went))),
+                format!("healed drift of {}", listed(came.chain(went), SHOWN, "; ")),
             )
         });
         notices
-    }
-}
-
-/// The first few of them, and how many more there are.
-fn first<T: ToString>(all: impl Iterator<Item = T>) -> String {
-    let all: Vec<String> = all.map(|it| it.to_string()).collect();
-    let more = all.len().saturating_sub(SHOWN);
-    let words = all[..all.len() - more].join("; ");
-    match more {
-        0 => words,
-        more => format!("{words}; and {more} more"),
     }
 }

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use crate::fleet::budget::{WaitReason, holds_permit};
 use crate::fleet::node::{DrainRequest, Node, NodePatch};
+use crate::listing;
 
 pub use self::candidate::{Candidate, Taint, Toleration, is_only_node};
 pub use self::own_pods::{Installation, Ours, decide, is_undecided};
@@ -307,13 +308,9 @@ fn holds(pod: &Pod, attempts: &BTreeMap<String, Attempt>) -> String {
 }
 
 fn listed(items: impl Iterator<Item = String>) -> String {
-    let mut items: Vec<_> = items.collect();
-    let more = items.len().saturating_sub(NAMES);
-    items.truncate(NAMES);
-    match (items.is_empty(), more) {
-        (true, _) => "none".to_owned(),
-        (false, 0) => items.join("; "),
-        (false, more) => format!("{}; and {more} more", items.join("; ")),
+    match listing::listed(items, NAMES, "; ") {
+        none if none.is_empty() => "none".to_owned(),
+        some => some,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::excerpt::excerpt;
 use crate::fleet::budget::{BudgetUsage, DisruptionPermit, WaitReason, holds_permit};
 use crate::fleet::node::{Node, NodePatch};
 use crate::fleet::pool::Pool;
+use crate::listing::listed;
 
 pub(crate) use report::told;
 pub use report::{PoolCounts, status};
@@ -222,20 +223,10 @@ fn open_zone<'a>(
 }
 
 fn stop(target: &str, failing: &[(&str, String)]) -> String {
-    let named: Vec<_> = failing
-        .iter()
-        .take(NAMES)
-        .map(|(node, why)| format!("{node} ({why})"))
-        .collect();
-    let more = failing.len().saturating_sub(NAMES);
-    let more = if more == 0 {
-        String::new()
-    } else {
-        format!(" and {more} more")
-    };
+    let nodes = failing.iter().map(|(node, why)| format!("{node} ({why})"));
     format!(
-        "rollout stopped: nodes fail with {target}: {}{more}. It resumes when these nodes recover, or when the pool gets another configuration",
-        named.join("; ")
+        "rollout stopped: nodes fail with {target}: {}. It resumes when these nodes recover, or when the pool gets another configuration",
+        listed(nodes, NAMES, "; ")
     )
 }
 

@@ -4,6 +4,7 @@
 
 use evenkeel_api::names::linux::FORCE_FILE;
 
+use crate::listing::listed;
 use crate::machine::Plan;
 use crate::machine::disruption::UnitAction;
 
@@ -196,7 +197,7 @@ impl Reason {
             format!(
                 "not as {config} declares: {}: put it back, or create {FORCE_FILE} to have \
                  everything written again with a drain and a reboot (`evenkeel verify` shows all)",
-                some_of(drift.iter().map(ToString::to_string))
+                listed(drift, NAMED, "; ")
             ),
         )
     }
@@ -299,7 +300,7 @@ fn words(plan: &Plan) -> String {
         .changes
         .iter()
         .map(|change| format!("{} {} ({})", change.action, change.resource, change.why));
-    let mut text = some_of(changes);
+    let mut text = listed(changes, NAMED, "; ");
     if text.is_empty() {
         "nothing changes on disk".clone_into(&mut text);
     }
@@ -308,13 +309,4 @@ fn words(plan: &Plan) -> String {
     }
     let actions: Vec<_> = plan.actions.iter().map(UnitAction::to_string).collect();
     format!("{text}; needs: {}", actions.join(", "))
-}
-
-/// The first of them, and how many there are more.
-fn some_of(mut all: impl ExactSizeIterator<Item = String>) -> String {
-    let first: Vec<_> = all.by_ref().take(NAMED).collect();
-    match all.len() {
-        0 => first.join("; "),
-        more => format!("{}; and {more} more", first.join("; ")),
-    }
 }

@@ -13,6 +13,10 @@ use super::restart_record::{Restart, RestartRecord};
 use super::snapshot::{Evidence, Feed, NodeSnapshot};
 use super::time::Moment;
 use super::verdict::{Case, Finding, Memory, Verdict, feed, is_agent};
+use crate::listing::listed;
+
+/// How many reasons a sentence names.
+const NAMED: usize = 3;
 
 /// The rule that a node's own list is; no object can have this name.
 pub const OWN_LIST: &str = annotation::SYSTEM_EXTENSIONS;
@@ -475,24 +479,16 @@ impl Gate {
 
     /// Why it is held, for people: the first reasons.
     pub(super) fn why(&self) -> String {
-        let reasons = self.reasons();
-        let more = reasons.len().saturating_sub(3);
-        let mut text = reasons
-            .iter()
-            .take(3)
-            .map(|(need, name)| {
-                let rule = &need.rule.name;
-                format!("extension {name} ({rule}): {}", need.verdict.why())
-            })
-            .collect::<Vec<_>>()
-            .join("; ");
-        if text.is_empty() && self.snapshot.has_permit {
-            "the node has a disruption permit".clone_into(&mut text);
+        let reasons = self.reasons().into_iter().map(|(need, name)| {
+            let rule = &need.rule.name;
+            format!("extension {name} ({rule}): {}", need.verdict.why())
+        });
+        match listed(reasons, NAMED, "; ") {
+            none if none.is_empty() && self.snapshot.has_permit => {
+                "the node has a disruption permit".to_owned()
+            }
+            text => text,
         }
-        if more > 0 {
-            text = format!("{text}; and {more} more");
-        }
-        text
     }
 
     fn reasons(&self) -> Vec<(&Need, &str)> {

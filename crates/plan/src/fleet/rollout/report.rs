@@ -7,6 +7,7 @@ use crate::excerpt::excerpt;
 use crate::fleet::budget::holds_permit;
 use crate::fleet::pool::Pool;
 use crate::fleet::render::RenderProblem;
+use crate::listing::listed;
 
 /// How many nodes are how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -138,7 +139,7 @@ fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: PoolCounts, is_updated: 
             .iter()
             .filter(|rollout| is_on_its_way(rollout));
         let names = moving.map(|rollout| rollout.node.name.clone());
-        format!("; updating: {}", listed(names, counts.moving))
+        format!("; updating: {}", listed(names, NAMES, ", "))
     };
     let still =
         |reason: &str, note: &str| told(kind, counts.moving > 0, reason, format!("{note}{moves}"));
@@ -183,7 +184,7 @@ fn node_degraded(rollout: &Rollout<'_>, torn: &[(&str, Vec<&str>)]) -> Condition
             .map(|(node, pools)| format!("{node} (also in {})", pools.join(", ")));
         let note = format!(
             "spec.nodeSelector selects nodes that other pools select too, so they are in no pool: {}",
-            listed(named, torn.len())
+            listed(named, NAMES, ", ")
         );
         return told(kind, true, "OverlappingPools", note);
     }
@@ -199,18 +200,9 @@ fn node_degraded(rollout: &Rollout<'_>, torn: &[(&str, Vec<&str>)]) -> Condition
     let note = format!(
         "{count} of {} nodes are degraded: {}",
         rollout.rollouts.len(),
-        listed(named, count)
+        listed(named, NAMES, ", ")
     );
     told(kind, true, "NodesDegraded", note)
-}
-
-/// The first few, and how many there are more.
-fn listed(items: impl Iterator<Item = String>, count: usize) -> String {
-    let named: Vec<_> = items.take(NAMES).collect();
-    match count.saturating_sub(named.len()) {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
 }
 
 /// A condition that is so, or is not; since when is for whoever writes it.

@@ -549,13 +549,8 @@ fn pauses_grow_while_the_same_fails_and_are_short_again_when_something_else_does
     };
     let mut record = InstanceRecord::default();
     let mut pauses = Vec::new();
-    for category in [
-        "DiskFull",
-        "DiskFull",
-        "DiskFull",
-        "DiskFull",
-        "AgentFailed",
-    ] {
+    use FailureKind::{AgentFailed, DiskFull};
+    for category in [DiskFull, DiskFull, DiskFull, DiskFull, AgentFailed] {
         // It is tried again in between.
         record.enter(InstanceState::Configuring, "", at(0));
         record.fail(&problem(category), at(0));
@@ -564,6 +559,6 @@ fn pauses_grow_while_the_same_fails_and_are_short_again_when_something_else_does
     }
     assert_eq!(pauses, [5, 10, 20, 40, 10]);
     record.enter(InstanceState::Ready, "", at(0));
-    record.fail(&problem("AgentFailed"), at(0));
+    record.fail(&problem(AgentFailed), at(0));
     assert_eq!(record.failures, 1);
 }

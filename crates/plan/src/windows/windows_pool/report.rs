@@ -8,6 +8,7 @@ use super::trouble::PoolFailure;
 use super::{Grant, WindowsNodeRollout, WindowsNodeState, WindowsPool, WindowsRollout};
 use crate::fleet::coexistence::{Coexistence, Half};
 use crate::fleet::rollout::told;
+use crate::listing::listed;
 use crate::windows::upgrade::gate::NOT_LISTED;
 
 /// How many names are given in a sentence.
@@ -107,10 +108,8 @@ impl WindowsRollout<'_> {
         let same = |rollout: &&WindowsNodeRollout<'_>| {
             refused(rollout).is_some_and(|it| it.category == first.category)
         };
-        let count = self.rollouts.iter().filter(same).count();
-        let names = listed(self.rollouts.iter().filter(same), count, |it| {
-            it.node.name.clone()
-        });
+        let names = self.rollouts.iter().filter(same).map(|it| &it.node.name);
+        let names = listed(names, NAMES, ", ");
         Some(PoolFailure {
             category: first.category,
             note: format!("{names}: {}", first.note),
@@ -136,7 +135,7 @@ fn updating(pool: &WindowsPool, round: &WindowsRollout<'_>, counts: WindowsCount
     let kind = condition::UPDATING;
     let moves = counts.updating > 0;
     let moving = round.rollouts.iter().filter(|it| is_on_its_way(&it.state));
-    let moving = listed(moving, counts.updating, |it| it.node.name.clone());
+    let moving = listed(moving.map(|it| &it.node.name), NAMES, ", ");
     let waits = |rollout: &&WindowsNodeRollout<'_>| {
         matches!(
             rollout.state,
@@ -197,18 +196,5 @@ fn degraded(
     match &round.stopped {
         Some(why) => told(kind, true, "NodesFailing", why.as_str()),
         None => told(kind, false, "AsExpected", ""),
-    }
-}
-
-/// The first few, and how many there are more.
-fn listed<'t>(
-    rollouts: impl Iterator<Item = &'t WindowsNodeRollout<'t>>,
-    count: usize,
-    name: impl Fn(&WindowsNodeRollout<'_>) -> String,
-) -> String {
-    let named: Vec<_> = rollouts.take(NAMES).map(name).collect();
-    match count.saturating_sub(named.len()) {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
     }
 }
