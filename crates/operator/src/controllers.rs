@@ -10,6 +10,9 @@ use evenkeel_plan::fleet::coexistence::Half;
 use evenkeel_plan::fleet::drain::DrainSettings;
 use evenkeel_plan::readiness::Limits;
 use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
+use futures::StreamExt;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
 
 use crate::fleet::coexistence::metrics::CoexistenceMetrics;
 use crate::fleet::coexistence::{Neighbours, Voice};
@@ -153,45 +156,57 @@ pub(crate) async fn run(
         };
         readiness::run(&shared, needs).await;
     };
-    tokio::join!(
-        supervise("nodes", async || {
-            shared
-                .nodes
-                .keep(of_nodes, health.check("nodes"), stop)
-                .await;
-        }),
-        supervise("pools", async || {
-            shared
-                .pools
-                .keep(of_pools, health.check("pools"), stop)
-                .await;
-        }),
-        supervise("configs", async || {
+    let controllers = Controllers::default();
+    let controllers = controllers
+        .and("nodes", async || {
+            let check = health.check("nodes");
+            shared.nodes.keep(of_nodes, check, stop).await;
+        })
+        .and("pools", async || {
+            let check = health.check("pools");
+            shared.pools.keep(of_pools, check, stop).await;
+        })
+        .and("configs", async || {
             shared.configs.keep(health.check("configs"), stop).await;
-        }),
-        supervise("coexistence", async || {
+        })
+        .and("coexistence", async || {
             shared.coexistence.keep(voice.clone(), stop).await;
-        }),
-        supervise("drain", drains),
-        supervise("render", async || {
+        })
+        .and("drain", drains)
+        .and("render", async || {
             render::run(&shared, &metrics.pools, options.sees_all_nodes()).await;
-        }),
-        supervise("rollout", async || rollout::run(&shared, &metrics.pools)
-            .await),
-        care_for_windows(&shared, daemon, metrics, options),
-        supervise("operator-condition", async || {
-            operator_condition::run(
-                &shared,
-                options.operator_condition.as_deref(),
-                &options.namespace,
-            )
-            .await;
-        }),
-        supervise("rules", async || {
+        })
+        .and("rollout", async || {
+            rollout::run(&shared, &metrics.pools).await;
+        })
+        .and("operator-condition", async || {
+            let name = options.operator_condition.as_deref();
+            operator_condition::run(&shared, name, &options.namespace).await;
+        })
+        .and("rules", async || {
             rules.keep(of_rules, health.check("rules"), stop).await;
-        }),
-        supervise("readiness", readiness),
-    );
+        })
+        .and("readiness", readiness);
+    let windows = care_for_windows(&shared, daemon, metrics, options);
+    tokio::join!(controllers.run(), windows);
+}
+
+/// Controllers that run beside each other. A wake of one costs the others nothing.
+#[derive(Default)]
+struct Controllers<'c>(FuturesUnordered<LocalBoxFuture<'c, ()>>);
+
+impl<'c> Controllers<'c> {
+    /// One more, which starts again if it panics.
+    fn and(self, name: &'static str, work: impl AsyncFn() + 'c) -> Self {
+        self.0
+            .push(Box::pin(async move { supervise(name, work).await }));
+        self
+    }
+
+    /// Runs them to their end.
+    async fn run(mut self) {
+        while self.0.next().await.is_some() {}
+    }
 }
 
 /// Everything for Windows nodes; without a payload there is nothing to do.
@@ -234,40 +249,41 @@ async fn care_for_windows(
         client,
     });
     let minimum = options.minimum_kubernetes.unwrap_or(gate::MINIMUM);
-    tokio::join!(
-        supervise("windows-pool", async || {
+    let controllers = Controllers::default();
+    let controllers = controllers
+        .and("windows-pool", async || {
             let check = health.check("windows-pool");
             shared.windows.keep(check, stop).await;
-        }),
-        supervise("services", async || {
+        })
+        .and("services", async || {
             maps.keep(health.check("services"), stop).await;
-        }),
-        supervise("proxy", async || {
+        })
+        .and("proxy", async || {
             proxy.keep(health.check("proxy"), stop).await;
-        }),
-        supervise("trusted-ca", async || {
+        })
+        .and("trusted-ca", async || {
             bundle.keep(health.check("trusted-ca"), stop).await;
-        }),
-        supervise("proxy", async || {
+        })
+        .and("proxy", async || {
             proxy::run(shared, &proxy, &maps, &options.proxy, &metrics.proxy).await;
-        }),
-        supervise("trusted-ca", async || {
+        })
+        .and("trusted-ca", async || {
             trusted_ca::run(shared, &bundle, &proxy, &metrics.proxy).await;
-        }),
-        supervise("offer", async || {
+        })
+        .and("offer", async || {
             offer::run(shared, payload, &options.namespace, &proxy).await;
-        }),
-        supervise("services", async || {
+        })
+        .and("services", async || {
             services::run(shared, &maps, &metrics.windows).await;
-        }),
-        supervise("windows-nodes", async || {
+        })
+        .and("windows-nodes", async || {
             nodes::run(shared, &fleet, &metrics.windows, minimum).await;
-        }),
-        supervise("instances", async || {
-            Box::pin(controller::run(shared, &fleet, &options.instances)).await;
-        }),
-        supervise("certificates", async || {
+        })
+        .and("instances", async || {
+            controller::run(shared, &fleet, &options.instances).await;
+        })
+        .and("certificates", async || {
             certificates::run(shared, &fleet, namespace).await;
-        }),
-    );
+        });
+    controllers.run().await;
 }

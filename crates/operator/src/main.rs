@@ -12,9 +12,9 @@ mod fleet;
 mod installation;
 mod kinds;
 mod readiness;
-mod requeue;
 mod shared;
 mod store;
+mod triggers;
 mod windows;
 
 use std::process::ExitCode;

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use self::observer::Observer;
 use crate::fleet::coexistence::metrics::CoexistenceMetrics;
 use crate::fleet::nodes::ours;
-use crate::requeue;
+use crate::triggers;
 
 /// How long after the API server failed it is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -166,7 +166,7 @@ impl Neighbours {
             }
             tokio::select! {
                 Some(observation) = changes.next() => observer.note(observation),
-                () = requeue::after(pause) => {}
+                () = triggers::after(pause) => {}
             }
         }
     }
@@ -238,7 +238,7 @@ impl Neighbours {
             }
             tokio::select! {
                 Ok(()) = changes.changed() => {}
-                () = requeue::after(pause) => {}
+                () = triggers::after(pause) => {}
             }
         }
     }

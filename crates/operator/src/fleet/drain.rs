@@ -32,6 +32,7 @@ use crate::fleet::pods::{self, Eviction};
 use crate::fleet::pools::Pools;
 use crate::installation::Installation;
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 
 /// The first pause between two looks at a node that is drained; it doubles while nothing changes.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -82,24 +83,16 @@ pub(crate) async fn run(
         stop: shared.stop.clone(),
         crowd: Rc::default(),
     };
-    let (mut nodes, mut pools) = (
-        shared.nodes.store().changes(),
-        shared.pools.store().changes(),
-    );
-    let mut coexistence = shared.coexistence.changes();
-    let mut windows = shared.windows.store().changes();
-    let mut others = shared.windows.changes();
-    let mut permits = shared.permits.changes();
+    let triggers = Triggers::until(&shared.stop)
+        .and(shared.nodes.store().changes())
+        .and(shared.pools.store().changes())
+        .and(shared.coexistence.changes())
+        .and(shared.permits.changes());
+    let mut triggers = shared.windows.wake(triggers);
     let mut fleet = Fleet::new(cluster, shared.clone());
     loop {
         tokio::select! {
-            () = shared.stop.stopped() => break,
-            Ok(()) = nodes.changed() => {}
-            Ok(()) = pools.changed() => {}
-            Ok(()) = coexistence.changed() => {}
-            Ok(()) = windows.changed() => {}
-            () = others.changed() => {}
-            Ok(()) = permits.changed() => {}
+            goes_on = triggers.next(None) => if !goes_on { break },
             Some(done) = fleet.work.next() => fleet.finished(done),
         }
         fleet.go_on();

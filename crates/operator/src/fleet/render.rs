@@ -22,6 +22,7 @@ use crate::fleet::configs::SeenConfig;
 use crate::fleet::metrics::PoolMetrics;
 use crate::fleet::pools::SeenPool;
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 
 /// How long after a change others are waited for, that may come with it.
 const TOGETHER: Duration = Duration::from_millis(200);
@@ -40,21 +41,13 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics, sees_all_nodes: 
         done: BTreeMap::new(),
         told: BTreeSet::new(),
     };
-    let mut pools = shared.pools.store().changes();
-    let mut configs = shared.configs.store().changes();
-    let mut coexistence = shared.coexistence.changes();
+    let mut triggers = Triggers::until(&shared.stop)
+        .and(shared.pools.store().changes())
+        .and(shared.configs.store().changes())
+        .and(shared.coexistence.changes())
+        .together(TOGETHER);
     let mut pause = NOW_AND_THEN;
-    loop {
-        tokio::select! {
-            () = shared.stop.stopped() => return,
-            Ok(()) = pools.changed() => {}
-            Ok(()) = configs.changed() => {}
-            Ok(()) = coexistence.changed() => {}
-            () = tokio::time::sleep(pause) => {}
-        }
-        tokio::time::sleep(TOGETHER).await;
-        pools.mark_unchanged();
-        configs.mark_unchanged();
+    while triggers.next(Some(pause)).await {
         if !shared.is_listed()
             || !shared.configs.store().is_listed()
             || shared.coexistence.is_idle()

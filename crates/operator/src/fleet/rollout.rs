@@ -16,8 +16,8 @@ use crate::conditions::dated;
 use crate::fleet::metrics::PoolMetrics;
 use crate::fleet::nodes::Seen;
 use crate::fleet::pools::SeenPool;
-use crate::requeue;
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 
 /// A pool's status is written at most once in this time.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
@@ -42,24 +42,15 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
         metrics,
         memory: BTreeMap::new(),
     };
-    let mut nodes = shared.nodes.store().changes();
-    let mut pools = shared.pools.store().changes();
-    let mut renderings = shared.pools.renderings();
-    let mut configs = shared.configs.store().changes();
-    let mut coexistence = shared.coexistence.changes();
-    let mut permits = shared.permits.changes();
+    let mut triggers = Triggers::until(&shared.stop)
+        .and(shared.nodes.store().changes())
+        .and(shared.pools.store().changes())
+        .and(shared.pools.renderings())
+        .and(shared.configs.store().changes())
+        .and(shared.coexistence.changes())
+        .and(shared.permits.changes());
     let mut pause: Option<Duration> = None;
-    loop {
-        tokio::select! {
-            () = shared.stop.stopped() => return,
-            Ok(()) = nodes.changed() => {}
-            Ok(()) = pools.changed() => {}
-            Ok(()) = renderings.changed() => {}
-            Ok(()) = configs.changed() => {}
-            Ok(()) = coexistence.changed() => {}
-            Ok(()) = permits.changed() => {}
-            () = requeue::after(pause) => {}
-        }
+    while triggers.next(pause).await {
         let is_known = shared.is_listed() && shared.configs.store().is_listed();
         pause = if !is_known || shared.coexistence.is_idle() {
             None

@@ -28,6 +28,7 @@ use serde_json::json;
 
 use crate::fleet::nodes::{Nodes, ours, watching};
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 use crate::windows::certificates::configuring::Configuring;
 use crate::windows::instances::Fleet;
 use crate::windows::instances::controller::windows_node;
@@ -46,11 +47,12 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
     let api: Api<CertificateSigningRequest> = Api::all(shared.client.clone());
     let requests = watcher(api.clone(), watching(None)).default_backoff();
     let mut requests = std::pin::pin!(requests);
-    let mut nodes = shared.nodes.store().changes();
-    let mut pool = shared.windows.store().changes();
-    let mut machines = configuring.changes();
-    let mut records = fleet.records.changes();
-    let mut coexistence = shared.coexistence.changes();
+    let mut triggers = Triggers::until(&shared.stop)
+        .and(shared.nodes.store().changes())
+        .and(shared.windows.store().changes())
+        .and(configuring.changes())
+        .and(fleet.records.changes())
+        .and(shared.coexistence.changes());
     let mut approver = Approver {
         api,
         seen: Seen {
@@ -65,18 +67,12 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
     let mut pause = NOW_AND_THEN;
     loop {
         tokio::select! {
-            () = shared.stop.stopped() => return,
+            goes_on = triggers.next(Some(pause)) => if !goes_on { return },
             change = requests.next() => match change {
                 None => return,
                 Some(Ok(change)) => approver.note(change),
                 Some(Err(error)) => tracing::warn!("cannot watch CertificateSigningRequests, will retry: {error}"),
             },
-            Ok(()) = nodes.changed() => {}
-            Ok(()) = pool.changed() => {}
-            Ok(()) = machines.changed() => {}
-            Ok(()) = records.changed() => {}
-            Ok(()) = coexistence.changed() => {}
-            () = tokio::time::sleep(pause) => {}
         }
         // Beside OpenShift's own operator for Windows nodes they are its to approve.
         let is_ours_to_say = shared.knows_windows() && !shared.coexistence.is_idle_for_windows();

@@ -20,8 +20,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::conditions::dated;
 use crate::fleet::nodes::Seen;
-use crate::requeue;
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 use crate::windows::instances::Fleet;
 use crate::windows::metrics::WindowsMetrics;
 use crate::windows::pool::SeenWindowsPool;
@@ -54,31 +54,18 @@ pub(crate) async fn run(
         granted: None,
         said: BTreeMap::new(),
     };
-    let mut nodes = shared.nodes.store().changes();
-    let mut pool = shared.windows.store().changes();
-    let mut others = shared.windows.changes();
-    let mut coexistence = shared.coexistence.changes();
-    let mut records = fleet.records.changes();
-    let mut machines = fleet.machines.changes();
-    let mut sets = fleet.machine_sets.changes();
-    let mut removals = fleet.removals.changes();
-    // Where there is no pool, nothing else tells that a permit was given back.
-    let mut permits = shared.permits.changes();
+    let triggers = Triggers::until(&shared.stop)
+        .and(shared.nodes.store().changes())
+        .and(shared.coexistence.changes())
+        .and(fleet.records.changes())
+        .and(fleet.machines.changes())
+        .and(fleet.machine_sets.changes())
+        .and(fleet.removals.changes())
+        // Where there is no pool, nothing else tells that a permit was given back.
+        .and(shared.permits.changes());
+    let mut triggers = shared.windows.wake(triggers);
     let mut pause: Option<Duration> = None;
-    loop {
-        tokio::select! {
-            () = shared.stop.stopped() => return,
-            Ok(()) = nodes.changed() => {}
-            Ok(()) = pool.changed() => {}
-            () = others.changed() => {}
-            Ok(()) = coexistence.changed() => {}
-            Ok(()) = records.changed() => {}
-            Ok(()) = machines.changed() => {}
-            Ok(()) = sets.changed() => {}
-            Ok(()) = removals.changed() => {}
-            Ok(()) = permits.changed() => {}
-            () = requeue::after(pause) => {}
-        }
+    while triggers.next(pause).await {
         pause = if !shared.knows_windows() {
             None
         } else if shared.coexistence.is_idle_for_windows() {

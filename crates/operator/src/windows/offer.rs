@@ -17,8 +17,8 @@ use kube::Api;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 
-use crate::requeue;
 use crate::shared::Shared;
+use crate::triggers;
 use crate::windows::payload::{self, Payload};
 use crate::windows::pool::{Offer, Ready};
 use crate::windows::proxy::store::Proxy;
@@ -68,7 +68,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
             },
             Ok(()) = pools.changed() => {}
             Ok(()) = proxies.changed() => {}
-            () = requeue::after(retry.then_some(PAUSE)) => {}
+            () = triggers::after(retry.then_some(PAUSE)) => {}
         }
         retry = false;
         // Without knowing it, nodes would lose the proxy that they have.

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use crate::conditions::dated;
 use crate::fleet::nodes::ours;
-use crate::requeue;
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 
 const VERSION: &str = "v2";
 const KIND: &str = "OperatorCondition";
@@ -33,14 +33,9 @@ pub(crate) async fn run(shared: &Shared, name: Option<&str>, namespace: &str) {
     let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
     let api: Api<DynamicObject> = Api::namespaced_with(shared.client.clone(), namespace, &kind);
     let cares = shared.has_windows;
-    let mut pool = shared.windows.store().changes();
+    let mut triggers = Triggers::until(&shared.stop).and(shared.windows.store().changes());
     let mut pause = Some(Duration::ZERO);
-    loop {
-        tokio::select! {
-            () = shared.stop.stopped() => return,
-            Ok(()) = pool.changed() => {}
-            () = requeue::after(pause) => {}
-        }
+    while triggers.next(pause).await {
         if cares && !shared.windows.store().is_listed() {
             pause = Some(AGAIN);
             continue;

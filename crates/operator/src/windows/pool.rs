@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use crate::fleet::nodes::ours;
 use crate::fleet::pools::recorded;
 use crate::store::{Identity, Kept, Store};
+use crate::triggers::Triggers;
 use crate::windows::payload::Payload;
 
 type PoolObject = Object<Value, Value>;
@@ -309,33 +310,13 @@ impl Windows {
         });
     }
 
-    /// Tells when anything but the pool has changed: offer, newer version, claims.
-    pub(crate) fn changes(&self) -> Changes {
-        Changes {
-            offer: self.offer.subscribe(),
-            newer: self.newer.subscribe(),
-            claims: self.claims.subscribe(),
-        }
-    }
-}
-
-/// Tells when something has changed that is not an object of the cluster.
-pub(crate) struct Changes {
-    offer: watch::Receiver<Offer>,
-    newer: watch::Receiver<Option<PoolFailure>>,
-    claims: watch::Receiver<OwnedNodes>,
-}
-
-impl Changes {
-    /// Waits for the next change.
-    pub(crate) async fn changed(&mut self) {
-        // The senders live as long as whoever waits here.
-        tokio::select! {
-            Ok(()) = self.offer.changed() => {}
-            Ok(()) = self.newer.changed() => {}
-            Ok(()) = self.claims.changed() => {}
-            else => std::future::pending().await,
-        }
+    /// Adds to `triggers` what may change about Windows nodes: the pool, offer, newer version, claims.
+    pub(crate) fn wake<'s>(&self, triggers: Triggers<'s>) -> Triggers<'s> {
+        triggers
+            .and(self.store().changes())
+            .and(self.offer.subscribe())
+            .and(self.newer.subscribe())
+            .and(self.claims.subscribe())
     }
 }
 

@@ -11,6 +11,7 @@ use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::windows::proxy::{ProxyDecision, ProxySettings, Remark, Said, Variable, decide};
 
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 use crate::windows::proxy::metrics::ProxyMetrics;
 use crate::windows::proxy::store::Proxy;
 use crate::windows::services::store::ServiceMaps;
@@ -36,14 +37,10 @@ pub(crate) async fn run(
         shared,
         said: BTreeMap::new(),
     };
-    let mut cluster = proxy.changes();
-    let mut listed = maps.store().changes();
-    loop {
-        tokio::select! {
-            () = shared.stop.stopped() => return,
-            Ok(()) = cluster.changed() => {}
-            Ok(()) = listed.changed() => {}
-        }
+    let mut triggers = Triggers::until(&shared.stop)
+        .and(proxy.changes())
+        .and(maps.store().changes());
+    while triggers.next(None).await {
         // What nodes have is told by what they were given, and only by that after a restart.
         if !maps.store().is_listed() {
             continue;

@@ -10,8 +10,8 @@ use evenkeel_plan::windows::windows_pool::{PoolFailure, is_managed_node};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use crate::requeue;
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 use crate::windows::metrics::WindowsMetrics;
 use crate::windows::pool::Ready;
 use crate::windows::services::store::{KeptMap, ServiceMaps};
@@ -25,37 +25,22 @@ pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMe
         had: None,
         held: None,
     };
-    let mut changes = maps.store().changes();
-    let mut nodes = shared.nodes.store().changes();
-    let mut pool = shared.windows.store().changes();
-    let mut others = shared.windows.changes();
-    let mut coexistence = shared.coexistence.changes();
-    let mut failures: u32 = 0;
-    loop {
-        tokio::select! {
-            () = shared.stop.stopped() => return,
-            Ok(()) = changes.changed() => {}
-            Ok(()) = nodes.changed() => {}
-            Ok(()) = pool.changed() => {}
-            () = others.changed() => {}
-            Ok(()) = coexistence.changed() => {}
-            () = requeue::after(requeue::backoff(failures)) => {}
-        }
+    let triggers = Triggers::until(&shared.stop)
+        .and(maps.store().changes())
+        .and(shared.nodes.store().changes())
+        .and(shared.coexistence.changes());
+    let triggers = shared.windows.wake(triggers);
+    let reconcile = async || -> kube::Result<_> {
         let is_known = maps.store().is_listed() && shared.knows_windows();
-        if !is_known || shared.coexistence.is_idle_for_windows() {
-            continue;
+        let is_ours = is_known && !shared.coexistence.is_idle_for_windows();
+        if let Some(ready) = shared.windows.last().filter(|_| is_ours) {
+            controller.reconcile(&ready).await?;
         }
-        let Some(ready) = shared.windows.last() else {
-            continue;
-        };
-        failures = match controller.round(&ready).await {
-            Ok(()) => 0,
-            Err(error) => {
-                tracing::warn!("cannot write the services ConfigMap, will retry: {error}");
-                failures.saturating_add(1)
-            }
-        };
-    }
+        Ok(None)
+    };
+    triggers
+        .run("write the services ConfigMap", reconcile)
+        .await;
 }
 
 struct Controller<'s> {
@@ -70,7 +55,7 @@ struct Controller<'s> {
 
 impl Controller<'_> {
     /// Observe, plan, apply, report: once.
-    async fn round(&mut self, ready: &Ready) -> kube::Result<()> {
+    async fn reconcile(&mut self, ready: &Ready) -> kube::Result<()> {
         let windows = &self.shared.windows;
         let pool = windows.seen();
         let own = Own {

@@ -7,8 +7,8 @@ use evenkeel_api::names::object;
 use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::windows::trusted_ca::{BundleAction, decide};
 
-use crate::requeue;
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 use crate::windows::proxy::metrics::ProxyMetrics;
 use crate::windows::proxy::store::Proxy;
 use crate::windows::trusted_ca::store::TrustedCa;
@@ -26,37 +26,22 @@ pub(crate) async fn run(
         metrics,
         had: false,
     };
-    let mut changes = bundle.store().changes();
-    let mut decisions = proxy.decisions();
-    let mut pool = shared.windows.store().changes();
-    let mut others = shared.windows.changes();
-    let mut coexistence = shared.coexistence.changes();
-    let mut failures: u32 = 0;
-    loop {
-        tokio::select! {
-            () = shared.stop.stopped() => return,
-            Ok(()) = changes.changed() => {}
-            Ok(()) = decisions.changed() => {}
-            Ok(()) = pool.changed() => {}
-            () = others.changed() => {}
-            Ok(()) = coexistence.changed() => {}
-            () = requeue::after(requeue::backoff(failures)) => {}
-        }
+    let triggers = Triggers::until(&shared.stop)
+        .and(bundle.store().changes())
+        .and(proxy.decisions())
+        .and(shared.coexistence.changes());
+    let triggers = shared.windows.wake(triggers);
+    let reconcile = async || -> kube::Result<_> {
         let is_known = bundle.store().is_listed() && shared.knows_windows();
         let has_windows =
             !shared.coexistence.is_idle_for_windows() && shared.windows.newer().is_none();
-        let Some(decision) = proxy.decision().filter(|_| is_known && has_windows) else {
-            continue;
-        };
-        failures = match controller.round(decision.settings.has_proxy()).await {
-            Ok(()) => 0,
-            Err(error) => {
-                let name = object::TRUSTED_CA;
-                tracing::warn!("cannot write ConfigMap {name}, will retry: {error}");
-                failures.saturating_add(1)
-            }
-        };
-    }
+        if let Some(decision) = proxy.decision().filter(|_| is_known && has_windows) {
+            controller.reconcile(decision.settings.has_proxy()).await?;
+        }
+        Ok(None)
+    };
+    let what = format!("write ConfigMap {}", object::TRUSTED_CA);
+    triggers.run(&what, reconcile).await;
 }
 
 struct Controller<'s> {
@@ -69,7 +54,7 @@ struct Controller<'s> {
 
 impl Controller<'_> {
     /// Observe, plan, apply, report: once.
-    async fn round(&mut self, has_proxy: bool) -> kube::Result<()> {
+    async fn reconcile(&mut self, has_proxy: bool) -> kube::Result<()> {
         let seen = self.bundle.seen();
         let is_pending = has_proxy && !seen.as_ref().is_some_and(|it| it.is_filled);
         self.metrics.pending(is_pending);

@@ -31,6 +31,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, watch};
 
 use crate::shared::Shared;
+use crate::triggers::Triggers;
 use crate::windows::instances::{Ending, Fleet, Job, List};
 
 /// How long after a change others are waited for, that may come with it.
@@ -210,45 +211,32 @@ struct Controller<'s> {
 impl Controller<'_> {
     async fn rounds(
         &self,
-        mut list: watch::Receiver<Option<List>>,
+        list: watch::Receiver<Option<List>>,
         [mut keys, mut host_keys]: [watch::Receiver<()>; 2],
         mut done: mpsc::UnboundedReceiver<Ended>,
     ) {
-        let mut nodes = self.shared.nodes.store().changes();
-        let mut machines = self.fleet.machines.changes();
-        let mut names = self.fleet.known.names.changes();
-        let mut offer = self.shared.windows.changes();
-        let mut pool = self.shared.windows.store().changes();
-        let mut coexistence = self.shared.coexistence.changes();
-        let mut waiting = self.fleet.removals.waiting();
+        let triggers = Triggers::until(&self.shared.stop)
+            .and(list.clone())
+            .and(self.shared.nodes.store().changes())
+            .and(self.fleet.machines.changes())
+            .and(self.fleet.known.names.changes())
+            .and(self.shared.coexistence.changes())
+            .and(self.fleet.removals.waiting());
+        let mut triggers = self.shared.windows.wake(triggers);
         let mut pause = None;
         loop {
-            let sleep = async {
-                match pause {
-                    Some(pause) => tokio::time::sleep(pause).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                Ok(()) = list.changed() => {}
-                Ok(()) = nodes.changed() => {}
-                Ok(()) = machines.changed() => {}
-                Ok(()) = names.changed() => {}
-                () = offer.changed() => {}
-                Ok(()) = pool.changed() => {}
-                Ok(()) = coexistence.changed() => {}
-                Ok(()) = waiting.changed() => {}
+                goes_on = triggers.next(pause) => if !goes_on { return },
                 Ok(()) = keys.changed() => self.try_again_now(&[FailureKind::InvalidSshKey, FailureKind::LoginRefused]),
                 Ok(()) = host_keys.changed() => self.try_again_now(&[FailureKind::HostKeyChanged]),
                 Some(ended) = done.recv() => self.take_note(ended),
-                () = sleep => {}
             }
             tokio::time::sleep(TOGETHER).await;
             while let Ok(ended) = done.try_recv() {
                 self.take_note(ended);
             }
-            nodes.mark_unchanged();
-            let heard = list.borrow_and_update().clone();
+            triggers.mark_seen();
+            let heard = list.borrow().clone();
             let is_idle = self.shared.coexistence.is_idle_for_windows();
             let Some(heard) = heard.filter(|_| self.shared.knows_windows() && !is_idle) else {
                 pause = None;

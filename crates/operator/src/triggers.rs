@@ -1,0 +1,196 @@
+//! The loop that every controller has: what wakes it, when it reconciles again without being told to, and how long it
+//! waits after a failure.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use evenkeel_daemon::Stop;
+use futures::future::{LocalBoxFuture, select_all};
+use tokio::sync::watch;
+
+/// Something that tells when it has changed.
+trait Source {
+    /// Waits for the next change.
+    fn changed(&mut self) -> LocalBoxFuture<'_, ()>;
+    /// What has changed by now is about to be looked at.
+    fn mark_seen(&mut self);
+}
+
+impl<T> Source for watch::Receiver<T> {
+    fn changed(&mut self) -> LocalBoxFuture<'_, ()> {
+        Box::pin(async {
+            // Whoever is gone tells nothing more.
+            if watch::Receiver::changed(self).await.is_err() {
+                std::future::pending().await
+            }
+        })
+    }
+
+    fn mark_seen(&mut self) {
+        self.mark_unchanged();
+    }
+}
+
+/// What wakes a controller. Whatever has changed by then is one wake.
+pub(crate) struct Triggers<'s> {
+    stop: &'s Stop,
+    sources: Vec<Box<dyn Source + 's>>,
+    together: Duration,
+    failures: u32,
+}
+
+impl<'s> Triggers<'s> {
+    /// A controller that ends when the program is asked to stop.
+    pub(crate) fn until(stop: &'s Stop) -> Self {
+        Self {
+            stop,
+            sources: Vec::new(),
+            together: Duration::ZERO,
+            failures: 0,
+        }
+    }
+
+    /// It is woken by these changes, too.
+    #[must_use]
+    pub(crate) fn and<T: 's>(mut self, changes: watch::Receiver<T>) -> Self {
+        self.sources.push(Box::new(changes));
+        self
+    }
+
+    /// After a change, others that may come with it are waited for.
+    #[must_use]
+    pub(crate) fn together(mut self, together: Duration) -> Self {
+        self.together = together;
+        self
+    }
+
+    /// Waits until something changes, or until `pause` is over; `false` once the program is asked to stop.
+    pub(crate) async fn next(&mut self, pause: Option<Duration>) -> bool {
+        let changed = async {
+            match self.sources.as_mut_slice() {
+                [] => std::future::pending().await,
+                all => _ = select_all(all.iter_mut().map(|it| it.changed())).await,
+            }
+        };
+        tokio::select! {
+            () = self.stop.stopped() => return false,
+            () = changed => {}
+            () = after(pause) => {}
+        }
+        if !self.together.is_zero() {
+            tokio::time::sleep(self.together).await;
+        }
+        self.mark_seen();
+        true
+    }
+
+    /// What has changed by now is about to be looked at.
+    pub(crate) fn mark_seen(&mut self) {
+        self.sources.iter_mut().for_each(|it| it.mark_seen());
+    }
+
+    /// Reconciles at every wake until the program is asked to stop. `reconcile` says how long to wait for a change at
+    /// most. `what` it cannot do if it fails is logged, and tried again after a back-off.
+    pub(crate) async fn run<E: Display>(
+        mut self,
+        what: &str,
+        mut reconcile: impl AsyncFnMut() -> Result<Option<Duration>, E>,
+    ) {
+        let mut pause = None;
+        while self.next(pause).await {
+            pause = match reconcile().await {
+                Ok(pause) => {
+                    self.failures = 0;
+                    pause
+                }
+                Err(error) => {
+                    self.failures = self.failures.saturating_add(1);
+                    tracing::warn!("cannot {what}, will retry: {error}");
+                    backoff(self.failures)
+                }
+            };
+        }
+    }
+}
+
+/// Waits for `pause`, or for ever if there is none.
+pub(crate) async fn after(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => tokio::time::sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The pause after so many failures in a row, for what shall be right within a second: it doubles. None after none.
+fn backoff(failures: u32) -> Option<Duration> {
+    const FIRST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(5);
+    let doubled = FIRST * 2u32.saturating_pow(failures.checked_sub(1)?.min(9));
+    Some(doubled.min(LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn changes_that_come_together_are_one_wake_and_none_is_lost() {
+        let stop = Stop::default();
+        let (one, other) = (watch::Sender::new(0), watch::Sender::new("a"));
+        let mut triggers = Triggers::until(&stop)
+            .and(one.subscribe())
+            .and(other.subscribe());
+        one.send_replace(1);
+        other.send_replace("b");
+        assert!(triggers.next(None).await);
+        let begun = Instant::now();
+        let pause = Duration::from_millis(50);
+        assert!(triggers.next(Some(pause)).await);
+        assert!(begun.elapsed() >= pause, "both were one wake");
+        other.send_replace("c");
+        drop(one);
+        assert!(triggers.next(None).await);
+        stop.stop();
+        assert!(!triggers.next(None).await);
+    }
+
+    #[tokio::test]
+    async fn what_fails_is_tried_again_later_and_what_succeeds_when_it_says() {
+        let stop = Stop::default();
+        let changes = watch::Sender::new(());
+        let triggers = Triggers::until(&stop).and(changes.subscribe());
+        changes.send_replace(());
+        let begun = Instant::now();
+        let mut at = Vec::new();
+        let work = triggers.run("try", async || {
+            at.push(begun.elapsed());
+            match at.len() {
+                1 | 2 => Err("no"),
+                3 => Ok(Some(Duration::from_millis(50))),
+                _ => {
+                    stop.stop();
+                    Ok(None)
+                }
+            }
+        });
+        work.await;
+        let pauses: Vec<_> = at.windows(2).map(|two| two[1] - two[0]).collect();
+        let least = [100, 200, 50].map(Duration::from_millis);
+        assert!(
+            pauses.len() == 3 && pauses.iter().zip(least).all(|(is, least)| *is >= least),
+            "{pauses:?}"
+        );
+    }
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let pauses: Vec<_> = (0..9)
+            .filter_map(backoff)
+            .map(|it| it.as_millis())
+            .collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(backoff(u32::MAX), Some(Duration::from_secs(5)));
+    }
+}
