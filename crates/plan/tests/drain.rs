@@ -45,7 +45,7 @@ fn annotated(key: &str, value: &str) -> Pod {
     }
 }
 
-/// A node that asks, and got its leave at second 1000.
+/// A node that asks, and got its permit at second 1000.
 fn draining() -> Node {
     let node = Node {
         name: "n1".to_owned(),

@@ -112,7 +112,7 @@ impl Node {
         let Some(desired) = self.desired_drain.as_deref().filter(|it| !it.is_empty()) else {
             return DrainRequest::None;
         };
-        // Leave is given back with the answer to an uncordon: whoever has it still was answered so to an
+        // A permit is returned with the answer to an uncordon: whoever has it still was answered so to an
         // earlier request of the same words, and not to this one.
         let is_answered = !desired.starts_with("uncordon-") || !self.claims_permit();
         if self.last_applied_drain.as_deref() == Some(desired) && is_answered {

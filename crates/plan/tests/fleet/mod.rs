@@ -1,6 +1,8 @@
 //! A pool whose nodes live: agents that work and fail, people who edit, power that goes, an operator
 //! that is killed between two writes. The decisions are the real ones.
 
+pub(crate) mod checker;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::label;
@@ -14,6 +16,8 @@ use evenkeel_plan::fleet::rollout::{self, is_moving};
 use jiff::Timestamp;
 use proptest::prelude::*;
 
+use self::checker::{By, Rules, faults};
+
 /// Something that happens. Numbers are taken modulo the number of nodes.
 #[derive(Debug, Clone)]
 pub(crate) enum Deed {
@@ -23,7 +27,7 @@ pub(crate) enum Deed {
     Drain { written: usize },
     /// An agent goes one step on; if it is about to write its configuration, it may fail.
     Agent { at: usize, fails: bool },
-    /// An agent that cannot go on gives its leave back, so that others need not wait.
+    /// An agent that cannot go on returns its permit, so that others need not wait.
     GivesUp { at: usize },
     /// Power, or the kubelet, goes or comes.
     Power { at: usize },
@@ -42,7 +46,7 @@ pub(crate) enum Deed {
     /// A node joins.
     Join,
     /// A node goes for good.
-    DisruptionPermit { at: usize },
+    Gone { at: usize },
 }
 
 pub(crate) fn any_deed() -> impl Strategy<Value = Deed> {
@@ -60,7 +64,7 @@ pub(crate) fn any_deed() -> impl Strategy<Value = Deed> {
         1 => Just(Deed::Pause),
         1 => (1..5u32).prop_map(|to| Deed::Limit { to }),
         1 => Just(Deed::Join),
-        1 => at.prop_map(|at| Deed::DisruptionPermit { at }),
+        1 => at.prop_map(|at| Deed::Gone { at }),
     ]
 }
 
@@ -75,6 +79,8 @@ pub(crate) struct Fleet {
     pool: Pool,
     zones: usize,
     made: usize,
+    /// What was decided last, for people.
+    pub(crate) decided: Vec<String>,
 }
 
 impl Fleet {
@@ -95,6 +101,7 @@ impl Fleet {
             },
             zones,
             made: 0,
+            decided: Vec::new(),
         };
         for number in 0..nodes {
             fleet.join(number % 3 != 0);
@@ -135,6 +142,7 @@ impl Fleet {
     }
 
     pub(crate) fn happens(&mut self, deed: &Deed) {
+        self.decided.clear();
         match *deed {
             Deed::RollOut { written } => self.roll_out(written),
             Deed::Drain { written } => self.drain(written),
@@ -142,11 +150,11 @@ impl Fleet {
             Deed::Pause => self.pool.allowance.paused ^= true,
             Deed::Limit { to } => self.pool.allowance.max_unavailable = MaxUnavailable::Count(to),
             Deed::Retarget { to } => self.pool.target = Some(format!("rendered-{to}")),
-            Deed::DisruptionPermit { at } if self.nodes.len() > 1 => {
+            Deed::Gone { at } if self.nodes.len() > 1 => {
                 let at = at % self.nodes.len();
                 self.nodes.remove(at);
             }
-            Deed::DisruptionPermit { .. } => {}
+            Deed::Gone { .. } => {}
             Deed::Agent { at, fails } => {
                 let at = at % self.nodes.len();
                 agent(&mut self.nodes[at], &mut self.booting, fails);
@@ -211,10 +219,6 @@ impl Fleet {
         self.pool.allowance.max_unavailable.of(self.nodes.len())
     }
 
-    fn count(&self, what: impl Fn(&Node) -> bool) -> usize {
-        self.nodes.iter().filter(|node| what(node)).count()
-    }
-
     fn write(&mut self, name: &str, change: &NodePatch) {
         for node in self.nodes.iter_mut().filter(|it| it.name == name) {
             *node = change.made_to(node);
@@ -230,12 +234,6 @@ impl Fleet {
     }
 
     fn roll_out(&mut self, written: usize) {
-        let target = self.target().to_owned();
-        let told = |node: &Node| node.desired_config.as_deref() == Some(target.as_str());
-        let holds = |node: &Node| {
-            holds_permit(node) || (told(node) && (is_moving(node) || node.is_degraded()))
-        };
-        let before = self.count(holds);
         self.record();
         let nodes = self.nodes.clone();
         let nodes: Vec<_> = nodes.iter().collect();
@@ -245,31 +243,51 @@ impl Fleet {
             self.nodes.len(),
             "somebody was forgotten"
         );
-        let paused = self.pool.allowance.paused;
-        for (node, change) in rollout.writes.iter().take(written) {
-            assert!(!paused, "{} moves in a paused pool", node.name);
-            self.write(&node.name, change);
-            let now = self.count(holds);
-            assert!(
-                now <= self.limit().max(before),
-                "{now} nodes are on their way"
-            );
+        for it in &rollout.rollouts {
+            self.decided.push(format!("{}: {}", it.node.name, it.state));
+        }
+        self.decided.extend(rollout.stopped);
+        let writes = rollout.writes.into_iter().take(written);
+        let writes = writes.map(|(node, patch)| (node.name.clone(), patch));
+        self.carry_out(writes.collect(), By::Rollout);
+    }
+
+    /// Writes what was decided, provided that the checker has nothing against it.
+    fn carry_out(&mut self, writes: Vec<(String, NodePatch)>, by: By) {
+        let rules = Rules {
+            target: self.target(),
+            limit: self.limit(),
+            paused: self.pool.allowance.paused,
+        };
+        let faults = faults(&rules, &self.nodes, &writes, by);
+        assert!(
+            faults.is_empty(),
+            "{by:?}: {faults:#?} in {:#?}",
+            self.nodes
+        );
+        for (name, patch) in writes {
+            self.decided
+                .push(format!("writes on {name}: {}", shown(&patch)));
+            self.write(&name, &patch);
         }
     }
 
     /// The drain controller, on nodes without pods, whose record has what it grants.
     fn drain(&mut self, written: usize) {
-        let before = self.count(holds_permit);
         let now = Timestamp::UNIX_EPOCH;
         self.record();
         let nodes = self.nodes.clone();
         let pool: Vec<_> = nodes.iter().collect();
         let answers = answer(self.pool.allowance, &pool);
+        let mut writes = Vec::new();
         for node in nodes.iter().take(written) {
             let change = match drain::next(node) {
                 Next::AskForPermit => match &answers[&node.name] {
                     DisruptionPermit::Granted => drain::grant(node, now).0,
-                    DisruptionPermit::Waits(_) => continue,
+                    DisruptionPermit::Waits(why) => {
+                        self.decided.push(format!("{}: waiting: {why}", node.name));
+                        continue;
+                    }
                 },
                 Next::Write(change, _) => change,
                 Next::Evict => {
@@ -284,11 +302,23 @@ impl Fleet {
                 }
                 Next::Nothing | Next::Unknown(_) => continue,
             };
-            self.write(&node.name, &change);
-            let down = self.count(holds_permit);
-            assert!(down <= self.limit().max(before), "{down} nodes are down");
+            writes.push((node.name.clone(), change));
         }
+        self.carry_out(writes, By::Drain);
     }
+}
+
+/// A patch in one line.
+fn shown(patch: &NodePatch) -> String {
+    let cordon = patch.unschedulable.map(|it| format!("unschedulable={it}"));
+    let annotations = patch.annotations.iter().map(|(name, value)| {
+        let name = name.rsplit('/').next().unwrap_or_default();
+        match value {
+            Some(value) => format!("{name}={value}"),
+            None => format!("{name} removed"),
+        }
+    });
+    annotations.chain(cordon).collect::<Vec<_>>().join(", ")
 }
 
 /// So many seconds after the beginning of time.

@@ -135,7 +135,7 @@ async fn variables_wait_for_the_drain_and_are_there_after_the_boot_of_which_all_
         .duration_since(start);
     assert!(waited.is_ok_and(|it| it >= RUNTIME_SERVES_AFTER), "{said}");
 
-    // Nobody was let on it yet, so the boot that the variables need takes no leave.
+    // Nobody was let on it yet, so the boot that the variables need takes no permit.
     scene.instance.ask(&[AGENT, "service", "install"])?;
     scene.instance.until_rebooted(&boot)?;
     assert_eq!(scene.node()?["spec"]["unschedulable"], true);

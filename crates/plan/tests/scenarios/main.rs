@@ -1,0 +1,156 @@
+//! Golden scenarios: a fleet and what happens to it as a small script, and what the planners decide, step by step, as a
+//! snapshot that a person reads. The independent checker sees every decision.
+//!
+//! A script is a list of lines:
+//!
+//! ```text
+//! fleet 4 nodes 2 zones limit 1    # the first line
+//! rollout | drain                  # the operator decides, and writes
+//! agent n1 | agent n1 fails        # an agent goes one step on
+//! settle                           # rollout, drain and all agents, until nothing changes
+//! gives-up n1, power n1, cordon n1, tamper n1, drift n1, gone n1
+//! target rendered-2, limit 2, pause, join
+//! ```
+
+#[path = "../fleet/mod.rs"]
+mod fleet;
+
+use std::fmt::Write;
+
+use evenkeel_plan::fleet::budget::MaxUnavailable;
+
+use crate::fleet::{Deed, Fleet};
+
+/// Steps after which a script that settles must have.
+const ROUNDS: usize = 100;
+
+struct Scenario {
+    fleet: Fleet,
+    text: String,
+}
+
+impl Scenario {
+    fn begin(line: &str) -> Self {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["fleet", nodes, "nodes", zones, "zones", "limit", limit] = words[..] else {
+            panic!("begin with: fleet N nodes N zones limit N");
+        };
+        let limit = MaxUnavailable::Count(limit.parse().unwrap());
+        Self {
+            fleet: Fleet::new(nodes.parse().unwrap(), zones.parse().unwrap(), limit),
+            text: format!("{line}\n"),
+        }
+    }
+
+    /// The node of that name, as deeds count them.
+    fn at(&self, name: &str) -> usize {
+        let mut names = self.fleet.nodes.iter();
+        names
+            .position(|it| it.name == name)
+            .unwrap_or_else(|| panic!("there is no node {name}"))
+    }
+
+    fn happens(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let written = usize::MAX;
+        let deed = match words[..] {
+            ["rollout"] => Deed::RollOut { written },
+            ["drain"] => Deed::Drain { written },
+            ["agent", name] => Deed::Agent {
+                at: self.at(name),
+                fails: false,
+            },
+            ["agent", name, "fails"] => Deed::Agent {
+                at: self.at(name),
+                fails: true,
+            },
+            ["gives-up", name] => Deed::GivesUp { at: self.at(name) },
+            ["power", name] => Deed::Power { at: self.at(name) },
+            ["cordon", name] => Deed::Cordon { at: self.at(name) },
+            ["tamper", name] => Deed::Tamper { at: self.at(name) },
+            ["drift", name] => Deed::Drift { at: self.at(name) },
+            ["gone", name] => Deed::Gone { at: self.at(name) },
+            ["target", name] => Deed::Retarget {
+                to: name
+                    .strip_prefix("rendered-")
+                    .and_then(|it| it.parse().ok())
+                    .unwrap(),
+            },
+            ["limit", to] => Deed::Limit {
+                to: to.parse().unwrap(),
+            },
+            ["pause"] => Deed::Pause,
+            ["join"] => Deed::Join,
+            ["settle"] => return self.settle(),
+            _ => panic!("nobody knows what {line:?} is"),
+        };
+        let _ = writeln!(self.text, "\n> {line}");
+        self.fleet.happens(&deed);
+        for decided in &self.fleet.decided {
+            let _ = writeln!(self.text, "{decided}");
+        }
+        if self.fleet.decided.is_empty() {
+            self.show();
+        }
+    }
+
+    /// Everybody goes on until nothing changes any more; only where that leads is shown.
+    fn settle(&mut self) {
+        let _ = writeln!(self.text, "\n> settle");
+        for round in 1..=ROUNDS {
+            let before = self.fleet.nodes.clone();
+            let written = usize::MAX;
+            for deed in [Deed::RollOut { written }, Deed::Drain { written }] {
+                self.fleet.happens(&deed);
+            }
+            for at in 0..self.fleet.nodes.len() {
+                self.fleet.happens(&Deed::Agent { at, fails: false });
+            }
+            if self.fleet.nodes == before {
+                let _ = writeln!(self.text, "after {round} rounds:");
+                return self.show();
+            }
+        }
+        panic!("it never settles:\n{}", self.text);
+    }
+
+    /// All nodes, one in a line.
+    fn show(&mut self) {
+        for node in &self.fleet.nodes {
+            let said = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+            let marks = [
+                (node.unschedulable, "cordoned"),
+                (!node.ready, "not ready"),
+                (node.drain_granted.is_some(), "has a permit"),
+            ];
+            let marks: Vec<&str> = marks.iter().filter(|it| it.0).map(|it| it.1).collect();
+            let _ = writeln!(
+                self.text,
+                "{} in {}: runs {}, is told {}, {} ({}) {}",
+                node.name,
+                node.zone(),
+                said(&node.current_config),
+                said(&node.desired_config),
+                said(&node.state),
+                said(&node.reason),
+                marks.join(", ")
+            );
+        }
+    }
+}
+
+#[test]
+fn every_scenario_is_decided_as_its_snapshot_says() {
+    insta::glob!("*.script", |path| {
+        let script = std::fs::read_to_string(path).unwrap();
+        let lines = script
+            .lines()
+            .map(|it| it.split('#').next().unwrap_or_default().trim());
+        let mut lines = lines.filter(|it| !it.is_empty());
+        let mut scenario = Scenario::begin(lines.next().unwrap());
+        for line in lines {
+            scenario.happens(line);
+        }
+        insta::assert_snapshot!(scenario.text);
+    });
+}
