@@ -11,18 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{Doing, Error, Result};
 
-/// The program `bin` of `package` for this machine, as optimised as the test that asks; once per test
-/// process.
-pub fn program(package: &str, bin: &str) -> Result<PathBuf> {
-    let profile = profile()?;
-    programs(package, &[bin], &["--profile", &profile])?
-        .pop()
-        .ok_or_else(|| Error::failed(format!("{package} has no program {bin}")))
-}
-
 /// The program `bin` as it is built next to the integration test `test` of its package, where the tests of all packages
-/// are built together: then it is there already, while [`program`] may build what it depends on once more.
-pub fn tested_program(test: &str, bin: &str) -> Result<PathBuf> {
+/// are built together: then it is there already. On its own, with other features of what it depends on, all of that would
+/// be built once more, for minutes.
+pub fn program(test: &str, bin: &str) -> Result<PathBuf> {
     // Held while building: whoever comes second finds it built.
     static BUILDING: Mutex<()> = Mutex::new(());
     let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);

@@ -49,7 +49,7 @@ impl Fleet {
         cluster
             .kubeconfig_for_service_account(&namespace, OPERATOR)?
             .write(&kubeconfig)?;
-        let mut command = Command::new(workspace::program(OPERATOR, OPERATOR)?);
+        let mut command = Command::new(workspace::program("operator", OPERATOR)?);
         command
             .args(["run", "--listen", "off", "--namespace", &namespace])
             .args(["--node-selector", &format!("fleet={name}")])

@@ -18,7 +18,7 @@ use crate::scene::{Scene, annotated, deployed, is_cordoned};
 
 /// The agent, as optimised as the operator.
 pub(crate) fn agent() -> Result<PathBuf> {
-    workspace::program("evenkeel-agent", "evenkeel-agent")
+    workspace::program("agent", "evenkeel-agent")
 }
 
 /// A machine with the agent on it as it is shipped.

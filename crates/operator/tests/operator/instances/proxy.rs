@@ -250,7 +250,7 @@ async fn a_proxy_reaches_every_machine_one_after_the_other_and_leaves_nothing_be
     }
     let bed = Bed::on(cluster()?, "win-egress", "kubelet-double").await?;
     let stage = Stage {
-        evenkeel: workspace::tested_program("evenkeel", "evenkeel")?,
+        evenkeel: workspace::program("evenkeel", "evenkeel")?,
         maps: Api::namespaced(bed.scene.client.clone(), &bed.scene.name),
         bed,
     };
