@@ -1,8 +1,9 @@
 //! Roll-outs of whole pools, with everything around them that can go wrong: the real decisions of
-//! `plan::rollout`, `plan::disruption::leave` and `plan::drain`, on nodes whose agents, people and power
+//! `plan::fleet::{rollout, budget, drain}`, on nodes whose agents, people and power
 //! cords do what they like.
 
 mod fleet;
+mod scenarios;
 
 use std::collections::BTreeMap;
 

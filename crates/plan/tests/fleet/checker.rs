@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 use evenkeel_api::names::annotation;
 use evenkeel_plan::fleet::node::{Node, NodePatch};
 
-/// What a rollout may write on a Node; everything else there is somebody else's.
-const OF_A_ROLLOUT: [&str; 3] = [
+/// What a rollout may write on a Node; everything else there is somebody else's. With another configuration the reason
+/// of the one before goes.
+const OF_A_ROLLOUT: [&str; 4] = [
     annotation::DESIRED_CONFIG,
     annotation::VOUCHER,
     annotation::DRIFT,
+    annotation::REASON,
 ];
 /// What a drain may write on a Node.
 const OF_A_DRAIN: [&str; 6] = [
@@ -44,6 +46,8 @@ pub(crate) fn faults(
     by: By,
 ) -> Vec<String> {
     let mut faults = Vec::new();
+    // What agents have said counts as it was when this was decided; what is taken adds up, write by write.
+    let decided_on = nodes;
     let mut nodes = nodes.to_vec();
     for (name, patch) in writes {
         let Some(at) = nodes.iter().position(|it| it.name == *name) else {
@@ -55,7 +59,7 @@ pub(crate) fn faults(
         faults.extend(ownership(&before[at], patch, by).map(|it| format!("{name}: {it}")));
         let begins = by == By::Rollout && is_told(rules, &after) && !is_told(rules, &before[at]);
         if begins && after.current_config.as_deref() != Some(rules.target) {
-            faults.extend(order(rules, &before, at).map(|it| format!("{name}: {it}")));
+            faults.extend(order(rules, decided_on, at).map(|it| format!("{name}: {it}")));
         }
         nodes[at] = after;
         let (was, is) = (taken(rules, &before, by), taken(rules, &nodes, by));
@@ -82,6 +86,7 @@ fn patched(node: &Node, patch: &NodePatch) -> Node {
             annotation::DRAIN_GRANTED => &mut node.drain_granted,
             annotation::CORDONED_BY => &mut node.cordoned_by,
             annotation::LAST_APPLIED_DRAIN => &mut node.last_applied_drain,
+            annotation::REASON => &mut node.reason,
             _ => continue,
         };
         field.clone_from(value);
@@ -96,11 +101,16 @@ fn is_told(rules: &Rules<'_>, node: &Node) -> bool {
     node.desired_config.as_deref() == Some(rules.target)
 }
 
+/// Whether it is degraded with what it was told last: a reason that the operator took off is of something else.
+fn is_degraded(node: &Node) -> bool {
+    node.state.as_deref() == Some("Degraded") && node.reason.as_deref() != Some("")
+}
+
 /// Who takes from the budget.
 fn taken(rules: &Rules<'_>, nodes: &[Node], by: By) -> BTreeSet<String> {
     let takes = |node: &&Node| {
         let is_moving = node.current_config != node.desired_config;
-        let fails = node.state.as_deref() == Some("Degraded");
+        let fails = is_degraded(node);
         node.has_permit
             || node.drain_granted.is_some()
             || by == By::Rollout && is_told(rules, node) && (is_moving || fails)
@@ -119,6 +129,11 @@ fn ownership(node: &Node, patch: &NodePatch, by: By) -> Option<String> {
     if let Some(foreign) = foreign {
         return Some(format!("{by:?} writes {foreign}"));
     }
+    let reason = patch.annotations.get(annotation::REASON);
+    let tells = patch.annotations.contains_key(annotation::DESIRED_CONFIG);
+    if by == By::Rollout && reason.is_some_and(|it| !tells || it.as_deref() != Some("")) {
+        return Some("a rollout gives a reason".to_owned());
+    }
     match (by, patch.unschedulable) {
         (By::Rollout, Some(_)) => Some("a rollout cordons".to_owned()),
         (By::Drain, Some(false)) if node.cordoned_by.as_deref() != Some("drain") => {
@@ -131,7 +146,6 @@ fn ownership(node: &Node, patch: &NodePatch, by: By) -> Option<String> {
 /// Nobody begins in a paused pool, while somebody fails, while it is degraded itself, or before the zones before its own.
 fn order(rules: &Rules<'_>, nodes: &[Node], at: usize) -> Option<String> {
     let node = &nodes[at];
-    let is_degraded = |node: &Node| node.state.as_deref() == Some("Degraded");
     if rules.paused {
         return Some("begins in a paused pool".to_owned());
     }

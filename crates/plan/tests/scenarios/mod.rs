@@ -12,12 +12,10 @@
 //! target rendered-2, limit 2, pause, join
 //! ```
 
-#[path = "../fleet/mod.rs"]
-mod fleet;
-
 use std::fmt::Write;
 
 use evenkeel_plan::fleet::budget::MaxUnavailable;
+use evenkeel_plan::fleet::node::Node;
 
 use crate::fleet::{Deed, Fleet};
 
@@ -85,12 +83,13 @@ impl Scenario {
             _ => panic!("nobody knows what {line:?} is"),
         };
         let _ = writeln!(self.text, "\n> {line}");
+        let before = self.fleet.nodes.clone();
         self.fleet.happens(&deed);
         for decided in &self.fleet.decided {
             let _ = writeln!(self.text, "{decided}");
         }
         if self.fleet.decided.is_empty() {
-            self.show();
+            self.show(|node| !before.contains(node));
         }
     }
 
@@ -108,32 +107,35 @@ impl Scenario {
             }
             if self.fleet.nodes == before {
                 let _ = writeln!(self.text, "after {round} rounds:");
-                return self.show();
+                return self.show(|_| true);
             }
         }
         panic!("it never settles:\n{}", self.text);
     }
 
-    /// All nodes, one in a line.
-    fn show(&mut self) {
-        for node in &self.fleet.nodes {
-            let said = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    /// These nodes, one in a line.
+    fn show(&mut self, which: impl Fn(&Node) -> bool) {
+        for node in self.fleet.nodes.iter().filter(|it| which(it)) {
+            let said = |text: &Option<String>| match text.as_deref() {
+                None | Some("") => "-".to_owned(),
+                Some(text) => text.to_owned(),
+            };
             let marks = [
-                (node.unschedulable, "cordoned"),
-                (!node.ready, "not ready"),
-                (node.drain_granted.is_some(), "has a permit"),
+                (node.unschedulable, ", cordoned"),
+                (!node.ready, ", not ready"),
+                (node.drain_granted.is_some(), ", has a permit"),
             ];
             let marks: Vec<&str> = marks.iter().filter(|it| it.0).map(|it| it.1).collect();
             let _ = writeln!(
                 self.text,
-                "{} in {}: runs {}, is told {}, {} ({}) {}",
+                "{} in {}: runs {}, is told {}, state {}, reason {}{}",
                 node.name,
                 node.zone(),
                 said(&node.current_config),
                 said(&node.desired_config),
                 said(&node.state),
                 said(&node.reason),
-                marks.join(", ")
+                marks.concat()
             );
         }
     }
