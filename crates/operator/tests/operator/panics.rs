@@ -103,18 +103,22 @@ async fn a_panic_over_one_pool_leaves_the_others_rolling_out() -> Result<()> {
         )?;
         for pool in ["good", "bad"] {
             let config = format!("{pool}-config");
-            scene.config(pool, &config, file("/etc/part", part)).await?;
+            let part = file(&format!("/etc/{part}"), "new");
+            scene.config(pool, &config, part).await?;
         }
         let before = scene.status("bad").await?.configuration;
         let source = scene.own("good-config");
         let rendered = async || {
             let target = scene.target("good").await?;
+            if target.is_empty() {
+                return Ok(Look::NotYet(scene.log()));
+            }
             let status = scene.status("good").await?;
             let says = status.configuration.is_some_and(|it| it.name == target);
             let config = scene.configs().get_opt(&target).await;
             let config = config.doing(|| "cannot look")?;
             let text = config.map(|it| it.data.to_string()).unwrap_or_default();
-            Ok(if says && text.contains(part) {
+            Ok(if says && text.contains(&format!("/etc/{part}")) {
                 Look::Found(())
             } else {
                 Look::NotYet(format!("{target} of {source}: {text}\n{}", scene.log()))
