@@ -20,7 +20,7 @@ impl DriftWatcher {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(watch)
-            .map_err(|error| Error::path("start", &format!("the thread {name}"), error))?;
+            .map_err(|error| Error::path("start", format!("the thread {name}"), error))?;
         Ok(Self {
             stop: Box::new(stop),
             thread: Some(thread),

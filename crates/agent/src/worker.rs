@@ -89,7 +89,7 @@ pub(crate) enum Look {
     /// Something is missing: this is when to look again.
     Wait(Requeue),
     /// Enough for a decision.
-    Decide(Outlook),
+    Decide(Box<Outlook>),
 }
 
 /// What a decision needs, besides what the worker knows anyway.

@@ -280,7 +280,7 @@ async fn care_for_windows(
             nodes::run(shared, &fleet, &metrics.windows, minimum).await;
         })
         .and("instances", async || {
-            controller::run(shared, &fleet, &options.instances).await;
+            Box::pin(controller::run(shared, &fleet, &options.instances)).await;
         })
         .and("certificates", async || {
             certificates::run(shared, &fleet, namespace).await;

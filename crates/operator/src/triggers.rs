@@ -21,7 +21,7 @@ impl<T> Source for watch::Receiver<T> {
         Box::pin(async {
             // Whoever is gone tells nothing more.
             if watch::Receiver::changed(self).await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         })
     }
@@ -176,7 +176,10 @@ mod tests {
             }
         });
         work.await;
-        let pauses: Vec<_> = at.windows(2).map(|two| two[1] - two[0]).collect();
+        let pauses: Vec<_> = at
+            .windows(2)
+            .map(|two| two[1].saturating_sub(two[0]))
+            .collect();
         let least = [100, 200, 50].map(Duration::from_millis);
         assert!(
             pauses.len() == 3 && pauses.iter().zip(least).all(|(is, least)| *is >= least),

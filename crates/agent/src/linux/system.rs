@@ -189,14 +189,14 @@ impl System for Linux {
             system.drift.findings().collect()
         };
         system.metrics.have_drifted(&found);
-        Ok(Look::Decide(Outlook {
+        Ok(Look::Decide(Box::new(Outlook {
             drift: found.into_iter().map(shown).collect(),
             desired: target
                 .zip(planned)
                 .map(|(name, planned)| planned.map(|plan| (name.to_owned(), plan))),
             on_drift,
             forced: system.forced,
-        }))
+        })))
     }
 
     async fn report(

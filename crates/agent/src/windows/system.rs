@@ -259,7 +259,7 @@ impl System for Windows {
             };
         }
         worker.system.waiting.is_over();
-        Ok(Look::Decide(outlook))
+        Ok(Look::Decide(Box::new(outlook)))
     }
 
     async fn report(

@@ -13,6 +13,7 @@
 //! ```
 
 use std::fmt::Write;
+use std::str::FromStr;
 
 use evenkeel_plan::fleet::budget::MaxUnavailable;
 use evenkeel_plan::fleet::node::Node;
@@ -22,65 +23,66 @@ use crate::fleet::{Deed, Fleet};
 /// Steps after which a script that settles must have.
 const ROUNDS: usize = 100;
 
+type Result<T> = std::result::Result<T, String>;
+
+fn number<T: FromStr>(text: &str) -> Result<T> {
+    let number = text.parse();
+    number.map_err(|_| format!("{text:?} is not a number"))
+}
+
 struct Scenario {
     fleet: Fleet,
     text: String,
 }
 
 impl Scenario {
-    fn begin(line: &str) -> Self {
+    fn begin(line: &str) -> Result<Self> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let ["fleet", nodes, "nodes", zones, "zones", "limit", limit] = words[..] else {
-            panic!("begin with: fleet N nodes N zones limit N");
+            return Err(format!("{line:?} is not: fleet N nodes N zones limit N"));
         };
-        let limit = MaxUnavailable::Count(limit.parse().unwrap());
-        Self {
-            fleet: Fleet::new(nodes.parse().unwrap(), zones.parse().unwrap(), limit),
+        let limit = MaxUnavailable::Count(number(limit)?);
+        Ok(Self {
+            fleet: Fleet::new(number(nodes)?, number(zones)?, limit),
             text: format!("{line}\n"),
-        }
+        })
     }
 
     /// The node of that name, as deeds count them.
-    fn at(&self, name: &str) -> usize {
+    fn at(&self, name: &str) -> Result<usize> {
         let mut names = self.fleet.nodes.iter();
-        names
-            .position(|it| it.name == name)
-            .unwrap_or_else(|| panic!("there is no node {name}"))
+        let at = names.position(|it| it.name == name);
+        at.ok_or_else(|| format!("there is no node {name}"))
     }
 
-    fn happens(&mut self, line: &str) {
+    fn happens(&mut self, line: &str) -> Result<()> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let written = usize::MAX;
         let deed = match words[..] {
             ["rollout"] => Deed::RollOut { written },
             ["drain"] => Deed::Drain { written },
             ["agent", name] => Deed::Agent {
-                at: self.at(name),
+                at: self.at(name)?,
                 fails: false,
             },
             ["agent", name, "fails"] => Deed::Agent {
-                at: self.at(name),
+                at: self.at(name)?,
                 fails: true,
             },
-            ["gives-up", name] => Deed::GivesUp { at: self.at(name) },
-            ["power", name] => Deed::Power { at: self.at(name) },
-            ["cordon", name] => Deed::Cordon { at: self.at(name) },
-            ["tamper", name] => Deed::Tamper { at: self.at(name) },
-            ["drift", name] => Deed::Drift { at: self.at(name) },
-            ["gone", name] => Deed::Gone { at: self.at(name) },
+            ["gives-up", name] => Deed::GivesUp { at: self.at(name)? },
+            ["power", name] => Deed::Power { at: self.at(name)? },
+            ["cordon", name] => Deed::Cordon { at: self.at(name)? },
+            ["tamper", name] => Deed::Tamper { at: self.at(name)? },
+            ["drift", name] => Deed::Drift { at: self.at(name)? },
+            ["gone", name] => Deed::Gone { at: self.at(name)? },
             ["target", name] => Deed::Retarget {
-                to: name
-                    .strip_prefix("rendered-")
-                    .and_then(|it| it.parse().ok())
-                    .unwrap(),
+                to: number(name.trim_start_matches("rendered-"))?,
             },
-            ["limit", to] => Deed::Limit {
-                to: to.parse().unwrap(),
-            },
+            ["limit", to] => Deed::Limit { to: number(to)? },
             ["pause"] => Deed::Pause,
             ["join"] => Deed::Join,
             ["settle"] => return self.settle(),
-            _ => panic!("nobody knows what {line:?} is"),
+            _ => return Err(format!("nobody knows what {line:?} is")),
         };
         let _ = writeln!(self.text, "\n> {line}");
         let before = self.fleet.nodes.clone();
@@ -91,10 +93,11 @@ impl Scenario {
         if self.fleet.decided.is_empty() {
             self.show(|node| !before.contains(node));
         }
+        Ok(())
     }
 
     /// Everybody goes on until nothing changes any more; only where that leads is shown.
-    fn settle(&mut self) {
+    fn settle(&mut self) -> Result<()> {
         let _ = writeln!(self.text, "\n> settle");
         for round in 1..=ROUNDS {
             let before = self.fleet.nodes.clone();
@@ -107,10 +110,11 @@ impl Scenario {
             }
             if self.fleet.nodes == before {
                 let _ = writeln!(self.text, "after {round} rounds:");
-                return self.show(|_| true);
+                self.show(|_| true);
+                return Ok(());
             }
         }
-        panic!("it never settles:\n{}", self.text);
+        Err(format!("it never settles:\n{}", self.text))
     }
 
     /// These nodes, one in a line.
@@ -149,9 +153,9 @@ fn every_scenario_is_decided_as_its_snapshot_says() {
             .lines()
             .map(|it| it.split('#').next().unwrap_or_default().trim());
         let mut lines = lines.filter(|it| !it.is_empty());
-        let mut scenario = Scenario::begin(lines.next().unwrap());
+        let mut scenario = Scenario::begin(lines.next().unwrap_or_default()).unwrap();
         for line in lines {
-            scenario.happens(line);
+            scenario.happens(line).unwrap();
         }
         insta::assert_snapshot!(scenario.text);
     });

@@ -543,13 +543,14 @@ fn a_node_whose_pods_have_left_is_upgraded_until_its_new_agent_was_started() {
 
 #[test]
 fn pauses_grow_while_the_same_fails_and_are_short_again_when_something_else_does() {
+    use FailureKind::{AgentFailed, DiskFull};
+
     let problem = |category| InstanceFailure {
         category,
         message: String::new(),
     };
     let mut record = InstanceRecord::default();
     let mut pauses = Vec::new();
-    use FailureKind::{AgentFailed, DiskFull};
     for category in [DiskFull, DiskFull, DiskFull, DiskFull, AgentFailed] {
         // It is tried again in between.
         record.enter(InstanceState::Configuring, "", at(0));
