@@ -12,6 +12,7 @@ mod drift_watcher;
 mod linux;
 mod machine;
 mod metrics;
+mod node_client;
 mod node_event;
 mod node_report;
 mod own_node;

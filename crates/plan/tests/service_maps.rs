@@ -81,7 +81,7 @@ fn others_stay_only_while_they_say_what_nodes_run() {
     let in_use = used("1.1.0-0000001", "told");
     assert_eq!(actions(&seen("told"), &in_use), []);
     for (digest, in_use, words) in [
-        ("other", &in_use, "not what the nodes that run"),
+        ("other", &in_use, "differ from what the nodes that run"),
         ("told", &BTreeSet::new(), "no node runs 1.1.0-0000001"),
     ] {
         let found = actions(&seen(digest), in_use);

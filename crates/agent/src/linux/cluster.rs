@@ -7,8 +7,8 @@ use kube::{Api, Client};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
-use super::system::{Change, Trigger};
-use crate::own_node::watch_object;
+use super::trigger::{Change, Trigger};
+use crate::node_client::watch_object;
 
 const VERSION: &str = "v1";
 const KIND: &str = "MachineConfig";

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::cluster;
 use super::machine::Config;
-use super::system::Trigger;
+use super::trigger::Trigger;
 use crate::reconcile::{ReconcileError, blocking};
 
 /// A configuration that is looked for, and what was found. It is watched until this is dropped.

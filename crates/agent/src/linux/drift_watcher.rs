@@ -13,7 +13,7 @@ use evenkeel_plan::machine::targets::Targets;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::system::{Change, Trigger};
+use super::trigger::{Change, Trigger};
 use crate::drift_watcher::DriftWatcher;
 
 /// Begins to watch `targets`.

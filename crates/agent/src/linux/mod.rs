@@ -11,6 +11,7 @@ mod plugin_registration;
 mod reported;
 mod ssh_logins;
 mod system;
+mod trigger;
 mod update_history;
 
 use std::sync::Arc;
@@ -27,8 +28,9 @@ use self::metrics::AgentMetrics;
 use self::reported::LinuxReport;
 use self::system::Linux;
 use crate::arguments::{Command, CommandLine, ControllerArguments};
+use crate::node_client::NodeClient;
 use crate::node_report::{self, NodeSnapshot};
-use crate::own_node::{NodeClient, OwnNode};
+use crate::own_node::OwnNode;
 use crate::worker::{Pulse, Worker};
 
 const PROGRAM: Program = Program {

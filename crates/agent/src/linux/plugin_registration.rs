@@ -14,8 +14,8 @@ use kube::core::PartialObjectMeta;
 use serde_json::json;
 use tokio::sync::watch;
 
+use crate::node_client::NodeClient;
 use crate::node_report::NodeSnapshot;
-use crate::own_node::NodeClient;
 
 /// How long after something failed it is tried again.
 const AGAIN: Duration = Duration::from_secs(2);

@@ -8,7 +8,7 @@ use evenkeel_host::linux::Login;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::system::{Change, Trigger};
+use super::trigger::{Change, Trigger};
 
 /// How long after logind went away it is looked for again.
 const AGAIN: Duration = Duration::from_secs(30);

@@ -6,7 +6,7 @@ mod errands;
 use std::time::{Duration, SystemTime};
 
 use evenkeel_api::names::annotation;
-use evenkeel_host::linux::{LinuxHost, Login};
+use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::memory;
 use evenkeel_host::verify::Finding;
 use evenkeel_host::watch::Event;
@@ -20,6 +20,7 @@ use super::config_source::ConfigSource;
 use super::drift::Drift;
 use super::machine::Machine;
 use super::metrics::AgentMetrics;
+use super::trigger::Change;
 use super::update_history::UpdateHistory;
 use crate::metrics::NodeMetrics;
 use crate::node_event::{NodeEvent, shown};
@@ -33,22 +34,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const MENDED: Duration = Duration::from_secs(30);
 /// The value of the annotation on a node after an SSH login.
 const ACCESSED: &str = "accessed";
-
-/// What may change on a Linux node.
-#[derive(Debug)]
-pub(crate) enum Change {
-    /// The version of a MachineConfig, or that there is none.
-    Config {
-        name: String,
-        version: Option<String>,
-    },
-    /// The force file may have come.
-    ForceFile,
-    /// Somebody logged in over SSH.
-    Login(Login),
-}
-
-pub(crate) type Trigger = crate::trigger::Trigger<Change>;
 
 /// What is known of a Linux node.
 pub(crate) struct Linux {

@@ -18,7 +18,7 @@ use super::cluster;
 use super::machine::{DesiredServices, Kept, Machine};
 use super::values::commands_now;
 use super::{answer, host_error, login};
-use crate::own_node::NodeClient;
+use crate::node_client::NodeClient;
 use crate::reconcile::blocking;
 
 /// How long bootstrap services may take until all of them run.

@@ -14,8 +14,9 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 
-use super::system::{Change, Trigger};
-use crate::own_node::{OwnNode, watch_object};
+use super::trigger::{Change, Trigger};
+use crate::node_client::watch_object;
+use crate::own_node::OwnNode;
 
 /// What the worker needs of the own Node.
 pub(crate) fn read(mut node: Node) -> OwnNode {

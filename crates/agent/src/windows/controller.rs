@@ -18,8 +18,8 @@ use super::roots::Roots;
 use super::system::Windows;
 use super::values::Scripts;
 use super::{bootstrap, cluster, host_error, login};
+use crate::node_client::NodeClient;
 use crate::node_report::{self, NodeSnapshot};
-use crate::own_node::NodeClient;
 use crate::worker::{Pulse, Worker};
 
 /// How long the Node may take to be found.

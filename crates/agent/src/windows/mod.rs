@@ -18,6 +18,7 @@ mod roots;
 mod service;
 mod services_source;
 mod system;
+mod trigger;
 mod values;
 
 use std::time::Duration;

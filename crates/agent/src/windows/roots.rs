@@ -12,7 +12,7 @@ use evenkeel_plan::windows::trust::Published;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::machine::Machine;
-use super::system::{Change, Trigger};
+use super::trigger::{Change, Trigger};
 use crate::drift_watcher::DriftWatcher;
 use crate::node_event::NodeEvent;
 

@@ -3,7 +3,6 @@
 
 mod errands;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
@@ -13,7 +12,6 @@ use evenkeel_plan::machine::Plan;
 use evenkeel_plan::machine::phase::{AgentSnapshot, OnDrift, Phase, Reason, Wanted};
 use evenkeel_plan::machine::targets::Part;
 use evenkeel_plan::machine::waiting::Waiting;
-use evenkeel_plan::windows::trust::Published;
 use evenkeel_plan::windows::windows_node::{self, Progress, Told, has_served};
 
 use self::errands::Wanting;
@@ -22,36 +20,13 @@ use super::machine::{DesiredServices, Kept, Machine, ServicePlan};
 use super::metrics::AgentMetrics;
 use super::roots::Roots;
 use super::services_source::ServicesSource;
+use super::trigger::Change;
 use super::values::Scripts;
 use crate::metrics::NodeMetrics;
 use crate::node_event::NodeEvent;
 use crate::own_node::OwnNode;
 use crate::reconcile::{ReconcileError, Requeue};
 use crate::worker::{Look, Outlook, System, Worker};
-
-/// What may change on a Windows node.
-#[derive(Debug)]
-pub(crate) enum Change {
-    /// The data of a services ConfigMap, or that there is none.
-    Services {
-        name: String,
-        data: Option<BTreeMap<String, String>>,
-    },
-    /// Everything on the machine was looked at once.
-    Looked,
-    /// A script for the services with this hash has ended.
-    Script {
-        hash: String,
-        path: String,
-        printed: Result<String, String>,
-    },
-    /// What the cluster says of its trust bundle.
-    Bundle(Published),
-    /// The machine's trusted roots may have changed.
-    Roots,
-}
-
-pub(crate) type Trigger = crate::trigger::Trigger<Change>;
 
 /// What was planned from what, so that nothing is looked at twice for the same.
 struct Planned {

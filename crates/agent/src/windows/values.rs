@@ -11,7 +11,7 @@ use evenkeel_plan::windows::variables::{NoValue, command};
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::system::{Change, Trigger};
+use super::trigger::{Change, Trigger};
 use crate::reconcile::blocking;
 
 /// A script that is quick is waited for, so that its service comes with the others.

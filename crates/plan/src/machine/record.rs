@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::machine::attributes::Attributes;
 use crate::machine::desired::Desired;
 use crate::machine::entry::{Entry, Hash};
-use crate::machine::os;
+use crate::machine::os::deployment::{Deployment, has_arrived, is_about};
 use crate::machine::resource::Resource;
 use crate::machine::step::Step;
 use crate::machine::targets::{Part, Target, Targets};
@@ -187,9 +187,9 @@ impl Record {
     /// it. If it was lost in a boot that we asked for, one more is tried; what then has not arrived is
     /// kept, and shows as a difference.
     #[must_use]
-    pub fn after_boot(mut self, booted: Option<&os::Deployment>) -> (Self, bool) {
-        let arrived = booted
-            .is_none_or(|booted| self.staged.iter().all(|step| os::has_arrived(step, booted)));
+    pub fn after_boot(mut self, booted: Option<&Deployment>) -> (Self, bool) {
+        let arrived =
+            booted.is_none_or(|booted| self.staged.iter().all(|step| has_arrived(step, booted)));
         let lost = self.written_in.is_some() && !arrived && self.boots < MOST_BOOTS;
         if !lost {
             self.written_in = None;
@@ -204,8 +204,8 @@ impl Record {
     /// Whether the `next` boot would not bring all that is staged: an earlier boot lost a part of it, and
     /// an unfinished run went on without that part.
     #[must_use]
-    pub fn is_lost_to(&self, next: &os::Deployment) -> bool {
-        !self.staged.iter().all(|step| os::has_arrived(step, next))
+    pub fn is_lost_to(&self, next: &Deployment) -> bool {
+        !self.staged.iter().all(|step| has_arrived(step, next))
     }
 
     /// What is to be remembered when the `steps` of a journal were undone in this `boot`, on a machine that runs
@@ -217,13 +217,13 @@ impl Record {
     pub fn after_going_back(
         &self,
         steps: &[Step],
-        booted: &os::Deployment,
+        booted: &Deployment,
         boot: BootId,
     ) -> Option<Self> {
-        let staged = steps.iter().filter(|step| os::is_about(step));
+        let staged = steps.iter().filter(|step| is_about(step));
         let undone = staged.map(Step::undone);
         let missing: Vec<Step> = undone
-            .filter(|step| !os::has_arrived(step, booted) && !self.staged.contains(step))
+            .filter(|step| !has_arrived(step, booted) && !self.staged.contains(step))
             .collect();
         if missing.is_empty() {
             return None;

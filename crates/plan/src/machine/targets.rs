@@ -446,7 +446,7 @@ mod tests {
         assert!(
             problems[0]
                 .to_string()
-                .contains("other.service: declare it once"),
+                .contains("other.service, too: declare it once"),
             "{}",
             problems[0]
         );

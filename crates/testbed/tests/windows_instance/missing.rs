@@ -6,7 +6,7 @@ use evenkeel_testbed::process::run;
 use evenkeel_testbed::windows_instance::{TARGET, WindowsInstance};
 use evenkeel_testbed::{Result, need};
 
-use super::this_test;
+use super::{is_started, this_test};
 
 #[test]
 fn a_missing_wine_mingw_or_rust_target_is_one_sentence_with_its_cure() -> Result<()> {

@@ -10,7 +10,7 @@ use evenkeel_testbed::windows_instance::WindowsInstance;
 use evenkeel_testbed::{Doing, Result, need};
 use rustix::process::Signal;
 
-use super::{SOON, install, instance, service, this_test, until_service};
+use super::{SOON, install, instance, is_started, service, this_test, until_service};
 
 #[test]
 fn an_automatic_service_runs_again_after_every_kind_of_reboot() -> Result<()> {

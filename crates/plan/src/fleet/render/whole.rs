@@ -272,7 +272,7 @@ mod tests {
             said.starts_with("TooLarge: the rendered configuration has 2561 KiB"),
             "{said}"
         );
-        assert!(said.contains("at most 1434 KiB"), "{said}");
+        assert!(said.contains("more than the limit of 1434 KiB"), "{said}");
         assert!(
             said.ends_with(
                 "/f7 (507 KiB), /f6 (454 KiB), /f5 (401 KiB), /f4 (347 KiB), /f3 (294 KiB)"

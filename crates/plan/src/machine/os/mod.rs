@@ -3,84 +3,26 @@
 //! runs, and the one that the next boot brings.
 
 mod arguments;
+pub(crate) mod deployment;
 mod route;
 #[cfg(test)]
 mod tests;
 
 pub use arguments::{Edits, edits, missing, present, remaining, split};
+pub(crate) use deployment::on_its_way;
+pub use deployment::{Deployment, OsSnapshot, has_arrived, is_about};
 pub(crate) use route::route;
 
 use crate::machine::desired::Desired;
 use crate::machine::entry::Entry;
 use crate::machine::record::Record;
 use crate::machine::resource::Resource;
-use crate::machine::step::Step;
-
-/// What one boot brings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Deployment {
-    /// The image, as a configuration would name it; `None` if it came from no image.
-    pub image: Option<String>,
-    /// The arguments of the kernel, all of them.
-    pub arguments: Vec<String>,
-}
-
-/// What was seen of an operating system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OsSnapshot {
-    /// Nothing can be staged here: why, and what would help.
-    Beyond(String),
-    /// What runs, and what the next boot brings.
-    Deployments {
-        /// What runs.
-        booted: Deployment,
-        /// What the next boot brings; the same again if nothing is staged.
-        next: Deployment,
-        /// Why arguments cannot be staged, where only an image can be.
-        arguments_beyond: Option<String>,
-    },
-}
 
 /// Whether `desired` or what is ours by `record` says anything of the operating system, so that it
 /// must be looked at.
 pub fn concerns(desired: &Desired, record: &Record) -> bool {
     let any = |image: &str, arguments: &[String]| !image.is_empty() || !arguments.is_empty();
     any(&desired.os_image_url, &desired.kernel_arguments) || record.concerns_os()
-}
-
-/// Whether `step` is about the operating system, and not about a path.
-pub fn is_about(step: &Step) -> bool {
-    matches!(step.resource, Resource::OsImage | Resource::KernelArguments)
-}
-
-/// What was `staged` and waits for a boot, now that these `steps` are staged upon it.
-///
-/// All that is staged of a resource leads to the same end, because any of it may be lost in a power cut
-/// or may have been booted by then: from wherever a boot lands, one of the steps leads on.
-pub(crate) fn on_its_way(staged: &[Step], steps: &[Step]) -> Vec<Step> {
-    let led_on = |step: &Step| {
-        let later = steps.iter().find(|it| it.resource == step.resource);
-        let after = later.map_or(&step.after, |later| &later.after);
-        Step {
-            after: after.clone(),
-            ..step.clone()
-        }
-    };
-    let staged = staged.iter().map(led_on);
-    staged
-        .filter(|step| step.before != step.after && !steps.contains(step))
-        .collect()
-}
-
-/// Whether a machine that runs `booted` has what `step` was to bring.
-pub fn has_arrived(step: &Step, booted: &Deployment) -> bool {
-    match (&step.before, &step.after) {
-        (_, Entry::Image { reference }) => booted.image.as_deref().unwrap_or_default() == reference,
-        (Entry::Arguments { arguments: before }, Entry::Arguments { arguments: after }) => {
-            remaining(&booted.arguments, before, after).is_empty()
-        }
-        _ => true,
-    }
 }
 
 /// What of the operating system is not as `record` says on a machine that runs `booted`, in words.
