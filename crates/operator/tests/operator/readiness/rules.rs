@@ -309,7 +309,7 @@ async fn a_node_that_lists_its_own_extensions_waits_for_them_and_a_broken_list_i
         )
         .await?;
     let note = scene.event(&name, "InvalidConfig").await?;
-    assert!(note.contains("lease and pods together"), "{note}");
+    assert!(note.contains("lease and pods are set together"), "{note}");
     tokio::time::sleep(Duration::from_secs(4)).await;
     let seen = scene.node(&name).await?;
     assert_eq!(
