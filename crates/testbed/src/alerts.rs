@@ -90,6 +90,17 @@ impl Alerts {
     /// Whether `alert` fires when these numbers stay for as long as `after` from now. They are lines as programs
     /// show them at `/metrics`; what else is between them does not matter.
     pub fn fires(&self, alert: &str, numbers: &str, after: Duration) -> Result<bool> {
+        self.fires_from(SystemTime::now(), alert, numbers, after)
+    }
+
+    /// As [`Self::fires`], of numbers that stay from `start` on.
+    pub fn fires_from(
+        &self,
+        start: SystemTime,
+        alert: &str,
+        numbers: &str,
+        after: Duration,
+    ) -> Result<bool> {
         let rule = self.rules.iter().find(|it| it["alert"] == alert);
         let expression = rule.and_then(|it| it["expr"].as_str());
         let expression =
@@ -102,7 +113,8 @@ impl Alerts {
                 |(series, value)| json!({ "series": series, "values": format!("{value}x{STEPS}") }),
             )
             .collect();
-        let now = SystemTime::UNIX_EPOCH.elapsed().doing(|| "no clock")?;
+        let start = start.duration_since(SystemTime::UNIX_EPOCH);
+        let start = start.doing(|| "a time before 1970")?;
         let firing = format!(r#"ALERTS{{alertname="{alert}", alertstate="firing"}}"#);
         let mut said = String::new();
         // It compares with what is expected, and says only whether that is right.
@@ -112,7 +124,7 @@ impl Alerts {
                 "evaluation_interval": STEP,
                 "tests": [{
                     "interval": STEP,
-                    "start_timestamp": now.as_secs(),
+                    "start_timestamp": start.as_secs(),
                     "input_series": series,
                     "promql_expr_test": [{
                         "expr": format!("clamp_max(count({firing}), 1) or vector(0)"),

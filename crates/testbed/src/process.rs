@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use crate::wait::{Look, until_async};
+use crate::wait::{Look, until, until_async};
 use crate::{Doing, Error, Result, reaper};
+
+/// How long a process may take to stand still once it is told to.
+const STILL: Duration = Duration::from_secs(30);
 
 /// Says something to the person at the terminal, also while the test harness captures output.
 pub fn tell(sentence: &str) {
@@ -160,6 +163,21 @@ impl Running {
     pub fn signal(&self, signal: Signal) -> Result<()> {
         rustix::process::kill_process(self.pid()?, signal)
             .doing(|| format!("cannot signal {} ({})", self.name, self.id()))
+    }
+
+    /// Waits until each thread of it has taken note of the signal that stops it: on another processor one may run
+    /// on for a moment, and answer.
+    pub fn until_stopped(&self) -> Result<()> {
+        let tasks = format!("/proc/{}/task", self.id());
+        until(&format!("{} to stand still", self.name), STILL, || {
+            let threads = std::fs::read_dir(&tasks).doing(|| format!("cannot read {tasks}"))?;
+            let running = threads.flatten().find_map(|thread| {
+                let stat = std::fs::read_to_string(thread.path().join("stat")).ok()?;
+                let (_, rest) = stat.rsplit_once(") ")?;
+                (!rest.starts_with('T')).then_some(stat)
+            });
+            Ok(running.map_or(Look::Found(()), Look::NotYet))
+        })
     }
 
     /// Tells it to stop, and waits until it has, well and in time.

@@ -238,6 +238,8 @@ impl ControlPlane {
                 "--cache-dir={}",
                 self.servers.file("kubectl").display()
             ))
+            // Its own limit for the list of all kinds is 32 s.
+            .arg(format!("--request-timeout={}s", START.as_secs()))
             .args(arguments))
     }
 
@@ -280,7 +282,10 @@ impl ControlPlane {
 
     /// Freezes the API server: it keeps its connections and answers nothing.
     pub fn freeze_api_server(&self) -> Result<()> {
-        self.signal_api_server(Signal::STOP)
+        self.signal_api_server(Signal::STOP)?;
+        held(&self.api_server)
+            .as_ref()
+            .map_or(Ok(()), Running::until_stopped)
     }
 
     /// Lets a frozen API server go on.
@@ -307,7 +312,7 @@ impl ControlPlane {
 
     /// The controllers make every namespace's service account: when there is one, they work.
     fn wait_for_controllers(&self) -> Result<()> {
-        ask(ANSWER, async || {
+        ask(START, async || {
             let client = self.admin.client().await?;
             self.service_account(client, "default").await
         })
@@ -316,7 +321,7 @@ impl ControlPlane {
     async fn service_account(&self, client: kube::Client, namespace: &str) -> Result<()> {
         let api: Api<ServiceAccount> = Api::namespaced(client, namespace);
         let what = format!("the service account of namespace {namespace}");
-        wait::until_async(&what, ANSWER / 2, async || {
+        wait::until_async(&what, ANSWER, async || {
             self.still_runs()?;
             Ok(match api.get_opt("default").await {
                 Ok(Some(_)) => Look::Found(()),
@@ -397,13 +402,11 @@ fn wait_for_api_server(
 /// another runtime.
 fn ask<T: Send>(deadline: Duration, work: impl AsyncFnOnce() -> Result<T> + Send) -> Result<T> {
     let limited = async || {
-        tokio::time::timeout(deadline, work())
-            .await
-            .unwrap_or_else(|_| {
-                Err(Error::failed(format!(
-                    "the API server did not answer within {deadline:?}: check whether it is frozen"
-                )))
-            })
+        wait::within(deadline, work()).await.unwrap_or_else(|| {
+            Err(Error::failed(format!(
+                "the API server did not answer within {deadline:?}: check whether it is frozen"
+            )))
+        })
     };
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {

@@ -41,7 +41,11 @@ fn a_missing_wine_mingw_or_rust_target_is_one_sentence_with_its_cure() -> Result
         hiding
             .args(["sh", hidden])
             .arg(this.get_program())
-            .args(this.get_args());
+            .args(this.get_args())
+            .envs(
+                this.get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            );
         let said = run(&mut hiding)?;
         assert!(
             said.lines().any(|line| line == sentence),
