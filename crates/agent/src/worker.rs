@@ -29,7 +29,7 @@ use crate::trigger::Trigger;
 /// A machine that has not gone down after this long is told again.
 const REBOOT_AGAIN: Duration = Duration::from_mins(5);
 /// How long a machine that is to boot waits at most for its Events to be sent.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const FLUSH_EVENTS: Duration = Duration::from_secs(3);
 /// How often a worker without work says that it is alive; less than the shortest `--stuck-after`.
 const BEAT: Duration = Duration::from_secs(5);
 
@@ -40,7 +40,7 @@ pub(crate) trait System: Sized + 'static {
     /// What may change on it and on no other.
     type Change: Send + 'static;
     /// What is waited for while it is found out where the machine stands.
-    const SETTLING: &str;
+    const WAIT_TO_SETTLE: &str;
 
     /// Where Events are counted.
     fn metrics(&self) -> &NodeMetrics;
@@ -59,7 +59,7 @@ pub(crate) trait System: Sized + 'static {
     /// Nobody watches the machine any more.
     fn stopped_watching(_: &mut Worker<Self>) {}
     /// Finds out what a decision needs.
-    async fn look(worker: &mut Worker<Self>) -> Result<Look, ReconcileError>;
+    async fn snapshot(worker: &mut Worker<Self>) -> Result<Observation, ReconcileError>;
     /// Says on the Node what is not said yet.
     async fn report(
         worker: &mut Worker<Self>,
@@ -86,16 +86,16 @@ pub(crate) trait System: Sized + 'static {
 }
 
 /// What a reconcile found out.
-pub(crate) enum Look {
+pub(crate) enum Observation {
     /// Something is missing: this is when to look again.
-    Wait(Requeue),
+    Incomplete(Requeue),
     /// Enough for a decision.
-    Decide(Box<Outlook>),
+    Complete(Box<SystemSnapshot>),
 }
 
 /// What a decision needs, besides what the worker knows anyway.
 #[derive(Default)]
-pub(crate) struct Outlook {
+pub(crate) struct SystemSnapshot {
     /// The name of what the node shall be and what leads there, or why it cannot; nothing if it stays as it is.
     pub(crate) desired: Option<Result<(String, Plan), Reason>>,
     /// What is not as it should be and is not being healed, in words.
@@ -106,7 +106,7 @@ pub(crate) struct Outlook {
 
 /// How a worker shows from outside that it is alive and well. Clones show the same.
 #[derive(Clone)]
-pub(crate) struct Pulse {
+pub(crate) struct WorkerHealth {
     pub(crate) ready: Check,
     pub(crate) heart: Arc<Heartbeat>,
 }
@@ -117,12 +117,14 @@ pub(crate) struct Worker<S: System> {
     pub(crate) machine: Arc<Machine<S::Host>>,
     pub(crate) events: Events,
     pub(crate) triggers: UnboundedSender<Trigger<S::Change>>,
-    pulse: Pulse,
+    health: WorkerHealth,
     pub(crate) node: Option<OwnNode>,
+    /// The API server has said whether there is a Node.
+    knows_node: bool,
     pub(crate) standing: Option<Standing>,
     pub(crate) drift_watcher: Option<DriftWatcher>,
     /// When the machine was told to boot.
-    going_down: Option<Instant>,
+    rebooting_since: Option<Instant>,
     pub(crate) failure: Option<Failure>,
     failures: u32,
     unanswered: u32,
@@ -137,7 +139,7 @@ impl<S: System> Worker<S> {
         machine: Arc<Machine<S::Host>>,
         events: Events,
         triggers: UnboundedSender<Trigger<S::Change>>,
-        pulse: Pulse,
+        health: WorkerHealth,
     ) -> Self {
         Self {
             system,
@@ -145,11 +147,12 @@ impl<S: System> Worker<S> {
             machine,
             events,
             triggers,
-            pulse,
+            health,
             node: None,
+            knows_node: false,
             standing: None,
             drift_watcher: None,
-            going_down: None,
+            rebooting_since: None,
             failure: None,
             failures: 0,
             unanswered: 0,
@@ -187,14 +190,14 @@ impl<S: System> Worker<S> {
     ) -> Option<Trigger<S::Change>> {
         let until = match requeue {
             Requeue::Now => {
-                self.pulse.heart.beat();
+                self.health.heart.beat();
                 return queue.try_recv().ok();
             }
             Requeue::OnChange => None,
             Requeue::After(pause) => Some(Instant::now() + pause),
         };
         loop {
-            self.pulse.heart.beat();
+            self.health.heart.beat();
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let nap = left.unwrap_or(BEAT).min(BEAT);
             let next = tokio::time::timeout(nap, queue.recv());
@@ -213,6 +216,7 @@ impl<S: System> Worker<S> {
             Trigger::Node(node) => {
                 S::observe_node(self, node.as_ref());
                 self.node = node;
+                self.knows_node = true;
             }
             Trigger::Drift { event, difference } => S::observe_drift(self, *event, difference),
             Trigger::WatchEnded(error) => {
@@ -229,7 +233,9 @@ impl<S: System> Worker<S> {
         match self.work().await {
             Ok(requeue) => {
                 self.unanswered = 0;
-                self.pulse.ready.ready();
+                if self.knows_node {
+                    self.health.ready.ready();
+                }
                 requeue
             }
             Err(ReconcileError::Machine(reason)) => {
@@ -238,7 +244,9 @@ impl<S: System> Worker<S> {
             }
             Err(ReconcileError::Cluster(error)) => {
                 let pause = retry_after(&mut self.unanswered);
-                self.pulse.ready.not_ready("the API server does not answer");
+                self.health
+                    .ready
+                    .not_ready("the API server does not answer");
                 tracing::warn!(%error, "a request to the API server failed; retrying in {pause:?}");
                 Requeue::After(pause)
             }
@@ -250,9 +258,9 @@ impl<S: System> Worker<S> {
             self.failure = None;
             S::try_again(self);
         }
-        let outlook = match S::look(self).await? {
-            Look::Wait(requeue) => return Ok(requeue),
-            Look::Decide(outlook) => outlook,
+        let system = match S::snapshot(self).await? {
+            Observation::Incomplete(requeue) => return Ok(requeue),
+            Observation::Complete(system) => system,
         };
         let node = self.node.clone().unwrap_or_default();
         let (current, awaits_boot, lasting) = match &self.standing {
@@ -264,15 +272,15 @@ impl<S: System> Worker<S> {
             current: current.as_deref(),
             settled: self.standing.is_some(),
             awaits_boot,
-            wanted: match &outlook.desired {
+            wanted: match &system.desired {
                 None => Wanted::AsItIs,
                 Some(Ok((name, plan))) => Wanted::Planned { name, plan },
                 Some(Err(reason)) => Wanted::Unfit(reason.clone()),
             },
-            drift: &outlook.drift,
+            drift: &system.drift,
             lasting: &lasting,
-            on_drift: outlook.on_drift,
-            forced: outlook.forced,
+            on_drift: system.on_drift,
+            forced: system.forced,
             failed: failure.as_ref().map(|reason| Failed {
                 reason,
                 tries: self.failures,
@@ -285,15 +293,15 @@ impl<S: System> Worker<S> {
         let phase = Phase::next(&snapshot);
         S::report(self, &node, &phase, &snapshot).await?;
         match phase {
-            Phase::Unmanaged | Phase::AwaitDrain { .. } => Ok(self.rest()),
+            Phase::Unmanaged | Phase::AwaitDrain { .. } => Ok(self.requeue()),
             Phase::Done { .. } => {
                 self.failures = 0;
-                Ok(self.rest())
+                Ok(self.requeue())
             }
             Phase::Degraded(reason) => Ok(S::degraded(self, reason)),
             Phase::Heal { .. } => S::heal(self).await,
             Phase::Apply { target, .. } => {
-                let plan = outlook.desired.and_then(Result::ok).map(|(_, plan)| plan);
+                let plan = system.desired.and_then(Result::ok).map(|(_, plan)| plan);
                 S::apply(self, &target, plan).await?;
                 Ok(Requeue::Now)
             }
@@ -303,11 +311,11 @@ impl<S: System> Worker<S> {
 
     /// Tells the machine to boot, and again if it does not. Events that cannot be sent before are kept.
     async fn reboot(&mut self) -> Result<Requeue, ReconcileError> {
-        let since = self.going_down.map(|told| told.elapsed());
+        let since = self.rebooting_since.map(|told| told.elapsed());
         if let Some(since) = since.filter(|since| *since < REBOOT_AGAIN) {
             return Ok(Requeue::After(REBOOT_AGAIN.saturating_sub(since)));
         }
-        if !self.events.flush(LAST_WORDS).await {
+        if !self.events.flush(FLUSH_EVENTS).await {
             let events = self.events.clone();
             self.on_machine(move |machine| {
                 pending_events::keep(&machine.host, &machine.state, &events);
@@ -316,13 +324,13 @@ impl<S: System> Worker<S> {
             .await?;
         }
         self.on_machine(S::reboot).await?;
-        self.going_down = Some(Instant::now());
+        self.rebooting_since = Some(Instant::now());
         Ok(Requeue::After(REBOOT_AGAIN))
     }
 
     /// Finds out where the machine stands, and sends the Events that were kept over a boot.
     pub(crate) async fn settle(&self) -> Result<Standing, ReconcileError> {
-        let steps = Steps::after(S::SETTLING);
+        let steps = Steps::after(S::WAIT_TO_SETTLE);
         let standing = steps
             .told_during(self.on_machine(Machine::settle), async |text| {
                 self.say_reason(text).await;
@@ -355,7 +363,7 @@ impl<S: System> Worker<S> {
     ) -> Result<(), ReconcileError> {
         // Wherever this ends, that is found out anew.
         self.standing = None;
-        let heart = Arc::clone(&self.pulse.heart);
+        let heart = Arc::clone(&self.health.heart);
         let steps = Steps::after("the journal of the update to be written");
         let shown = steps.clone();
         let applied = self.on_machine(move |machine| {
@@ -406,7 +414,7 @@ impl<S: System> Worker<S> {
     }
 
     /// Until something changes, or a failure is tried again, or something is due.
-    pub(crate) fn rest(&self) -> Requeue {
+    pub(crate) fn requeue(&self) -> Requeue {
         let due = [
             self.failure.as_ref().map(Failure::again_in),
             self.system.due_in(),

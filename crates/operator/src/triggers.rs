@@ -36,6 +36,8 @@ pub(crate) struct Triggers<'s> {
     stop: &'s Stop,
     sources: Vec<Box<dyn Source + 's>>,
     together: Duration,
+    /// Something has changed that nobody was told of yet.
+    woken: bool,
     failures: u32,
 }
 
@@ -46,6 +48,7 @@ impl<'s> Triggers<'s> {
             stop,
             sources: Vec::new(),
             together: Duration::ZERO,
+            woken: false,
             failures: 0,
         }
     }
@@ -64,10 +67,12 @@ impl<'s> Triggers<'s> {
         self
     }
 
-    /// Waits until something changes, or until `pause` is over; `false` once the program is asked to stop.
+    /// Waits until something changes, or until `pause` is over; `false` once the program is asked to stop. A wait that
+    /// is given up loses no change: the next one returns for it.
     pub(crate) async fn next(&mut self, pause: Option<Duration>) -> bool {
         let changed = async {
             match self.sources.as_mut_slice() {
+                _ if self.woken => {}
                 [] => std::future::pending().await,
                 all => _ = select_all(all.iter_mut().map(|it| it.changed())).await,
             }
@@ -77,6 +82,7 @@ impl<'s> Triggers<'s> {
             () = changed => {}
             () = after(pause) => {}
         }
+        self.woken = true;
         if !self.together.is_zero() {
             tokio::time::sleep(self.together).await;
         }
@@ -86,6 +92,7 @@ impl<'s> Triggers<'s> {
 
     /// What has changed by now is about to be looked at.
     pub(crate) fn mark_seen(&mut self) {
+        self.woken = false;
         self.sources.iter_mut().for_each(|it| it.mark_seen());
     }
 
@@ -154,6 +161,21 @@ mod tests {
         assert!(triggers.next(None).await);
         stop.stop();
         assert!(!triggers.next(None).await);
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_given_up_loses_no_change() {
+        let stop = Stop::default();
+        let changes = watch::Sender::new(());
+        let together = Duration::from_millis(50);
+        let mut triggers = Triggers::until(&stop)
+            .and(changes.subscribe())
+            .together(together);
+        changes.send_replace(());
+        let given_up = tokio::time::timeout(together / 5, triggers.next(None)).await;
+        assert!(given_up.is_err());
+        let later = tokio::time::timeout(Duration::from_secs(30), triggers.next(None)).await;
+        assert_eq!(later, Ok(true));
     }
 
     #[tokio::test]

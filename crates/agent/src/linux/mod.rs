@@ -31,7 +31,7 @@ use crate::arguments::{Command, CommandLine, ControllerArguments};
 use crate::node_client::NodeClient;
 use crate::node_report::{self, NodeSnapshot};
 use crate::own_node::OwnNode;
-use crate::worker::{Pulse, Worker};
+use crate::worker::{Worker, WorkerHealth};
 
 const PROGRAM: Program = Program {
     name: "evenkeel-agent",
@@ -90,13 +90,13 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
         background.push(tokio::spawn(registration));
     }
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
-    let pulse = Pulse {
+    let health = WorkerHealth {
         ready: daemon.health().check("node"),
         heart: Arc::new(heart),
     };
     let system = Linux::new(AgentMetrics::shown_in(daemon.metrics()), machine.history());
     let events = daemon.events().clone();
-    let worker = Worker::new(system, own_node, machine, events, triggers, pulse);
+    let worker = Worker::new(system, own_node, machine, events, triggers, health);
     worker.run(queue, daemon.stop()).await;
     background.iter().for_each(JoinHandle::abort);
     Ok(())

@@ -1,11 +1,11 @@
 //! What a Linux node's worker does in its own way: MachineConfigs, the force file, logins over SSH, and drift that
 //! is reported or healed as the Node says.
 
-mod errands;
-
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use evenkeel_api::names::annotation;
+use evenkeel_host::Error;
 use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::memory;
 use evenkeel_host::verify::Finding;
@@ -18,15 +18,17 @@ use evenkeel_plan::machine::voucher::DesiredConfig;
 
 use super::config_source::ConfigSource;
 use super::drift::Drift;
+use super::drift_watcher;
 use super::machine::Machine;
 use super::metrics::AgentMetrics;
 use super::trigger::Change;
 use super::update_history::UpdateHistory;
+use crate::machine::reason;
 use crate::metrics::NodeMetrics;
 use crate::node_event::{NodeEvent, shown};
 use crate::own_node::OwnNode;
-use crate::reconcile::{Failure, ReconcileError, Requeue};
-use crate::worker::{Look, Outlook, System, Worker};
+use crate::reconcile::{Failure, ReconcileError, Requeue, blocking};
+use crate::worker::{Observation, System, SystemSnapshot, Worker};
 
 /// How long after healing it is looked at again: somebody may be quicker than that to change it.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -74,7 +76,7 @@ impl Linux {
 impl System for Linux {
     type Host = LinuxHost;
     type Change = Change;
-    const SETTLING: &str = "the journal of the last update to be read";
+    const WAIT_TO_SETTLE: &str = "the journal of the last update to be read";
 
     fn metrics(&self) -> &NodeMetrics {
         self.metrics.of_node()
@@ -123,9 +125,9 @@ impl System for Linux {
         }
     }
 
-    async fn look(worker: &mut Worker<Self>) -> Result<Look, ReconcileError> {
+    async fn snapshot(worker: &mut Worker<Self>) -> Result<Observation, ReconcileError> {
         let Some(node) = worker.node.clone() else {
-            return Ok(Look::Wait(Requeue::OnChange));
+            return Ok(Observation::Incomplete(Requeue::OnChange));
         };
         let desired = DesiredConfig::of(
             node.said(annotation::DESIRED_CONFIG),
@@ -133,7 +135,7 @@ impl System for Linux {
         );
         if let (DesiredConfig::Foreign(name), Some(why)) = (desired, desired.refusal()) {
             worker.keep_off(name, &why).await;
-            return Ok(Look::Wait(Requeue::OnChange));
+            return Ok(Observation::Incomplete(Requeue::OnChange));
         }
         if let Some(name) = worker.system.foreign.take() {
             tracing::info!("desiredConfig {name} is no longer foreign; managing this node");
@@ -159,7 +161,7 @@ impl System for Linux {
         let mut planned = None;
         if let Some(name) = target.filter(|_| moves) {
             if !worker.look_for(name).await? {
-                return Ok(Look::Wait(Requeue::OnChange));
+                return Ok(Observation::Incomplete(Requeue::OnChange));
             }
             let now = SystemTime::now();
             worker.system.history.heads_for(name, now);
@@ -174,7 +176,7 @@ impl System for Linux {
             system.drift.findings().collect()
         };
         system.metrics.have_drifted(&found);
-        Ok(Look::Decide(Box::new(Outlook {
+        Ok(Observation::Complete(Box::new(SystemSnapshot {
             drift: found.into_iter().map(shown).collect(),
             desired: target
                 .zip(planned)
@@ -278,5 +280,139 @@ impl Worker<Linux> {
         };
         let source = self.system.source.insert(source);
         source.go_on(&self.own_node.client).await
+    }
+
+    /// Finds out where the machine stands if that is not known, and watches it.
+    async fn watch(&mut self, on_drift: OnDrift) -> Result<(), ReconcileError> {
+        if self.standing.is_some() {
+            if self.system.on_drift == on_drift {
+                return Ok(());
+            }
+            self.stop_watching().await;
+        }
+        let mut standing = self.settle().await?;
+        if standing.has_booted {
+            self.system.history.reboots += 1;
+            self.keep_history().await?;
+        }
+        self.system.forced = self.on_machine(Machine::is_forced).await?;
+        self.system.drift = Drift::default();
+        self.system.on_drift = on_drift;
+        if !standing.awaits_boot {
+            standing.lasting = self.on_machine(Machine::lasting).await?;
+            for words in &standing.lasting {
+                self.tell(NodeEvent::not_as_declared(words));
+            }
+            let targets = standing.targets.clone();
+            let findings = self
+                .on_machine(move |machine| Ok(machine.drift(&targets)))
+                .await?;
+            match on_drift {
+                OnDrift::Heal => self.heal(findings).await?,
+                OnDrift::Degrade => {
+                    for finding in findings {
+                        let shown = finding.clone();
+                        let difference = self
+                            .on_machine(move |machine| Ok(machine.difference(&shown)))
+                            .await?;
+                        self.tell(NodeEvent::drifted(&finding, &difference));
+                        self.system.drift.know(finding);
+                    }
+                }
+            }
+            let (machine, triggers) = (Arc::clone(&self.machine), self.triggers.clone());
+            let targets = standing.targets.clone();
+            let started =
+                blocking(move || drift_watcher::start(machine, targets, on_drift, triggers));
+            self.drift_watcher = Some(started.await?.map_err(|error| reason(&error))?);
+            if let Some(config) = &standing.config {
+                self.tell(NodeEvent::watching(config, standing.targets.len()));
+            }
+        }
+        self.standing = Some(standing);
+        Ok(())
+    }
+
+    /// Leaves machine and Node to whoever tells them to run the configuration `name`: nothing is written, healed,
+    /// drained or booted, nothing is watched, and what an earlier run left in the middle stays as it is.
+    async fn keep_off(&mut self, name: &str, why: &str) {
+        if self.system.foreign.as_deref() != Some(name) {
+            tracing::warn!("{why}");
+            self.system.foreign = Some(name.to_owned());
+        }
+        self.standing = None;
+        self.system.source = None;
+        self.failure = None;
+        self.system.drift = Drift::default();
+        self.system.metrics.have_drifted(&[]);
+        self.stop_watching().await;
+    }
+
+    /// Looks again at what could not be healed: somebody may have mended it.
+    async fn look_again(&mut self) -> Result<(), ReconcileError> {
+        let standing = self.standing.as_ref();
+        if standing.is_some_and(|it| !it.lasting.is_empty()) {
+            let lasting = self.on_machine(Machine::lasting).await?;
+            if let Some(standing) = &mut self.standing {
+                standing.lasting = lasting;
+            }
+        }
+        Ok(())
+    }
+
+    /// What leads to the configuration that was found, or why nothing does; and what drifted and is in the way.
+    async fn preflight(&mut self) -> Result<Option<Result<Plan, Reason>>, ReconcileError> {
+        self.system.in_the_way.clear();
+        let config = match self.system.source.as_ref().and_then(ConfigSource::found) {
+            Some(Ok(config)) => config,
+            Some(Err(reason)) => return Ok(Some(Err(reason))),
+            None => return Ok(None),
+        };
+        let targets = self.standing.as_ref().map(|it| it.targets.clone());
+        let forced = self.system.forced;
+        let found = self.on_machine(move |machine| {
+            let plan = match machine.plan(&config, forced) {
+                Ok(plan) => Ok(plan),
+                Err(error @ Error::Refused(_)) => Err(reason(&error)),
+                Err(error) => return Err(error),
+            };
+            Ok((plan, machine.drift(&targets.unwrap_or_default())))
+        });
+        let (plan, findings) = found.await?;
+        self.system.in_the_way = findings;
+        Ok(Some(plan))
+    }
+
+    /// Heals what was found, with an Event for each path.
+    async fn heal(&mut self, findings: Vec<Finding>) -> Result<(), ReconcileError> {
+        for finding in findings {
+            let (difference, healed) = {
+                let finding = finding.clone();
+                self.on_machine(move |machine| {
+                    let difference = machine.difference(&finding);
+                    Ok((difference, machine.put_back(&finding)))
+                })
+                .await?
+            };
+            match healed {
+                Ok(()) => self.tell(NodeEvent::healed(&finding, &difference)),
+                Err(error) => {
+                    self.tell(NodeEvent::not_healed(&finding, &error.with_causes()));
+                    return Err(reason(&error).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the history down, and shows what is in it.
+    async fn keep_history(&self) -> Result<(), ReconcileError> {
+        let history = self.system.history.clone();
+        self.system.metrics.show(&history);
+        self.on_machine(move |machine| {
+            machine.keep(&history);
+            Ok(())
+        })
+        .await
     }
 }

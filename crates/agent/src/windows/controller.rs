@@ -20,7 +20,7 @@ use super::values::Scripts;
 use super::{bootstrap, cluster, host_error, login};
 use crate::node_client::NodeClient;
 use crate::node_report::{self, NodeSnapshot};
-use crate::worker::{Pulse, Worker};
+use crate::worker::{Worker, WorkerHealth};
 
 /// How long the Node may take to be found.
 const NODE: Duration = Duration::from_mins(10);
@@ -42,7 +42,7 @@ pub(crate) async fn control(
         None => bootstrap::own_node(&daemon.client(), NODE).await?,
     };
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
-    let pulse = Pulse {
+    let health = WorkerHealth {
         ready: daemon.health().check("node"),
         heart: Arc::new(heart),
     };
@@ -79,8 +79,8 @@ pub(crate) async fn control(
             Roots::watched(&machine, triggers.clone()),
         );
         let machine = Arc::clone(&machine);
-        let pulse = pulse.clone();
-        let worker = Worker::new(system, own_node, machine, events, triggers, pulse);
+        let health = health.clone();
+        let worker = Worker::new(system, own_node, machine, events, triggers, health);
         worker.run(queue, &end).await;
         background.iter().for_each(JoinHandle::abort);
         if daemon.stop().is_asked() {

@@ -1,11 +1,11 @@
 //! What a Windows node's worker does in its own way: services that the operator names by version and hash, scripts
 //! that their commands need, and trusted roots. Drift is always healed.
 
-mod errands;
-
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
+use evenkeel_api::windows::version::{NotAVersion, Version};
 use evenkeel_host::watch::Event;
 use evenkeel_host::windows::WindowsHost;
 use evenkeel_plan::machine::Plan;
@@ -13,8 +13,8 @@ use evenkeel_plan::machine::phase::{AgentSnapshot, OnDrift, Phase, Reason, Wante
 use evenkeel_plan::machine::targets::Part;
 use evenkeel_plan::machine::waiting::Waiting;
 use evenkeel_plan::windows::windows_node::{self, Progress, Told, has_served};
+use jiff::Timestamp;
 
-use self::errands::Wanting;
 use super::drift::Drift;
 use super::machine::{DesiredServices, Kept, Machine, ServicePlan};
 use super::metrics::AgentMetrics;
@@ -22,11 +22,13 @@ use super::roots::Roots;
 use super::services_source::ServicesSource;
 use super::trigger::Change;
 use super::values::Scripts;
+use super::{cluster, drift_watcher};
+use crate::machine::reason;
 use crate::metrics::NodeMetrics;
 use crate::node_event::NodeEvent;
 use crate::own_node::OwnNode;
-use crate::reconcile::{ReconcileError, Requeue};
-use crate::worker::{Look, Outlook, System, Worker};
+use crate::reconcile::{ReconcileError, Requeue, blocking};
+use crate::worker::{Observation, System, SystemSnapshot, Worker};
 
 /// What was planned from what, so that nothing is looked at twice for the same.
 struct Planned {
@@ -47,6 +49,16 @@ impl Planned {
         });
         self.unknown.iter().cloned().chain(lost).collect()
     }
+}
+
+/// What a node shall be brought to.
+enum Planning {
+    /// This is waited for: the cluster has not said yet, or something is about to be known that it needs.
+    NotYet(String),
+    /// What it says will not do.
+    Unfit(Reason),
+    /// It is planned.
+    Planned,
 }
 
 /// What is known of a Windows node.
@@ -96,7 +108,7 @@ impl System for Windows {
     type Host = WindowsHost;
     type Change = Change;
     /// It may have much to copy, to a slow disk.
-    const SETTLING: &str = "payload files to be copied to the store";
+    const WAIT_TO_SETTLE: &str = "payload files to be copied to the store";
 
     fn metrics(&self) -> &NodeMetrics {
         self.metrics.of_node()
@@ -179,30 +191,30 @@ impl System for Windows {
         worker.system.drift = Drift::default();
     }
 
-    async fn look(worker: &mut Worker<Self>) -> Result<Look, ReconcileError> {
+    async fn snapshot(worker: &mut Worker<Self>) -> Result<Observation, ReconcileError> {
         // Without the cluster, too: what was accepted last is kept.
         if worker.failure.is_none() {
             worker.watch().await?;
         }
         worker.keep_roots().await;
         let Some(node) = worker.node.clone() else {
-            return Ok(Look::Wait(worker.rest()));
+            return Ok(Observation::Incomplete(worker.requeue()));
         };
-        let mut outlook = Outlook {
+        let mut snapshot = SystemSnapshot {
             on_drift: OnDrift::Heal,
-            ..Outlook::default()
+            ..SystemSnapshot::default()
         };
         if worker.failure.is_none()
             && let Some(told) = Told::by(&node.annotations)
         {
             match worker.want(&node, &told).await? {
-                Wanting::Planned => {}
-                Wanting::NotYet(what) => return worker.wait_for(&what, worker.rest()).await,
-                Wanting::Unfit(reason) => outlook.desired = Some(Err(reason)),
+                Planning::Planned => {}
+                Planning::NotYet(what) => return worker.wait_for(&what, worker.requeue()).await,
+                Planning::Unfit(reason) => snapshot.desired = Some(Err(reason)),
             }
         }
         let system = &worker.system;
-        if let (None, Some(planned)) = (&outlook.desired, &system.planned) {
+        if let (None, Some(planned)) = (&snapshot.desired, &system.planned) {
             let hash = &planned.kept.hash;
             let mut plan = planned.plan.plan.clone();
             if !has_served(&node.annotations) {
@@ -218,12 +230,12 @@ impl System for Windows {
                 drifted: &system.drift.words(),
                 said,
             };
-            outlook.desired = match progress.wanted() {
+            snapshot.desired = match progress.wanted() {
                 Wanted::Planned { name, plan } => Some(Ok((name.to_owned(), plan.clone()))),
                 Wanted::Unfit(reason) => Some(Err(reason)),
                 Wanted::AsItIs if planned.waits => {
                     let what = system.scripts.running();
-                    return worker.wait_for(&what, worker.rest()).await;
+                    return worker.wait_for(&what, worker.requeue()).await;
                 }
                 Wanted::AsItIs => match system.drift.patience().filter(|_| !said) {
                     Some((what, patience)) => {
@@ -234,7 +246,7 @@ impl System for Windows {
             };
         }
         worker.system.waiting.is_over();
-        Ok(Look::Decide(Box::new(outlook)))
+        Ok(Observation::Complete(Box::new(snapshot)))
     }
 
     async fn report(
@@ -270,7 +282,7 @@ impl System for Windows {
 
     /// Whoever watches heals.
     async fn heal(worker: &mut Worker<Self>) -> Result<Requeue, ReconcileError> {
-        Ok(worker.rest())
+        Ok(worker.requeue())
     }
 
     async fn apply(
@@ -296,7 +308,7 @@ impl System for Windows {
             // Nobody may tell us when it is better: a script, a file.
             worker.fail(reason);
         }
-        worker.rest()
+        worker.requeue()
     }
 
     /// When a script is not quick any more, or trusted roots are tried again.
@@ -308,4 +320,132 @@ impl System for Windows {
     fn reboot(machine: &Machine) -> evenkeel_host::Result<()> {
         machine.host.reboot()
     }
+}
+
+impl Worker<Windows> {
+    /// Finds out where the machine stands if that is not known, and watches it.
+    async fn watch(&mut self) -> Result<(), ReconcileError> {
+        if self.standing.is_none() {
+            self.stop_watching().await;
+            self.standing = Some(self.settle().await?);
+            self.system.planned = None;
+        }
+        if let (None, Some(standing)) = (&self.drift_watcher, &self.standing) {
+            let (machine, triggers) = (Arc::clone(&self.machine), self.triggers.clone());
+            let targets = standing.targets.clone();
+            let started = blocking(move || drift_watcher::start(machine, targets, triggers));
+            self.drift_watcher = Some(started.await?.map_err(|error| reason(&error))?);
+        }
+        Ok(())
+    }
+
+    /// Finds out what the node shall be brought to, and plans that.
+    async fn want(&mut self, node: &OwnNode, told: &Told) -> Result<Planning, ReconcileError> {
+        let version: Version = match told.version.parse() {
+            Ok(version) => version,
+            Err(error) => return Ok(Planning::Unfit(refused(&error))),
+        };
+        let name = version.config_map_name();
+        let kept = self.on_machine(Machine::kept).await?;
+        let source = match self.system.source.take() {
+            Some(source) if source.is_for(&name) => source,
+            _ => {
+                let (client, namespace) = (&self.own_node.client, &self.system.namespace);
+                let triggers = self.triggers.clone();
+                let watch = cluster::watch_services(client, namespace, &name, triggers);
+                ServicesSource::new(&name, watch)
+            }
+        };
+        let system = &mut self.system;
+        let found = system.source.insert(source).found(told, kept);
+        let (services, kept) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(Planning::NotYet(format!("ConfigMap {name}"))),
+            Err(reason) => return Ok(Planning::Unfit(reason)),
+        };
+        let scripts = &mut system.scripts;
+        let commands = scripts.commands(&services, &node.object, &told.hash);
+        if commands.waits && scripts.patience().is_some() {
+            return Ok(Planning::NotYet(scripts.running()));
+        }
+        let is_whole = commands.missing.is_empty() && !commands.waits;
+        let desired = DesiredServices {
+            services,
+            commands: commands.found,
+            hash: is_whole.then(|| told.hash.clone()),
+        };
+        let planned = system.planned.take().filter(|it| {
+            it.desired == desired && it.unknown == commands.missing && it.waits == commands.waits
+        });
+        let planned = if let Some(planned) = planned {
+            planned
+        } else {
+            let plan = self.on_machine({
+                let desired = desired.clone();
+                move |machine| machine.plan(&desired)
+            });
+            Planned {
+                plan: plan.await?,
+                desired,
+                kept,
+                unknown: commands.missing,
+                waits: commands.waits,
+            }
+        };
+        self.system.planned = Some(planned);
+        Ok(Planning::Planned)
+    }
+
+    /// Brings the trusted roots to the cluster's bundle. Whatever comes of it, services go on.
+    async fn keep_roots(&mut self) {
+        let Some(published) = self.system.roots.due() else {
+            return;
+        };
+        let kept = self.on_machine(move |machine| machine.trust(&published, None));
+        let kept = kept.await;
+        let Windows { metrics, roots, .. } = &mut self.system;
+        let failed = match kept {
+            Ok(trusted) => {
+                metrics.trusts(trusted.counts);
+                match trusted.synced {
+                    Ok(synced) => {
+                        metrics.wrote(synced.writes);
+                        Ok(roots.done(&synced, &trusted.bundle))
+                    }
+                    Err(error) => Err(reason(&error).text),
+                }
+            }
+            Err(ReconcileError::Machine(reason)) => Err(reason.text),
+            Err(ReconcileError::Cluster(error)) => Err(error.to_string()),
+        };
+        let events = failed.unwrap_or_else(|words| roots.failed(words).into_iter().collect());
+        for event in events {
+            self.tell(event);
+        }
+    }
+
+    /// Waits for `what` until `requeue`; once that takes long, the Node says so.
+    async fn wait_for(
+        &mut self,
+        what: &str,
+        requeue: Requeue,
+    ) -> Result<Observation, ReconcileError> {
+        match self.system.waiting.on(what, Timestamp::now()) {
+            Err(left) => Ok(Observation::Incomplete(requeue.within(left))),
+            Ok(text) => {
+                let said = self
+                    .node
+                    .as_ref()
+                    .and_then(|it| it.said(annotation::REASON));
+                if said != Some(&text) {
+                    self.say_reason(text).await;
+                }
+                Ok(Observation::Incomplete(requeue))
+            }
+        }
+    }
+}
+
+fn refused(error: &NotAVersion) -> Reason {
+    Reason::new(error.category(), error.to_string())
 }

@@ -114,6 +114,21 @@ async fn while_packets_are_dropped_it_says_so_and_is_not_ready_until_it_has_conn
     agent.says("/metrics", "\nevenkeel_apiserver_reachable 1\n")
 }
 
+/// An API server that answers, but not about the agent's own Node.
+#[tokio::test(flavor = "multi_thread")]
+async fn before_it_has_heard_of_its_node_it_is_not_ready() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let agent = Agent::start("unheard", &cluster()?.kubeconfig_for_user("nobody", &[])?)?;
+    agent.says("/readyz", "[+] api-server\n")?;
+    agent.logs(&["forbidden"], SOON)?;
+    let answer = agent.page("/readyz")?;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert!(answer.contains("[-] node"), "{answer}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_connection_and_a_certificate_that_nobody_trusts_are_named() -> Result<()> {
     if need::skip(ControlPlane::NEEDS)? {
