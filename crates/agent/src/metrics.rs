@@ -1,55 +1,27 @@
 //! Metrics of a node that have the same names on both systems.
 
-use evenkeel_daemon::Metrics;
+use evenkeel_daemon::metrics;
 use evenkeel_plan::machine::state::NodeState;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClassLabels {
-    class: &'static str,
-}
-
-/// State, drift and Events. Clones count the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct NodeMetrics {
-    state: Family<StateLabels, Gauge>,
-    drifted: Family<ClassLabels, Gauge>,
-    events: Family<ReasonLabels, Counter>,
+metrics! {
+    /// State, drift and Events. Clones count the same.
+    pub(crate) struct NodeMetrics {
+        state: Family<StateLabels, Gauge> = "evenkeel_node_state",
+            "1 for the state that this node is in, 0 for the others";
+        drifted: Family<ClassLabels, Gauge> = "evenkeel_node_drifted_paths",
+            "Managed paths, services and variables that have drifted and are not healed, by class";
+        events: Family<ReasonLabels, Counter> = "evenkeel_node_events",
+            "Events of this node, by reason";
+    }
+    labels StateLabels { state: &'static str }
+    labels ReasonLabels { reason: &'static str }
+    labels ClassLabels { class: &'static str }
 }
 
 impl NodeMetrics {
-    /// Those that `metrics` shows; `drift` says what counts as drifted.
-    pub(crate) fn shown_in(metrics: &Metrics, drift: &str) -> Self {
-        let shown = Self::default();
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_node_state",
-                "1 for the state that this node is in, 0 for the others",
-                shown.state.clone(),
-            );
-            registry.register("evenkeel_node_drifted_paths", drift, shown.drifted.clone());
-            registry.register(
-                "evenkeel_node_events",
-                "Events of this node, by reason",
-                shown.events.clone(),
-            );
-        });
-        shown
-    }
-
     /// The node is in `state`, or in none yet.
     pub(crate) fn is_in(&self, state: Option<NodeState>) {
         for each in [NodeState::Done, NodeState::Working, NodeState::Degraded] {

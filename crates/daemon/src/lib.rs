@@ -45,6 +45,6 @@ pub use error::{Error, Result};
 pub use events::{Event, Events, EventsOptions, Severity};
 pub use health::{Check, Health, Heartbeat};
 pub use leadership::{Leadership, LeaseName, Term, Timing};
-pub use metrics::Metrics;
+pub use metrics::{Metrics, gauge_of};
 pub use program::Program;
 pub use stop::Stop;

@@ -15,6 +15,68 @@ use crate::reachability::Reachability;
 /// What `/metrics` answers.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// A number of things, as a gauge takes it.
+pub fn gauge_of(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Declares the metrics of one part of a program: where each is counted, what it is called, and what it says; and the
+/// labels they have.
+///
+/// ```
+/// use evenkeel_daemon::{Metrics, Program, metrics};
+/// use prometheus_client::metrics::counter::Counter;
+/// use prometheus_client::metrics::family::Family;
+///
+/// metrics! {
+///     /// Doors, counted. Clones are the same.
+///     pub(crate) struct DoorMetrics {
+///         opened: Family<Door, Counter> = "doors_opened",
+///             "Doors that were opened, by colour";
+///     }
+///     labels Door { colour: &'static str }
+/// }
+///
+/// let metrics = Metrics::new(Program { name: "house", version: "1" });
+/// let doors = DoorMetrics::shown_in(&metrics);
+/// doors.opened.get_or_create(&Door { colour: "red" }).inc();
+/// assert!(metrics.text().contains("doors_opened_total{colour=\"red\"} 1"));
+/// ```
+#[macro_export]
+macro_rules! metrics {
+    (
+        $(#[$meta:meta])*
+        $visibility:vis struct $name:ident {
+            $($field:ident: $kind:ty = $metric:literal, $help:literal;)*
+        }
+        $(labels $labels:ident { $($label:ident: $value:ty),* })*
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Default)]
+        $visibility struct $name {
+            $($field: $kind,)*
+        }
+
+        impl $name {
+            /// Those that `metrics` shows.
+            $visibility fn shown_in(metrics: &$crate::Metrics) -> Self {
+                let own = Self::default();
+                metrics.register(|registry| {
+                    $(registry.register($metric, $help, own.$field.clone());)*
+                });
+                own
+            }
+        }
+
+        $(
+            #[derive(Debug, Clone, PartialEq, Eq, Hash, prometheus_client::encoding::EncodeLabelSet)]
+            struct $labels {
+                $($label: $value,)*
+            }
+        )*
+    };
+}
+
 /// Every metric of a program. Clones are the same.
 #[derive(Clone)]
 pub struct Metrics {

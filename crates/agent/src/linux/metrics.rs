@@ -2,12 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use evenkeel_daemon::Metrics;
+use evenkeel_daemon::{Metrics, gauge_of, metrics};
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::state::NodeState;
 use evenkeel_plan::machine::targets::Part;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -15,54 +14,38 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::update_history::{Stage, UpdateHistory};
 use crate::metrics::NodeMetrics;
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabels {
-    phase: &'static str,
-}
-
 /// What managed paths are, as drift is counted.
 const CLASSES: [&str; 5] = ["file", "unit", "drop-in", "unit-link", "ssh-keys"];
 
+metrics! {
+    /// What only a Linux node counts.
+    struct LinuxMetrics {
+        reboots: Counter = "evenkeel_node_reboots",
+            "Reboots for a configuration, over the life of the machine";
+        drains: Counter = "evenkeel_node_drains",
+            "Drains requested for a configuration, over the life of the machine";
+        update: Family<PhaseLabels, Gauge<f64, AtomicU64>> = "evenkeel_node_update_seconds",
+            "Duration of the last update in seconds, by phase";
+        login: Gauge = "evenkeel_node_ssh_login_timestamp_seconds",
+            "Time of the last SSH login in seconds since 1970, 0 if there was none since the agent started";
+    }
+    labels PhaseLabels { phase: &'static str }
+}
+
 /// What an agent counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct AgentMetrics {
     node: NodeMetrics,
-    reboots: Counter,
-    drains: Counter,
-    update: Family<PhaseLabels, Gauge<f64, AtomicU64>>,
-    login: Gauge,
+    own: LinuxMetrics,
 }
 
 impl AgentMetrics {
     /// Those that `metrics` shows.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let drift = "Managed paths that have drifted and are not being healed, by class";
         let shown = Self {
-            node: NodeMetrics::shown_in(metrics, drift),
-            ..Self::default()
+            node: NodeMetrics::shown_in(metrics),
+            own: LinuxMetrics::shown_in(metrics),
         };
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_node_reboots",
-                "Reboots for a configuration, over the life of the machine",
-                shown.reboots.clone(),
-            );
-            registry.register(
-                "evenkeel_node_drains",
-                "Drains requested for a configuration, over the life of the machine",
-                shown.drains.clone(),
-            );
-            registry.register(
-                "evenkeel_node_update_seconds",
-                "Duration of the last update in seconds, by phase",
-                shown.update.clone(),
-            );
-            registry.register(
-                "evenkeel_node_ssh_login_timestamp_seconds",
-                "Time of the last SSH login in seconds since 1970, 0 if there was none since the agent started",
-                shown.login.clone(),
-            );
-        });
         shown.have_drifted(&[]);
         shown
     }
@@ -76,8 +59,7 @@ impl AgentMetrics {
     pub(crate) fn have_drifted(&self, findings: &[&Finding]) {
         for class in CLASSES {
             let paths = findings.iter().filter(|it| class_of(it) == class).count();
-            let paths = i64::try_from(paths).unwrap_or(i64::MAX);
-            self.node.drifted(class).set(paths);
+            self.node.drifted(class).set(gauge_of(paths));
         }
     }
 
@@ -85,7 +67,7 @@ impl AgentMetrics {
     pub(crate) fn was_logged_in_to(&self) {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
         let seconds = since.map_or(0, |since| since.as_secs());
-        self.login.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        self.own.login.set(i64::try_from(seconds).unwrap_or(i64::MAX));
     }
 
     /// Those that every node has.
@@ -96,16 +78,16 @@ impl AgentMetrics {
     /// Shows what is in `history`.
     pub(crate) fn show(&self, history: &UpdateHistory) {
         // They only ever grow, over boots too.
-        self.reboots
+        self.own.reboots
             .inner()
             .fetch_max(history.reboots, Ordering::Relaxed);
-        self.drains
+        self.own.drains
             .inner()
             .fetch_max(history.drains, Ordering::Relaxed);
         for stage in Stage::ALL {
             let phase = stage.as_str();
             let took = history.last.get(&stage).copied().unwrap_or_default();
-            self.update.get_or_create(&PhaseLabels { phase }).set(took);
+            self.own.update.get_or_create(&PhaseLabels { phase }).set(took);
         }
     }
 }

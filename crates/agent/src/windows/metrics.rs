@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_api::readiness::CertificateReport;
-use evenkeel_daemon::Metrics;
+use evenkeel_daemon::{Metrics, metrics};
 use evenkeel_host::watch;
 use evenkeel_host::windows::trust::Writes;
 use evenkeel_plan::machine::phase::Phase;
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::state::NodeState;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
@@ -18,35 +17,31 @@ use crate::metrics::NodeMetrics;
 /// What drifts, as it is counted.
 const CLASSES: [&str; 3] = ["service", "variable", "file"];
 
+metrics! {
+    /// What only a Windows node counts. Clones count the same.
+    struct WindowsMetrics {
+        trust_writes: Family<WriteLabels, Counter> = "evenkeel_node_trust_writes",
+            "Certificates imported into or removed from the trusted roots";
+    }
+    labels WriteLabels { what: &'static str }
+}
+
 /// What an agent counts. Clones count the same.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentMetrics {
     node: NodeMetrics,
+    own: WindowsMetrics,
     certificates: Arc<Mutex<Option<CertificateReport>>>,
-    trust_writes: Family<WriteLabels, Counter>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabels {
-    what: &'static str,
 }
 
 impl AgentMetrics {
     /// Those that `metrics` shows.
     pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let drift = "Managed services, variables and files that have drifted and are not healed yet, by class";
         let shown = Self {
-            node: NodeMetrics::shown_in(metrics, drift),
+            node: NodeMetrics::shown_in(metrics),
+            own: WindowsMetrics::shown_in(metrics),
             certificates: Arc::default(),
-            trust_writes: Family::default(),
         };
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_node_trust_writes",
-                "Certificates imported into or removed from the trusted roots",
-                shown.trust_writes.clone(),
-            );
-        });
         shown.wrote(Writes::default());
         shown.nothing_drifts();
         shown
@@ -105,7 +100,7 @@ impl AgentMetrics {
     /// The store of trusted roots was changed by so many calls.
     pub(crate) fn wrote(&self, writes: Writes) {
         for (what, count) in [("import", writes.imports), ("remove", writes.removals)] {
-            let counter = self.trust_writes.get_or_create(&WriteLabels { what });
+            let counter = self.own.trust_writes.get_or_create(&WriteLabels { what });
             counter.inc_by(count);
         }
     }

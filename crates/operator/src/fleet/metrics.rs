@@ -1,8 +1,7 @@
 //! The metrics of pools.
 
-use evenkeel_daemon::Metrics;
+use evenkeel_daemon::{gauge_of, metrics};
 use evenkeel_plan::fleet::rollout::PoolCounts;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,60 +16,24 @@ const STATES: [&str; 6] = [
     "moving",
 ];
 
-/// Pools and their nodes, counted. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct PoolMetrics {
-    nodes: Family<PoolState, Gauge>,
-    stopped: Family<PoolName, Gauge>,
-    rendered: Family<Outcome, Counter>,
-    told: Counter,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolState {
-    pool: String,
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PoolName {
-    pool: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    outcome: &'static str,
+metrics! {
+    /// Pools and their nodes, counted. Clones are the same.
+    pub(crate) struct PoolMetrics {
+        nodes: Family<PoolState, Gauge> = "evenkeel_pool_nodes",
+            "Nodes of a pool by state: total, updated, ready, unavailable, degraded, moving";
+        stopped: Family<PoolName, Gauge> = "evenkeel_pool_stopped",
+            "1 while the rollout of a pool is stopped because nodes fail";
+        rendered: Family<Outcome, Counter> = "evenkeel_renderings",
+            "Rendered configurations of pools by outcome: made, failed";
+        told: Counter = "evenkeel_nodes_told",
+            "Writes of a desired configuration on a node";
+    }
+    labels PoolState { pool: String, state: &'static str }
+    labels PoolName { pool: String }
+    labels Outcome { outcome: &'static str }
 }
 
 impl PoolMetrics {
-    /// Numbers that `metrics` shows.
-    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let own = Self::default();
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_pool_nodes",
-                "Nodes of a pool by state: total, updated, ready, unavailable, degraded, moving",
-                own.nodes.clone(),
-            );
-            registry.register(
-                "evenkeel_pool_stopped",
-                "1 while the rollout of a pool is stopped because nodes fail",
-                own.stopped.clone(),
-            );
-            registry.register(
-                "evenkeel_renderings",
-                "Rendered configurations of pools by outcome: made, failed",
-                own.rendered.clone(),
-            );
-            registry.register(
-                "evenkeel_nodes_told",
-                "Writes of a desired configuration on a node",
-                own.told.clone(),
-            );
-        });
-        own
-    }
-
     /// So many nodes of a pool are how.
     pub(crate) fn pool(&self, pool: &str, counts: PoolCounts, stopped: bool) {
         let metrics = [
@@ -83,10 +46,9 @@ impl PoolMetrics {
         ];
         for (state, count) in STATES.into_iter().zip(metrics) {
             let pool = pool.to_owned();
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
             self.nodes
                 .get_or_create(&PoolState { pool, state })
-                .set(count);
+                .set(gauge_of(count));
         }
         let pool = pool.to_owned();
         self.stopped

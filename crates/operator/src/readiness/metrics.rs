@@ -1,122 +1,49 @@
 //! The metrics of node readiness.
 
-use evenkeel_daemon::Metrics;
+use evenkeel_daemon::{gauge_of, metrics};
 use evenkeel_plan::readiness::{Readiness, ZoneState};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Nodes, taints and what the storm guard does, counted. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ReadinessMetrics {
-    nodes: Family<Phase, Gauge>,
-    extensions: Family<Word, Gauge>,
-    zones: Family<Zone, Gauge>,
-    disturbed: Family<ZoneName, Gauge>,
-    writes: Family<What, Counter>,
-    exposed_nodes: Counter,
-    exposed_pods: Counter,
-    blind: Gauge,
-    interruptions: Counter,
-    relists: Counter,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Phase {
-    phase: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Word {
-    rule: String,
-    extension: String,
-    source: &'static str,
-    says: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Zone {
-    zone: String,
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ZoneName {
-    zone: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct What {
-    what: &'static str,
+metrics! {
+    /// Nodes, taints and what the storm guard does, counted. Clones are the same.
+    pub(crate) struct ReadinessMetrics {
+        nodes: Family<Phase, Gauge> = "evenkeel_readiness_nodes",
+            "Nodes that a readiness rule selects, by phase: Booting, Ready, Broken, Evicting";
+        extensions: Family<Word, Gauge> = "evenkeel_readiness_extensions",
+            "Nodes by rule, extension, source (lease, status, pods, condition, probe) and verdict: well, presumed, awaited, unknown, bad, silent";
+        zones: Family<Zone, Gauge> = "evenkeel_readiness_zone_nodes",
+            "Nodes that a readiness rule selects, by zone and state: total, held (tainted), quiet (not heard for half of the expiry), held_back (silent, but limits keep the taint off)";
+        disturbed: Family<ZoneName, Gauge> = "evenkeel_readiness_zone_disturbed",
+            "1 while taints for silence and evictions are limited in a zone because many of its nodes are not ready or silent";
+        writes: Family<What, Counter> = "evenkeel_readiness_writes",
+            "Writes on Nodes by kind: taint, release, owners, condition, refused (another writer was first), failed";
+        exposed_nodes: Counter = "evenkeel_readiness_exposed_nodes",
+            "New nodes that existed without the taint until the operator added it";
+        exposed_pods: Counter = "evenkeel_readiness_exposed_pods",
+            "Pods that were scheduled to such nodes meanwhile and do not tolerate the taint";
+        blind: Gauge = "evenkeel_readiness_blind",
+            "1 while silence counts for nothing because the operator's observations may be out of date";
+        interruptions: Counter = "evenkeel_readiness_interruptions",
+            "Times when the API server did not answer in time";
+        relists: Counter = "evenkeel_readiness_relists",
+            "Times when evidence was out of date and was listed again";
+    }
+    labels Phase { phase: &'static str }
+    labels Word { rule: String, extension: String, source: &'static str, says: &'static str }
+    labels Zone { zone: String, state: &'static str }
+    labels ZoneName { zone: String }
+    labels What { what: &'static str }
 }
 
 impl ReadinessMetrics {
-    /// Numbers that `metrics` shows.
-    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let own = Self::default();
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_readiness_nodes",
-                "Nodes that a readiness rule selects, by phase: Booting, Ready, Broken, Evicting",
-                own.nodes.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_extensions",
-                "Nodes by rule, extension, source (lease, status, pods, condition, probe) and verdict: well, presumed, awaited, unknown, bad, silent",
-                own.extensions.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_zone_nodes",
-                "Nodes that a readiness rule selects, by zone and state: total, held (tainted), quiet (not heard for half of the expiry), held_back (silent, but limits keep the taint off)",
-                own.zones.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_zone_disturbed",
-                "1 while taints for silence and evictions are limited in a zone because many of its nodes are not ready or silent",
-                own.disturbed.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_writes",
-                "Writes on Nodes by kind: taint, release, owners, condition, refused (another writer was first), failed",
-                own.writes.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_exposed_nodes",
-                "New nodes that existed without the taint until the operator added it",
-                own.exposed_nodes.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_exposed_pods",
-                "Pods that were scheduled to such nodes meanwhile and do not tolerate the taint",
-                own.exposed_pods.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_blind",
-                "1 while silence counts for nothing because the operator's observations may be out of date",
-                own.blind.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_interruptions",
-                "Times when the API server did not answer in time",
-                own.interruptions.clone(),
-            );
-            registry.register(
-                "evenkeel_readiness_relists",
-                "Times when evidence was out of date and was listed again",
-                own.relists.clone(),
-            );
-        });
-        own
-    }
-
     /// What is known now.
     pub(crate) fn show(&self, readiness: &Readiness) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for (phase, count) in readiness.phases() {
             self.nodes
                 .get_or_create(&Phase { phase })
-                .set(number(count));
+                .set(gauge_of(count));
         }
         self.zones.clear();
         self.disturbed.clear();
@@ -151,8 +78,7 @@ impl ReadinessMetrics {
                 source,
                 says,
             };
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.extensions.get_or_create(&labels).set(count);
+            self.extensions.get_or_create(&labels).set(gauge_of(count));
         }
     }
 

@@ -1,79 +1,35 @@
 //! The metrics of Windows nodes.
 
-use evenkeel_daemon::Metrics;
+use evenkeel_daemon::{gauge_of, metrics};
 use evenkeel_plan::windows::upgrade::gate::REFUSALS;
 use evenkeel_plan::windows::upgrade::in_place::InPlaceStep;
 use evenkeel_plan::windows::windows_pool::{PoolFailure, TROUBLES, WindowsCounts, phase};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Windows nodes and their services ConfigMaps, counted. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct WindowsMetrics {
-    nodes: Family<State, Gauge>,
-    services: Family<Reason, Counter>,
-    trouble: Family<Reason, Gauge>,
-    put_back: Counter,
-    upgrades: Family<PhaseLabel, Gauge>,
-    refused: Family<Reason, Gauge>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabel {
-    phase: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct State {
-    state: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    reason: &'static str,
+metrics! {
+    /// Windows nodes and their services ConfigMaps, counted. Clones are the same.
+    pub(crate) struct WindowsMetrics {
+        nodes: Family<State, Gauge> = "evenkeel_windows_nodes",
+            "Managed Windows nodes by state: total, updated, updating, failing, not_ready";
+        services: Family<Reason, Counter> = "evenkeel_services_configmaps",
+            "Changes of services ConfigMaps, by reason of the Event";
+        trouble: Family<Reason, Gauge> = "evenkeel_windows_trouble",
+            "1 while the operator cannot manage Windows nodes, by reason";
+        put_back: Counter = "evenkeel_desired_versions_put_back",
+            "Times when a desired version that somebody else wrote was restored to the granted one";
+        upgrades: Family<PhaseLabel, Gauge> = "evenkeel_windows_upgrades",
+            "Windows nodes that are being upgraded, by phase: Granted, Draining, Supplying, Applying, Failing";
+        refused: Family<Reason, Gauge> = "evenkeel_windows_upgrade_refused",
+            "1 while Windows nodes keep their version because an upgrade is refused, by reason";
+    }
+    labels PhaseLabel { phase: &'static str }
+    labels State { state: &'static str }
+    labels Reason { reason: &'static str }
 }
 
 impl WindowsMetrics {
-    /// Numbers that `metrics` shows.
-    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let own = Self::default();
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_windows_nodes",
-                "Managed Windows nodes by state: total, updated, updating, failing, not_ready",
-                own.nodes.clone(),
-            );
-            registry.register(
-                "evenkeel_services_configmaps",
-                "Changes of services ConfigMaps, by reason of the Event",
-                own.services.clone(),
-            );
-            registry.register(
-                "evenkeel_windows_trouble",
-                "1 while the operator cannot manage Windows nodes, by reason",
-                own.trouble.clone(),
-            );
-            registry.register(
-                "evenkeel_desired_versions_put_back",
-                "Times when a desired version that somebody else wrote was restored to the granted one",
-                own.put_back.clone(),
-            );
-            registry.register(
-                "evenkeel_windows_upgrades",
-                "Windows nodes that are being upgraded, by phase: Granted, Draining, Supplying, Applying, Failing",
-                own.upgrades.clone(),
-            );
-            registry.register(
-                "evenkeel_windows_upgrade_refused",
-                "1 while Windows nodes keep their version because an upgrade is refused, by reason",
-                own.refused.clone(),
-            );
-        });
-        own
-    }
-
     /// So many nodes are how.
     pub(crate) fn nodes(&self, counts: WindowsCounts) {
         for (state, count) in [
@@ -83,8 +39,7 @@ impl WindowsMetrics {
             ("failing", counts.failing),
             ("not_ready", counts.not_ready),
         ] {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.nodes.get_or_create(&State { state }).set(count);
+            self.nodes.get_or_create(&State { state }).set(gauge_of(count));
         }
     }
 
@@ -116,7 +71,7 @@ impl WindowsMetrics {
         ] {
             let count = phases.iter().filter(|it| **it == phase).count();
             let gauge = self.upgrades.get_or_create(&PhaseLabel { phase });
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            gauge.set(gauge_of(count));
         }
     }
 

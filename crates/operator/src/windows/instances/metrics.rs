@@ -2,32 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_daemon::Metrics;
+use evenkeel_daemon::{gauge_of, metrics};
 use evenkeel_plan::windows::instances::{FailureKind, InstanceRecord, InstanceState};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::windows::ssh::Progress;
 
-/// Instances and what is done to them, counted. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct InstanceMetrics {
-    instances: Family<InState, Gauge>,
-    failures: Family<Reason, Counter>,
-    copied: Counter,
-    connections: Gauge,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InState {
-    state: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    reason: String,
+metrics! {
+    /// Instances and what is done to them, counted. Clones are the same.
+    pub(crate) struct InstanceMetrics {
+        instances: Family<InState, Gauge> = "evenkeel_instances",
+            "Windows instances, by state: Waiting, Configuring, Starting, Ready, Failing, Upgrading, Leaving";
+        failures: Family<Reason, Counter> = "evenkeel_instance_failures",
+            "Failed attempts to work on Windows instances, by reason";
+        copied: Counter = "evenkeel_payload_copied_bytes",
+            "Bytes of payload copied to Windows instances";
+        connections: Gauge = "evenkeel_instance_connections",
+            "Open SSH connections to Windows instances";
+    }
+    labels InState { state: String }
+    labels Reason { reason: String }
 }
 
 const STATES: [InstanceState; 7] = [
@@ -41,42 +37,13 @@ const STATES: [InstanceState; 7] = [
 ];
 
 impl InstanceMetrics {
-    /// Numbers that `metrics` shows.
-    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let own = Self::default();
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_instances",
-                "Windows instances, by state: Waiting, Configuring, Starting, Ready, Failing, Upgrading, Leaving",
-                own.instances.clone(),
-            );
-            registry.register(
-                "evenkeel_instance_failures",
-                "Failed attempts to work on Windows instances, by reason",
-                own.failures.clone(),
-            );
-            registry.register(
-                "evenkeel_payload_copied_bytes",
-                "Bytes of payload copied to Windows instances",
-                own.copied.clone(),
-            );
-            registry.register(
-                "evenkeel_instance_connections",
-                "Open SSH connections to Windows instances",
-                own.connections.clone(),
-            );
-        });
-        own
-    }
-
     pub(crate) fn count(&self, records: &BTreeMap<String, InstanceRecord>) {
         for state in STATES {
             let count = records.values().filter(|it| it.state == state).count();
             let label = InState {
                 state: state.to_string(),
             };
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.instances.get_or_create(&label).set(count);
+            self.instances.get_or_create(&label).set(gauge_of(count));
         }
     }
 

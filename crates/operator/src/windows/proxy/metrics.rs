@@ -1,65 +1,29 @@
 //! The metrics of the egress proxy and of its trust bundle. No value of a variable is ever among them.
 
-use evenkeel_daemon::Metrics;
+use evenkeel_daemon::metrics;
 use evenkeel_plan::windows::proxy::{ProxyDecision, Source, Variable};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// The proxy, counted. Clones are the same.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ProxyMetrics {
-    source: Family<SourceLabel, Gauge>,
-    invalid: Family<VariableLabel, Gauge>,
-    pending: Gauge,
-    bundles: Family<Reason, Counter>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SourceLabel {
-    source: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct VariableLabel {
-    variable: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
-    reason: &'static str,
+metrics! {
+    /// The proxy, counted. Clones are the same.
+    pub(crate) struct ProxyMetrics {
+        source: Family<SourceLabel, Gauge> = "evenkeel_proxy_source",
+            "1 for the source of the proxy of Windows nodes: environment, cluster, chart";
+        invalid: Family<VariableLabel, Gauge> = "evenkeel_proxy_invalid",
+            "1 while a variable of the proxy is invalid and its last good value is used";
+        pending: Gauge = "evenkeel_trust_bundle_pending",
+            "1 while there is a proxy and its trust bundle is empty";
+        bundles: Family<Reason, Counter> = "evenkeel_trust_bundles",
+            "Changes of the ConfigMap with the trust bundle, by reason of the Event";
+    }
+    labels SourceLabel { source: &'static str }
+    labels VariableLabel { variable: &'static str }
+    labels Reason { reason: &'static str }
 }
 
 impl ProxyMetrics {
-    /// Numbers that `metrics` shows.
-    pub(crate) fn shown_in(metrics: &Metrics) -> Self {
-        let own = Self::default();
-        metrics.register(|registry| {
-            registry.register(
-                "evenkeel_proxy_source",
-                "1 for the source of the proxy of Windows nodes: environment, cluster, chart",
-                own.source.clone(),
-            );
-            registry.register(
-                "evenkeel_proxy_invalid",
-                "1 while a variable of the proxy is invalid and its last good value is used",
-                own.invalid.clone(),
-            );
-            registry.register(
-                "evenkeel_trust_bundle_pending",
-                "1 while there is a proxy and its trust bundle is empty",
-                own.pending.clone(),
-            );
-            registry.register(
-                "evenkeel_trust_bundles",
-                "Changes of the ConfigMap with the trust bundle, by reason of the Event",
-                own.bundles.clone(),
-            );
-        });
-        own
-    }
-
     /// That was decided.
     pub(crate) fn decided(&self, decision: &ProxyDecision) {
         for source in Source::ALL {
