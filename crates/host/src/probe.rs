@@ -272,7 +272,7 @@ mod tests {
             port,
             path: path.to_owned(),
         };
-        for (answer, is_well) in [
+        for (answer, is_healthy) in [
             (&b"HTTP/1.1 200 OK\r\n\r\n"[..], true),
             (b"HTTP/1.1 302 Found\r\n\r\n", true),
             (b"HTTP/1.0 503 Busy\r\n\r\n", false),
@@ -282,7 +282,7 @@ mod tests {
             let port = server(answer);
             assert_eq!(
                 ask(&get(port, "/healthz"), SOON).is_ok(),
-                is_well,
+                is_healthy,
                 "{answer:?}"
             );
         }

@@ -195,7 +195,7 @@ impl Controller<'_> {
             Heard::Pod(feed, snapshot) => self.readiness.see_pod(&feed, snapshot, now),
             Heard::LostPod(feed, node, name) => self.readiness.lose_pod(&feed, &node, &name),
             Heard::Failed(feed, why) => self.reporter.fails(feed, why),
-            Heard::Watch(true) => self.readiness.regain_sight(now),
+            Heard::Watch(true) => self.readiness.regain_watch(now),
             Heard::Watch(false) => self.lose_watch(),
         }
     }

@@ -52,11 +52,11 @@ impl Rules {
 
     /// Whether every node that a rule selects is ready, and every rule is followed.
     pub(crate) fn are_well(&self) -> bool {
-        let is_well = |rule: &Rule| {
+        let is_healthy = |rule: &Rule| {
             let nodes = rule.status.nodes;
             rule.problems().is_empty() && nodes.not_ready == 0 && nodes.held_back == 0
         };
-        self.all.iter().all(is_well)
+        self.all.iter().all(is_healthy)
     }
 
     /// The worst few of all rules.

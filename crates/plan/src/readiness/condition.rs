@@ -26,12 +26,12 @@ impl Case<'_> {
             // Coming back is a change, too.
             memory.answered = true;
             if is_yet_to_come {
-                return Verdict::Awaited(format!("the Node has no condition {kind} yet").into())
+                return Verdict::Pending(format!("the Node has no condition {kind} yet").into())
                     .into();
             }
             return Finding {
                 absent: true,
-                ..Verdict::Bad(format!("the Node has no condition {kind}").into()).into()
+                ..Verdict::Unhealthy(format!("the Node has no condition {kind}").into()).into()
             };
         };
         memory.was_there = true;
@@ -50,17 +50,17 @@ impl Case<'_> {
             ..Finding::from(verdict)
         };
         if *found.status != *status {
-            return with(Verdict::Bad(
+            return with(Verdict::Unhealthy(
                 format!("condition {kind} is {}, not {status}", found.status).into(),
             ));
         }
         if freshness.is_zero() {
-            return self.written_once(memory, kind, with(Verdict::Well));
+            return self.written_once(memory, kind, with(Verdict::Healthy));
         }
         let restart = self.awaits(memory).or(self.awaits_boot(memory));
         if restart.is_some() && !memory.answered && !memory.was_silent {
             let why = format!("condition {kind} had no heartbeat since the restart");
-            return with(Verdict::Awaited(why.into()));
+            return with(Verdict::Pending(why.into()));
         }
         let from = self.counted(last.max(memory.since));
         let (half, over) = (from + freshness * 3 / 4, from + freshness);
@@ -80,21 +80,21 @@ impl Case<'_> {
         Finding {
             next: Some(if self.now < half { half } else { over }),
             quiet: self.now >= half,
-            ..with(Verdict::Well)
+            ..with(Verdict::Healthy)
         }
     }
 
     /// One that need not be written again, except after a restart of the machine.
-    fn written_once(&self, memory: &Memory, kind: &str, well: Finding) -> Finding {
+    fn written_once(&self, memory: &Memory, kind: &str, healthy: Finding) -> Finding {
         if self.awaits_boot(memory).is_none() || memory.answered {
-            return well;
+            return healthy;
         }
         // Its writer may write the same again, or never writes what is so already: nothing tells.
         let settled = self.kubelet_back.map(|back| back + UNTOLD);
         if settled.is_some_and(|at| self.now >= at) {
             return Finding {
                 unclear: true,
-                ..well
+                ..healthy
             };
         }
         let why = format!(
@@ -103,8 +103,8 @@ impl Case<'_> {
         );
         Finding {
             next: settled,
-            last: well.last,
-            ..Verdict::Awaited(why.into()).into()
+            last: healthy.last,
+            ..Verdict::Pending(why.into()).into()
         }
     }
 }

@@ -74,7 +74,7 @@ impl Readiness {
         };
         let was_evicting = matches!(gate.phase, NodePhase::Evicting { .. });
         let was_held = !gate.holds.is_empty();
-        let judgement = gate.judge(&self.evidence, self.sight_since, now);
+        let judgement = gate.judge(&self.evidence, self.watched_since, now);
         let zone = gate
             .snapshot
             .labels
@@ -94,7 +94,7 @@ impl Readiness {
         let mut next = judgement.next;
         let mut is_overdue = false;
         if let Some(due) = gate.evicts_from().filter(|_| !is_evicting) {
-            let seen_since = self.sight_since.max(gate.seen_since(&self.evidence));
+            let seen_since = self.watched_since.max(gate.seen_since(&self.evidence));
             let settled = seen_since + EVICTS_AGAIN.min(due.since(gate.phase.since()));
             let due = due.max(settled);
             is_overdue = now >= due;

@@ -95,7 +95,7 @@ pub(super) struct Need {
     pub(super) verdict: Verdict,
     pub(super) last: Option<Moment>,
     /// Since when it is unhealthy or silent.
-    unwell_since: Option<Moment>,
+    unhealthy_since: Option<Moment>,
     /// Whether it counts though nothing tells that it is newer than the reboot.
     pub(super) unclear: bool,
     /// Whether what tells of it is not there at all.
@@ -111,7 +111,7 @@ impl Need {
             memory: Memory::from(now),
             verdict: Verdict::Unknown,
             last: None,
-            unwell_since: None,
+            unhealthy_since: None,
             unclear: false,
             absent: false,
         };
@@ -146,7 +146,7 @@ impl Need {
     pub(super) fn is_missed(&self) -> bool {
         match self.verdict {
             Verdict::Silent(_) => true,
-            Verdict::Bad(_) => self.absent,
+            Verdict::Unhealthy(_) => self.absent,
             _ => false,
         }
     }
@@ -165,10 +165,10 @@ impl Need {
     /// Takes note of what was found.
     fn find(&mut self, finding: Finding, now: Moment) {
         match &finding.verdict {
-            Verdict::Bad(_) | Verdict::Silent(_) => {
-                self.unwell_since.get_or_insert(now);
+            Verdict::Unhealthy(_) | Verdict::Silent(_) => {
+                self.unhealthy_since.get_or_insert(now);
             }
-            Verdict::Well | Verdict::Presumed | Verdict::Awaited(_) => self.unwell_since = None,
+            Verdict::Healthy | Verdict::Unconfirmed | Verdict::Pending(_) => self.unhealthy_since = None,
             // What is not known now is as it was.
             Verdict::Unknown => {}
         }
@@ -181,7 +181,7 @@ impl Need {
     /// Since when its evidence is a reason to evict. What was only not heard yet never is.
     fn evicts_since(&self) -> Option<Moment> {
         match self.verdict {
-            Verdict::Bad(_) | Verdict::Silent(_) => self.unwell_since,
+            Verdict::Unhealthy(_) | Verdict::Silent(_) => self.unhealthy_since,
             _ => None,
         }
     }
@@ -373,12 +373,12 @@ impl Gate {
     pub(super) fn judge(
         &mut self,
         evidence: &BTreeMap<Feed, Evidence>,
-        sight_since: Moment,
+        watched_since: Moment,
         now: Moment,
     ) -> Judgement {
         let mut judgement = Judgement::default();
         let mut held = BTreeSet::new();
-        let (mut is_waiting, mut is_unwell) = (false, false);
+        let (mut is_waiting, mut is_unhealthy) = (false, false);
         let is_confirmed = self.silence == Silence::Confirmed;
         let mut needs = std::mem::take(&mut self.needs);
         for need in &mut needs {
@@ -393,7 +393,7 @@ impl Gate {
                 restarted: self.restarted,
                 booted: self.booted,
                 kubelet_back: self.kubelet_back,
-                sight_since,
+                watched_since,
                 is_held: self.holds.contains_key(&need.rule.name),
                 is_found: self.found.silent,
                 now,
@@ -410,8 +410,8 @@ impl Gate {
                 || (is_confirmed && matches!(need.verdict, Verdict::Silent(_)));
             if need.verdict.holds(is_held) {
                 held.insert(need.rule.name.clone());
-                is_waiting |= matches!(need.verdict, Verdict::Awaited(_));
-                is_unwell |= need.evicts_since().is_some();
+                is_waiting |= matches!(need.verdict, Verdict::Pending(_));
+                is_unhealthy |= need.evicts_since().is_some();
             } else if matches!(need.verdict, Verdict::Silent(_)) {
                 judgement.silent = true;
             }
@@ -421,7 +421,7 @@ impl Gate {
             self.silence = Silence::Unasked;
         }
         let rules = self.rules();
-        let mut for_restart = is_waiting && !is_unwell;
+        let mut for_restart = is_waiting && !is_unhealthy;
         if self.snapshot.has_permit {
             // It goes down by our own doing, or may: it comes back as one that was restarted.
             for_restart = !rules.is_empty();

@@ -103,7 +103,7 @@ pub struct Readiness {
     /// Whether the API server is away, or answers late.
     is_away: bool,
     /// Since when the API server answers without a break. Each watch has its own besides.
-    sight_since: Moment,
+    watched_since: Moment,
     dirty: BTreeSet<String>,
     wakes: BTreeSet<(Moment, String)>,
     /// Nodes that are silent and not held, by zone.
@@ -130,7 +130,7 @@ impl Readiness {
     pub fn begin(&mut self, rules: impl IntoIterator<Item = ReadinessRule>, now: Moment) {
         self.set_rules(rules, now);
         self.has_begun = true;
-        self.sight_since = now;
+        self.watched_since = now;
         let gates = std::mem::take(&mut self.gates);
         for (name, gate) in gates {
             let mut gate = Gate::new(gate.snapshot, false, now);

@@ -142,8 +142,8 @@ impl Readiness {
                 gate.observe(report, now);
                 matters = true;
             }
-            let is_well = |it: &Need| it.verdict == Verdict::Well;
-            if matters || !gate.needs.iter().all(is_well) {
+            let is_healthy = |it: &Need| it.verdict == Verdict::Healthy;
+            if matters || !gate.needs.iter().all(is_healthy) {
                 self.dirty.insert(node);
             }
         }
@@ -184,10 +184,10 @@ impl Readiness {
     }
 
     /// The API server answers again, in time: everything counts as just seen.
-    pub fn regain_sight(&mut self, now: Moment) {
+    pub fn regain_watch(&mut self, now: Moment) {
         if self.is_away {
             self.is_away = false;
-            self.sight_since = now;
+            self.watched_since = now;
             self.dirty.extend(self.gates.keys().cloned());
         }
     }

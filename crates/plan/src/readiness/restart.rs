@@ -127,7 +127,7 @@ impl Gate {
     pub(super) fn record(&self) -> Option<String> {
         let holds = |it: &&Need| it.decides() && self.holds.contains_key(&it.rule.name);
         let deciding = || self.needs.iter().filter(holds);
-        let is_waiting = deciding().any(|it| matches!(it.verdict, Verdict::Awaited(_)));
+        let is_waiting = deciding().any(|it| matches!(it.verdict, Verdict::Pending(_)));
         let mut record = RestartRecord {
             silent: !is_waiting && !self.snapshot.has_permit && deciding().any(Need::is_missed),
             before: BTreeMap::new(),

@@ -18,15 +18,15 @@ const LASTS: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// It is healthy.
-    Well,
+    Healthy,
     /// Nothing was heard of it yet, and not for so long that it means something.
-    Presumed,
+    Unconfirmed,
     /// Nothing was heard of it since the restart.
-    Awaited(Box<str>),
+    Pending(Box<str>),
     /// It cannot be told yet.
     Unknown,
     /// It is unhealthy: its evidence says so.
-    Bad(Box<str>),
+    Unhealthy(Box<str>),
     /// Nothing is heard of it any more.
     Silent(Box<str>),
 }
@@ -35,11 +35,11 @@ impl Verdict {
     /// One word for it.
     pub const fn word(&self) -> &'static str {
         match self {
-            Self::Well => "well",
-            Self::Presumed => "presumed",
-            Self::Awaited(_) => "awaited",
+            Self::Healthy => "well",
+            Self::Unconfirmed => "presumed",
+            Self::Pending(_) => "awaited",
             Self::Unknown => "unknown",
-            Self::Bad(_) => "bad",
+            Self::Unhealthy(_) => "bad",
             Self::Silent(_) => "silent",
         }
     }
@@ -47,18 +47,18 @@ impl Verdict {
     /// Why it is not healthy, for people.
     pub fn why(&self) -> &str {
         match self {
-            Self::Well => "",
-            Self::Presumed => "no evidence was heard yet",
+            Self::Healthy => "",
+            Self::Unconfirmed => "no evidence was heard yet",
             Self::Unknown => "its evidence is not read yet",
-            Self::Awaited(why) | Self::Bad(why) | Self::Silent(why) => why,
+            Self::Pending(why) | Self::Unhealthy(why) | Self::Silent(why) => why,
         }
     }
 
     /// Whether a node is not ready with it. What is only not heard of holds on to what was.
     pub(super) fn holds(&self, is_held: bool) -> bool {
         match self {
-            Self::Well | Self::Presumed => false,
-            Self::Awaited(_) | Self::Bad(_) => true,
+            Self::Healthy | Self::Unconfirmed => false,
+            Self::Pending(_) | Self::Unhealthy(_) => true,
             Self::Unknown | Self::Silent(_) => is_held,
         }
     }
@@ -152,7 +152,7 @@ pub(super) struct Case<'a> {
     /// When the kubelet was first heard after it.
     pub(super) kubelet_back: Option<Moment>,
     /// Since when the API server answers without a break.
-    pub(super) sight_since: Moment,
+    pub(super) watched_since: Moment,
     /// Whether its rule holds the node: then being heard is needed, and counting as heard is not enough.
     pub(super) is_held: bool,
     /// Whether it was held when we came: then what was only found is not heard.
@@ -263,7 +263,7 @@ impl Case<'_> {
         }
         let feed = feed(self.extension).and_then(|feed| (self.evidence)(&feed));
         let since = feed.map(|it| it.since).unwrap_or_default();
-        last.max(self.sight_since).max(since)
+        last.max(self.watched_since).max(since)
     }
 
     fn sign(&self) -> Option<&Sign> {
@@ -315,7 +315,7 @@ impl Case<'_> {
             && !memory.was_silent
         {
             let why = format!("{} was not renewed since the restart", what());
-            return with(Verdict::Awaited(why.into()));
+            return with(Verdict::Pending(why.into()));
         }
         if !self.is_listed() {
             return with(Verdict::Unknown);
@@ -348,10 +348,10 @@ impl Case<'_> {
         }
         let verdict = match sign.and_then(|it| it.report.as_ref()) {
             Some(report) if is_agent(self.extension) && report.state == "Degraded" => {
-                Verdict::Bad("the agent reports Degraded".into())
+                Verdict::Unhealthy("the agent reports Degraded".into())
             }
-            _ if sign.is_some_and(|it| !it.is_gone()) => Verdict::Well,
-            _ => Verdict::Presumed,
+            _ if sign.is_some_and(|it| !it.is_gone()) => Verdict::Healthy,
+            _ => Verdict::Unconfirmed,
         };
         Finding {
             next: Some(if self.now < half { half } else { over }),
@@ -364,18 +364,18 @@ impl Case<'_> {
         let lasts = self.sign().and_then(|it| it.lasts);
         let expiry = lasts.unwrap_or(AGENT_EXPIRY);
         let heard = self.renewed(memory, Some(expiry));
-        if !matches!(heard.verdict, Verdict::Well | Verdict::Presumed) {
+        if !matches!(heard.verdict, Verdict::Healthy | Verdict::Unconfirmed) {
             return heard;
         }
         let report = self.sign().and_then(|it| it.report.as_ref());
         match report.and_then(|it| it.probes.get(&self.extension.name)) {
             Some(probe) if probe.healthy => heard,
             Some(probe) => Finding {
-                verdict: Verdict::Bad(format!("probe failed: {}", probe.message).into()),
+                verdict: Verdict::Unhealthy(format!("probe failed: {}", probe.message).into()),
                 ..heard
             },
             None if self.awaits(memory).is_some() => Finding {
-                verdict: Verdict::Awaited("it was not probed since the restart".into()),
+                verdict: Verdict::Pending("it was not probed since the restart".into()),
                 ..heard
             },
             None => {
@@ -383,7 +383,7 @@ impl Case<'_> {
                 let verdict = if self.now >= over {
                     Verdict::Silent("the node's agent does not probe it".into())
                 } else {
-                    Verdict::Presumed
+                    Verdict::Unconfirmed
                 };
                 Finding {
                     verdict,
@@ -404,7 +404,7 @@ impl Case<'_> {
         if !self.is_listed() {
             let why = "its pods are not listed yet".into();
             return awaits
-                .map_or(Verdict::Unknown, |_| Verdict::Awaited(why))
+                .map_or(Verdict::Unknown, |_| Verdict::Pending(why))
                 .into();
         }
         let evidence = feed(self.extension).and_then(|feed| (self.evidence)(&feed));
@@ -426,19 +426,19 @@ impl Case<'_> {
                 let Some(restart) = awaits else {
                     return Finding {
                         last,
-                        ..Verdict::Well.into()
+                        ..Verdict::Healthy.into()
                     };
                 };
                 // A kubelet that restarts does not touch its pods: one that has not changed counts
                 // when it stayed ready for a while under the new one.
                 let old = pods.iter().find(|it| it.changed <= Some(restart));
                 return match (old, settled) {
-                    (None, _) => Verdict::Well.into(),
-                    (_, Some(settled)) if self.now >= settled => Verdict::Well.into(),
+                    (None, _) => Verdict::Healthy.into(),
+                    (_, Some(settled)) if self.now >= settled => Verdict::Healthy.into(),
                     (Some(pod), settled) => Finding {
                         next: settled,
                         last,
-                        ..Verdict::Awaited(
+                        ..Verdict::Pending(
                             format!(
                                 "pod {} has not changed since the restart",
                                 pod.snapshot.name
@@ -460,17 +460,17 @@ impl Case<'_> {
             return Finding {
                 next: settled.filter(|at| *at > self.now),
                 last,
-                ..Verdict::Awaited(why.into()).into()
+                ..Verdict::Pending(why.into()).into()
             };
         }
         let since = *memory.unready_since.get_or_insert(self.now);
         let counts_from = since + debounce;
         let finding = if self.now >= counts_from || awaits.is_some_and(|it| it >= since) {
-            Finding::from(Verdict::Bad(why.into()))
+            Finding::from(Verdict::Unhealthy(why.into()))
         } else {
             Finding {
                 next: Some(counts_from),
-                ..Verdict::Presumed.into()
+                ..Verdict::Unconfirmed.into()
             }
         };
         Finding {

@@ -351,12 +351,12 @@ impl Gate {
             .filter_map(|need| {
                 let kind = format!("{}/{}", group::EVENKEEL, need.extension()?.name);
                 let (status, reason) = match &need.verdict {
-                    Verdict::Well => ("True", "Well"),
-                    Verdict::Bad(_) => ("False", "Bad"),
+                    Verdict::Healthy => ("True", "Well"),
+                    Verdict::Unhealthy(_) => ("False", "Bad"),
                     Verdict::Silent(_) => ("False", "Silent"),
-                    Verdict::Awaited(_) => ("Unknown", "Awaited"),
+                    Verdict::Pending(_) => ("Unknown", "Awaited"),
                     // Nothing is known that was not known before.
-                    Verdict::Presumed | Verdict::Unknown => return None,
+                    Verdict::Unconfirmed | Verdict::Unknown => return None,
                 };
                 let mut known = self.snapshot.conditions.iter();
                 let is_so = known.any(|it| *it.kind == *kind && *it.status == *status);

@@ -329,7 +329,7 @@ impl World {
                 self.readiness.lose_watch();
             }
             let now = self.moment();
-            self.readiness.regain_sight(now);
+            self.readiness.regain_watch(now);
         }
         self.act();
     }
