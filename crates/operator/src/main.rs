@@ -11,6 +11,7 @@ mod controllers;
 mod fleet;
 mod installation;
 mod kinds;
+mod objects;
 mod readiness;
 mod shared;
 mod store;

@@ -67,7 +67,9 @@ impl AgentMetrics {
     pub(crate) fn was_logged_in_to(&self) {
         let since = std::time::SystemTime::UNIX_EPOCH.elapsed();
         let seconds = since.map_or(0, |since| since.as_secs());
-        self.own.login.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+        self.own
+            .login
+            .set(i64::try_from(seconds).unwrap_or(i64::MAX));
     }
 
     /// Those that every node has.
@@ -78,16 +80,21 @@ impl AgentMetrics {
     /// Shows what is in `history`.
     pub(crate) fn show(&self, history: &UpdateHistory) {
         // They only ever grow, over boots too.
-        self.own.reboots
+        self.own
+            .reboots
             .inner()
             .fetch_max(history.reboots, Ordering::Relaxed);
-        self.own.drains
+        self.own
+            .drains
             .inner()
             .fetch_max(history.drains, Ordering::Relaxed);
         for stage in Stage::ALL {
             let phase = stage.as_str();
             let took = history.last.get(&stage).copied().unwrap_or_default();
-            self.own.update.get_or_create(&PhaseLabels { phase }).set(took);
+            self.own
+                .update
+                .get_or_create(&PhaseLabels { phase })
+                .set(took);
         }
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use self::observer::Observer;
 use crate::fleet::coexistence::metrics::CoexistenceMetrics;
-use crate::fleet::nodes::ours;
+use crate::objects::ours;
 use crate::triggers;
 
 /// How long after the API server failed it is tried again.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use evenkeel_api::names::{annotation, program, taint};
+use evenkeel_api::names::{annotation, taint};
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::bounds;
 use evenkeel_plan::fleet::drain::Candidate;
@@ -12,12 +12,13 @@ use evenkeel_plan::readiness::{ConditionSnapshot, NodeSnapshot, own_list};
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ListParams, Patch, PatchParams};
-use kube::runtime::watcher::{self, watcher};
+use kube::api::{ListParams, Patch};
+use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::objects::{Objects, ours};
 use crate::store::{Identity, Kept, Store};
 
 /// How many objects are asked for at a time: also if all of them are as large as can be (1.5 MiB), there is room for them.
@@ -266,34 +267,26 @@ impl Kept for Seen {
 
 /// All Nodes that we care for: one store for all controllers.
 #[derive(Clone)]
-pub(crate) struct Nodes {
-    api: Api<NodeObject>,
-    store: Store<Seen>,
-}
+pub(crate) struct Nodes(Objects<NodeObject, Seen>);
 
 impl Nodes {
     pub(crate) fn new(client: Client) -> Self {
-        Self {
-            api: Api::all(client),
-            store: Store::new(),
-        }
+        Self(Objects::new(Api::all(client)))
     }
 
     /// What is known of them.
     pub(crate) fn store(&self) -> &Store<Seen> {
-        &self.store
+        self.0.store()
     }
 
     /// Keeps them, those with `labels` only, until the program is asked to stop.
     pub(crate) async fn keep(&self, labels: Option<&str>, check: Check, stop: &Stop) {
-        let config = watching(labels);
-        let changes = watcher(self.api.clone(), config);
-        self.store.keep("nodes", changes, check, stop).await;
+        self.0.keep("nodes", watching(labels), check, stop).await;
     }
 
     /// The Node as it is now, if there is one.
     pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<Seen>> {
-        let object = self.api.get_opt(name).await?;
+        let object = self.0.api().get_opt(name).await?;
         Ok(object.map(Seen::from))
     }
 
@@ -302,7 +295,7 @@ impl Nodes {
         let mut page = ListParams::default().limit(PAGE);
         let mut all = Vec::new();
         loop {
-            let list = self.api.list(&page).await?;
+            let list = self.0.api().list(&page).await?;
             all.extend(list.items.into_iter().map(|it| Seen::from(it).candidate()));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
@@ -316,28 +309,20 @@ impl Nodes {
         let patch: json_patch::Patch =
             serde_json::from_value(json!(steps)).map_err(kube::Error::SerdeError)?;
         let patch: Patch<()> = Patch::Json(patch);
-        let written: Seen = self.api.patch(name, &ours(), &patch).await?.into();
-        self.store.put(written.clone());
-        Ok(written)
+        let written = self.0.api().patch(name, &ours(), &patch).await?;
+        Ok(self.0.noted(written))
     }
 
     /// Writes conditions into the status of the Node, and takes note of it.
     pub(crate) async fn publish(&self, name: &str, conditions: &Value) -> kube::Result<Seen> {
         let patch = Patch::Strategic(json!({ "status": { "conditions": conditions } }));
-        let written: Seen = self.api.patch_status(name, &ours(), &patch).await?.into();
-        self.store.put(written.clone());
-        Ok(written)
+        let written = self.0.api().patch_status(name, &ours(), &patch).await?;
+        Ok(self.0.noted(written))
     }
 
     /// Writes `change` on the Node, provided that it is still as it was `seen`, and takes note of it.
     pub(crate) async fn write(&self, seen: &Seen, change: &NodePatch) -> kube::Result<()> {
-        let mut patch = json!({
-            "metadata": {
-                "uid": seen.uid,
-                "resourceVersion": seen.version,
-                "annotations": change.annotations,
-            },
-        });
+        let mut patch = json!({ "metadata": { "annotations": change.annotations } });
         if let Some(unschedulable) = change.unschedulable {
             // Absent is what everybody else writes for a node that is not cordoned.
             patch["spec"]["unschedulable"] = json!(unschedulable.then_some(true));
@@ -346,11 +331,7 @@ impl Nodes {
             // A list is written whole; whoever else wrote to it since makes this one fail, and be tried again.
             patch["spec"]["taints"] = json!(seen.taints(draining));
         }
-        let (name, patch) = (&seen.node.name, Patch::Merge(patch));
-        let written = self.api.patch(name, &ours(), &patch).await?;
-        // Whoever decides next counts on it, also before the watch has shown it.
-        self.store.put(written.into());
-        Ok(())
+        self.0.merge_as_seen(seen, patch).await.map(|_| ())
     }
 }
 
@@ -360,14 +341,6 @@ pub(crate) fn watching(labels: Option<&str>) -> watcher::Config {
     match labels {
         Some(labels) => config.labels(labels),
         None => config,
-    }
-}
-
-/// What we write is known as ours.
-pub(crate) fn ours() -> PatchParams {
-    PatchParams {
-        field_manager: Some(program::OPERATOR.to_owned()),
-        ..PatchParams::default()
     }
 }
 

@@ -18,8 +18,9 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::fleet::nodes::{Seen, ours};
+use crate::fleet::nodes::Seen;
 use crate::fleet::pools::{Pools, SeenPool};
+use crate::objects::ours;
 use crate::windows::pool::{SeenWindowsPool, Windows};
 
 /// One record of permits.

@@ -12,14 +12,13 @@ use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::pool::Pool;
 use evenkeel_plan::fleet::render::RenderProblem;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::Patch;
 use kube::core::{ApiResource, GroupVersionKind, Object};
-use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::fleet::nodes::{ours, watching};
+use crate::fleet::nodes::watching;
+use crate::objects::Objects;
 use crate::store::{Identity, Kept, Store};
 
 /// A pool as the API server has it. What is in it is judged later, field by field.
@@ -113,8 +112,7 @@ pub(crate) fn recorded(status: Option<&Value>) -> Option<Permits> {
 /// All pools that we care for: one store for all controllers.
 #[derive(Clone)]
 pub(crate) struct Pools {
-    api: Api<PoolObject>,
-    store: Store<SeenPool>,
+    objects: Objects<PoolObject, SeenPool>,
     problems: Rc<RefCell<BTreeMap<String, RenderProblem>>>,
     rendered: watch::Sender<()>,
 }
@@ -122,8 +120,7 @@ pub(crate) struct Pools {
 impl Pools {
     pub(crate) fn new(client: Client) -> Self {
         Self {
-            api: Api::all_with(client, &resource(KIND, PLURAL)),
-            store: Store::new(),
+            objects: Objects::new(Api::all_with(client, &resource(KIND, PLURAL))),
             problems: Rc::default(),
             rendered: watch::Sender::new(()),
         }
@@ -131,20 +128,20 @@ impl Pools {
 
     /// What is known of them.
     pub(crate) fn store(&self) -> &Store<SeenPool> {
-        &self.store
+        self.objects.store()
     }
 
     /// Keeps them, those with `labels` only, until the program is asked to stop.
     pub(crate) async fn keep(&self, labels: Option<&str>, check: Check, stop: &Stop) {
-        let changes = watcher(self.api.clone(), watching(labels));
-        self.store.keep(PLURAL, changes, check, stop).await;
+        let kept = self.objects.keep(PLURAL, watching(labels), check, stop);
+        kept.await;
     }
 
     /// What their owners want, by name.
     pub(crate) fn wanted(&self) -> Vec<Pool> {
         let pools =
             |all: &BTreeMap<String, SeenPool>| all.values().map(|it| it.pool.clone()).collect();
-        self.store.look(pools)
+        self.store().look(pools)
     }
 
     /// Takes note of whether the configuration of a pool can be made.
@@ -175,23 +172,13 @@ impl Pools {
         seen: &SeenPool,
         configuration: &Configuration,
     ) -> kube::Result<()> {
-        let patch = json!({
-            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
-            "spec": { "configuration": configuration },
-        });
-        let (name, patch) = (&seen.pool.name, Patch::Merge(patch));
-        let written = self.api.patch(name, &ours(), &patch).await?;
-        self.store.put(written.into());
-        Ok(())
+        let body = json!({ "spec": { "configuration": configuration } });
+        self.objects.merge_as_seen(seen, body).await.map(|_| ())
     }
 
     /// The pool as it is now, if there is one.
     pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<SeenPool>> {
-        let found: Option<SeenPool> = self.api.get_opt(name).await?.map(Into::into);
-        if let Some(seen) = &found {
-            self.store.put(seen.clone());
-        }
-        Ok(found)
+        self.objects.read(name).await
     }
 
     /// Writes which of its nodes may be disrupted, and nothing else of its status.
@@ -200,15 +187,8 @@ impl Pools {
         seen: &SeenPool,
         permits: &Permits,
     ) -> kube::Result<SeenPool> {
-        let patch = json!({
-            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
-            "status": { "permits": permits },
-        });
-        let (name, patch) = (&seen.pool.name, Patch::Merge(patch));
-        let written = self.api.patch_status(name, &ours(), &patch).await?;
-        let written: SeenPool = written.into();
-        self.store.put(written.clone());
-        Ok(written)
+        let status = json!({ "permits": permits });
+        self.objects.merge_status_as_seen(seen, &status).await
     }
 
     /// Writes what is said of a pool. Permits are not said, but recorded.
@@ -217,13 +197,7 @@ impl Pools {
             permits: None,
             ..status.clone()
         };
-        let patch = json!({
-            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
-            "status": status,
-        });
-        let (name, patch) = (&seen.pool.name, Patch::Merge(patch));
-        let written = self.api.patch_status(name, &ours(), &patch).await?;
-        self.store.put(written.into());
-        Ok(())
+        let said = self.objects.merge_status_as_seen(seen, &status);
+        said.await.map(|_| ())
     }
 }

@@ -5,13 +5,12 @@ use evenkeel_api::names::group;
 use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, RuleStatus, VERSION, rule_from_json};
 use evenkeel_daemon::{Check, Stop};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::Patch;
 use kube::core::{ApiResource, GroupVersionKind, Object};
-use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::fleet::nodes::{ours, watching};
+use crate::fleet::nodes::watching;
+use crate::objects::Objects;
 use crate::store::{Identity, Kept, Store};
 
 type RuleObject = Object<Value, Value>;
@@ -93,41 +92,27 @@ impl SeenRule {
 
 /// All rules that we care for.
 #[derive(Clone)]
-pub(crate) struct Rules {
-    api: Api<RuleObject>,
-    store: Store<SeenRule>,
-}
+pub(crate) struct Rules(Objects<RuleObject, SeenRule>);
 
 impl Rules {
     pub(crate) fn new(client: Client) -> Self {
         let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
         let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
-        Self {
-            api: Api::all_with(client, &kind),
-            store: Store::new(),
-        }
+        Self(Objects::new(Api::all_with(client, &kind)))
     }
 
     /// What is known of them.
     pub(crate) fn store(&self) -> &Store<SeenRule> {
-        &self.store
+        self.0.store()
     }
 
     /// Keeps them, those with `labels` only, until the program is asked to stop.
     pub(crate) async fn keep(&self, labels: Option<&str>, check: Check, stop: &Stop) {
-        let changes = watcher(self.api.clone(), watching(labels));
-        self.store.keep(PLURAL, changes, check, stop).await;
+        self.0.keep(PLURAL, watching(labels), check, stop).await;
     }
 
     /// Writes what is said of a rule.
     pub(crate) async fn say(&self, seen: &SeenRule, status: &RuleStatus) -> kube::Result<()> {
-        let patch = json!({
-            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
-            "status": status,
-        });
-        let (name, patch) = (&seen.name, Patch::Merge(patch));
-        let written = self.api.patch_status(name, &ours(), &patch).await?;
-        self.store.put(written.into());
-        Ok(())
+        self.0.merge_status_as_seen(seen, status).await.map(|_| ())
     }
 }

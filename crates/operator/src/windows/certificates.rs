@@ -26,7 +26,8 @@ use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
-use crate::fleet::nodes::{Nodes, ours, watching};
+use crate::fleet::nodes::{Nodes, watching};
+use crate::objects::ours;
 use crate::shared::Shared;
 use crate::triggers::Triggers;
 use crate::windows::certificates::configuring::Configuring;

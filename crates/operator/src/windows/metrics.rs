@@ -39,7 +39,9 @@ impl WindowsMetrics {
             ("failing", counts.failing),
             ("not_ready", counts.not_ready),
         ] {
-            self.nodes.get_or_create(&State { state }).set(gauge_of(count));
+            self.nodes
+                .get_or_create(&State { state })
+                .set(gauge_of(count));
         }
     }
 

@@ -13,7 +13,7 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::conditions::dated;
-use crate::fleet::nodes::ours;
+use crate::objects::ours;
 use crate::shared::Shared;
 use crate::triggers::Triggers;
 

@@ -13,15 +13,14 @@ use evenkeel_plan::fleet::budget::DisruptionBudget;
 use evenkeel_plan::windows::payload::Composed;
 use evenkeel_plan::windows::windows_pool::{Grant, OwnedNodes, PoolFailure, WindowsPool};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::Patch;
 use kube::core::{ApiResource, GroupVersionKind, Object};
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::fleet::nodes::ours;
 use crate::fleet::pools::recorded;
+use crate::objects::Objects;
 use crate::store::{Identity, Kept, Store};
 use crate::triggers::Triggers;
 use crate::windows::payload::Payload;
@@ -108,9 +107,8 @@ impl Ready {
 /// What is known of Windows nodes besides the nodes. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Windows {
-    api: Api<PoolObject>,
+    objects: Objects<PoolObject, SeenWindowsPool>,
     name: Rc<str>,
-    store: Store<SeenWindowsPool>,
     offer: watch::Sender<Offer>,
     /// What instances got last, whatever has gone wrong since.
     last: Rc<RefCell<Option<Rc<Ready>>>>,
@@ -124,9 +122,8 @@ impl Windows {
         let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
         let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
         Self {
-            api: Api::all_with(client, &kind),
+            objects: Objects::new(Api::all_with(client, &kind)),
             name: name.into(),
-            store: Store::new(),
             offer: watch::Sender::default(),
             last: Rc::default(),
             newer: watch::Sender::new(None),
@@ -136,19 +133,18 @@ impl Windows {
 
     /// What is known of the pool.
     pub(crate) fn store(&self) -> &Store<SeenWindowsPool> {
-        &self.store
+        self.objects.store()
     }
 
     /// Keeps the pool, until the program is asked to stop.
     pub(crate) async fn keep(&self, check: Check, stop: &Stop) {
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        let changes = watcher(self.api.clone(), only);
-        self.store.keep(PLURAL, changes, check, stop).await;
+        self.objects.keep(PLURAL, only, check, stop).await;
     }
 
     /// The pool, if there is one.
     pub(crate) fn seen(&self) -> Option<SeenWindowsPool> {
-        self.store.look(|all| all.get(&*self.name).cloned())
+        self.store().look(|all| all.get(&*self.name).cloned())
     }
 
     /// What its owner wants; without a pool the defaults hold.
@@ -158,7 +154,7 @@ impl Windows {
 
     /// How many Windows nodes may be down at once.
     pub(crate) fn allowance(&self) -> DisruptionBudget {
-        self.store.look(|all| {
+        self.store().look(|all| {
             let seen = all.get(&*self.name);
             seen.map_or_else(DisruptionBudget::default, |it| it.pool.allowance)
         })
@@ -187,11 +183,7 @@ impl Windows {
 
     /// The pool as it is now, if there is one.
     pub(crate) async fn read(&self) -> kube::Result<Option<SeenWindowsPool>> {
-        let found: Option<SeenWindowsPool> = self.api.get_opt(&self.name).await?.map(Into::into);
-        if let Some(seen) = &found {
-            self.store.put(seen.clone());
-        }
-        Ok(found)
+        self.objects.read(&self.name).await
     }
 
     /// Writes which nodes may be disrupted, and nothing else of its status.
@@ -200,15 +192,8 @@ impl Windows {
         seen: &SeenWindowsPool,
         permits: &Permits,
     ) -> kube::Result<SeenWindowsPool> {
-        let patch = json!({
-            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
-            "status": { "permits": permits },
-        });
-        let patch = Patch::Merge(patch);
-        let written = self.api.patch_status(&self.name, &ours(), &patch).await?;
-        let written: SeenWindowsPool = written.into();
-        self.store.put(written.clone());
-        Ok(written)
+        let status = json!({ "permits": permits });
+        self.objects.merge_status_as_seen(seen, &status).await
     }
 
     /// Writes what is said of the pool. Permits are not said, but recorded.
@@ -221,23 +206,18 @@ impl Windows {
             permits: None,
             ..status.clone()
         };
-        let mut patch = json!({
-            "metadata": { "uid": seen.uid, "resourceVersion": seen.version },
-            "status": status,
-        });
+        let mut body = json!(status);
         // A merge patch leaves what it does not name.
         for (list, is_empty) in [
             ("updating", status.updating.is_empty()),
             ("conditions", status.conditions.is_empty()),
         ] {
             if is_empty {
-                patch["status"][list] = Value::Null;
+                body[list] = Value::Null;
             }
         }
-        let patch = Patch::Merge(patch);
-        let written = self.api.patch_status(&self.name, &ours(), &patch).await?;
-        self.store.put(written.into());
-        Ok(())
+        let said = self.objects.merge_status_as_seen(seen, &body);
+        said.await.map(|_| ())
     }
 
     /// What instances get now.

@@ -168,7 +168,9 @@ impl Need {
             Verdict::Unhealthy(_) | Verdict::Silent(_) => {
                 self.unhealthy_since.get_or_insert(now);
             }
-            Verdict::Healthy | Verdict::Unconfirmed | Verdict::Pending(_) => self.unhealthy_since = None,
+            Verdict::Healthy | Verdict::Unconfirmed | Verdict::Pending(_) => {
+                self.unhealthy_since = None
+            }
             // What is not known now is as it was.
             Verdict::Unknown => {}
         }

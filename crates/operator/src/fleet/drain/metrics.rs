@@ -39,8 +39,7 @@ impl DrainMetrics {
 
     /// So many nodes are worked on, and so many wait.
     pub(crate) fn nodes(&self, draining: usize, waiting: usize) {
-        self.draining
-            .set(gauge_of(draining));
+        self.draining.set(gauge_of(draining));
         self.waiting.set(gauge_of(waiting));
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{Patch, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use crate::fleet::nodes::ours;
+use crate::objects::ours;
 
 #[derive(Clone)]
 pub(crate) struct HostKeys {

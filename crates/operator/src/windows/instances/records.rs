@@ -16,7 +16,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, watch};
 
-use crate::fleet::nodes::ours;
+use crate::objects::ours;
 
 /// How many are written at once, and read.
 const WRITES: usize = 8;

@@ -11,12 +11,11 @@ use evenkeel_plan::windows::proxy::{ProxySettings, last_given};
 use evenkeel_plan::windows::service_maps::SeenMap;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::fleet::nodes::ours;
+use crate::objects::Objects;
 use crate::store::{Identity, Kept, Store};
 
 /// A ConfigMap as it was at one version.
@@ -83,27 +82,21 @@ impl Kept for KeptMap {
 
 /// All services ConfigMaps of the operator's namespace, whoever made them.
 #[derive(Clone)]
-pub(crate) struct ServiceMaps {
-    api: Api<ConfigMap>,
-    store: Store<KeptMap>,
-}
+pub(crate) struct ServiceMaps(Objects<ConfigMap, KeptMap>);
 
 impl ServiceMaps {
     pub(crate) fn new(client: Client, namespace: &str) -> Self {
-        Self {
-            api: Api::namespaced(client, namespace),
-            store: Store::new(),
-        }
+        Self(Objects::new(Api::namespaced(client, namespace)))
     }
 
     /// What is known of them.
     pub(crate) fn store(&self) -> &Store<KeptMap> {
-        &self.store
+        self.0.store()
     }
 
     /// The proxy that nodes were given last, as far as ConfigMaps tell.
     pub(crate) fn last_proxy(&self) -> ProxySettings {
-        self.store.look(|all| {
+        self.store().look(|all| {
             let maps = all.values();
             let maps = maps.filter_map(|it| Some((it.map.name.as_str(), it.proxy.as_ref()?)));
             last_given(maps)
@@ -113,7 +106,7 @@ impl ServiceMaps {
     /// Keeps them, until the program is asked to stop. An impostor need not have our label: all ConfigMaps
     /// of the namespace pass by here, and those of another name are forgotten at once.
     pub(crate) async fn keep(&self, check: Check, stop: &Stop) {
-        let changes = watcher(self.api.clone(), watcher::Config::default());
+        let changes = watcher(self.0.api().clone(), watcher::Config::default());
         let changes = changes.filter(|change| {
             let object = match change {
                 Ok(
@@ -127,7 +120,8 @@ impl ServiceMaps {
             let is_wanted = name.is_none_or(|it| it.starts_with(object::SERVICES_PREFIX));
             std::future::ready(is_wanted)
         });
-        self.store.keep("configmaps", changes, check, stop).await;
+        let kept = self.store().keep("configmaps", changes, check, stop);
+        kept.await;
     }
 
     /// Makes the ConfigMap `name`.
@@ -148,10 +142,7 @@ impl ServiceMaps {
             "immutable": true,
             "data": data,
         });
-        let object: ConfigMap = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
-        let made = self.api.create(&PostParams::default(), &object).await?;
-        self.store.put(made.into());
-        Ok(())
+        self.0.create(object).await.map(|_| ())
     }
 
     /// Gives a ConfigMap our label and its owner.
@@ -168,31 +159,11 @@ impl ServiceMaps {
         if let Some(owner) = owner {
             patch["metadata"]["ownerReferences"] = json!([owner]);
         }
-        let written = self.api.patch(name, &ours(), &Patch::Merge(patch)).await?;
-        self.store.put(written.into());
-        Ok(())
+        self.0.merge(name, patch).await.map(|_| ())
     }
 
-    /// Deletes the very ConfigMap that was seen. One that is gone is what was wanted.
+    /// Deletes the very ConfigMap that was seen.
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> kube::Result<()> {
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                ..Preconditions::default()
-            }),
-            ..DeleteParams::default()
-        };
-        match self.api.delete(name, &parameters).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            other => {
-                // Something that waits for it holds it: the watch tells when it is gone.
-                if let Some(held) = other?.left() {
-                    self.store.put(held.into());
-                    return Ok(());
-                }
-            }
-        }
-        self.store.remove(name, uid);
-        Ok(())
+        self.0.delete(name, uid).await
     }
 }

@@ -6,12 +6,11 @@ use evenkeel_api::windows::windows_pool::KIND;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::windows::trusted_ca::SeenBundle;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
-use kube::runtime::watcher::{self, watcher};
+use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::fleet::nodes::ours;
+use crate::objects::Objects;
 use crate::store::{Identity, Kept, Store};
 
 const NAME: &str = object::TRUSTED_CA;
@@ -63,35 +62,28 @@ impl Kept for KeptBundle {
 
 /// The ConfigMap of the operator's namespace, whoever made it.
 #[derive(Clone)]
-pub(crate) struct TrustedCa {
-    api: Api<ConfigMap>,
-    store: Store<KeptBundle>,
-}
+pub(crate) struct TrustedCa(Objects<ConfigMap, KeptBundle>);
 
 impl TrustedCa {
     pub(crate) fn new(client: Client, namespace: &str) -> Self {
-        Self {
-            api: Api::namespaced(client, namespace),
-            store: Store::new(),
-        }
+        Self(Objects::new(Api::namespaced(client, namespace)))
     }
 
     /// What is known of it.
     pub(crate) fn store(&self) -> &Store<KeptBundle> {
-        &self.store
+        self.0.store()
     }
 
     /// As it was seen last.
     pub(crate) fn seen(&self) -> Option<SeenBundle> {
-        self.store
+        self.store()
             .look(|all| all.get(NAME).map(|it| it.bundle.clone()))
     }
 
     /// Keeps it, until the program is asked to stop.
     pub(crate) async fn keep(&self, check: Check, stop: &Stop) {
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-        let changes = watcher(self.api.clone(), only);
-        self.store.keep("configmaps", changes, check, stop).await;
+        self.0.keep("configmaps", only, check, stop).await;
     }
 
     /// Makes it, empty: the cluster fills it in.
@@ -105,10 +97,7 @@ impl TrustedCa {
                 "ownerReferences": owner.map(|owner| [owner]),
             },
         });
-        let map: ConfigMap = serde_json::from_value(map).map_err(kube::Error::SerdeError)?;
-        let made = self.api.create(&PostParams::default(), &map).await?;
-        self.store.put(made.into());
-        Ok(())
+        self.0.create(map).await.map(|_| ())
     }
 
     /// Writes the labels that it lacks, and nothing else.
@@ -119,28 +108,12 @@ impl TrustedCa {
                 labels[name] = json!(YES);
             }
         }
-        let patch = json!({ "metadata": { "uid": uid, "labels": labels } });
-        let written = self.api.patch(NAME, &ours(), &Patch::Merge(patch)).await?;
-        self.store.put(written.into());
-        Ok(())
+        let body = json!({ "metadata": { "uid": uid, "labels": labels } });
+        self.0.merge(NAME, body).await.map(|_| ())
     }
 
-    /// Deletes the very one that was seen. One that is gone is what was wanted.
+    /// Deletes the very one that was seen.
     pub(crate) async fn delete(&self, uid: &str) -> kube::Result<()> {
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        match self.api.delete(NAME, &parameters).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                self.store.remove(NAME, uid);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        self.0.delete(NAME, uid).await
     }
 }

@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::{Job, api};
-use crate::fleet::nodes::ours;
+use crate::objects::ours;
 
 impl Job {
     /// The Node of that name as it is.

@@ -1,0 +1,152 @@
+//! Objects of one kind, as a controller uses them: those that a watch shows, and how they are written. Whatever is read or
+//! written is known at once, also before the watch has shown it.
+
+use std::fmt::Debug;
+
+use evenkeel_api::names::program;
+use evenkeel_daemon::{Check, Stop};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::store::{Kept, Store};
+
+/// Objects of the kind `K`, each kept as a `T`. Clones are the same.
+pub(crate) struct Objects<K, T> {
+    api: Api<K>,
+    store: Store<T>,
+}
+
+impl<K, T> Clone for Objects<K, T> {
+    fn clone(&self) -> Self {
+        Self {
+            api: self.api.clone(),
+            store: self.store.clone(),
+        }
+    }
+}
+
+impl<K, T> Objects<K, T>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    T: Kept + From<K> + Clone,
+{
+    pub(crate) fn new(api: Api<K>) -> Self {
+        Self {
+            api,
+            store: Store::new(),
+        }
+    }
+
+    /// What is known of them.
+    pub(crate) fn store(&self) -> &Store<T> {
+        &self.store
+    }
+
+    /// The API server, for what is not said here.
+    pub(crate) fn api(&self) -> &Api<K> {
+        &self.api
+    }
+
+    /// Keeps those that `config` selects, until the program is asked to stop.
+    pub(crate) async fn keep(
+        &self,
+        what: &str,
+        config: watcher::Config,
+        check: Check,
+        stop: &Stop,
+    ) {
+        let changes = watcher(self.api.clone(), config);
+        self.store.keep(what, changes, check, stop).await;
+    }
+
+    /// The object as it is now, if there is one.
+    pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<T>> {
+        let found = self.api.get_opt(name).await?;
+        Ok(found.map(|it| self.noted(it)))
+    }
+
+    /// Merges `body` into the object.
+    pub(crate) async fn merge(&self, name: &str, body: Value) -> kube::Result<T> {
+        let written = self.api.patch(name, &ours(), &Patch::Merge(body)).await?;
+        Ok(self.noted(written))
+    }
+
+    /// Merges `body` into the object, provided that it is still as it was `seen`.
+    pub(crate) async fn merge_as_seen(&self, seen: &T, body: Value) -> kube::Result<T> {
+        let name = seen.identity().name;
+        self.merge(name, as_seen(seen, body)).await
+    }
+
+    /// Merges `status` into that of the object, provided that it is still as it was `seen`.
+    pub(crate) async fn merge_status_as_seen(
+        &self,
+        seen: &T,
+        status: &impl Serialize,
+    ) -> kube::Result<T> {
+        let body = Patch::Merge(as_seen(seen, json!({ "status": status })));
+        let name = seen.identity().name;
+        let written = self.api.patch_status(name, &ours(), &body).await?;
+        Ok(self.noted(written))
+    }
+
+    /// Deletes the very object that was seen. One that is gone is what was wanted; one that something holds is gone when the
+    /// watch tells.
+    pub(crate) async fn delete(&self, name: &str, uid: &str) -> kube::Result<()> {
+        let parameters = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid.to_owned()),
+                ..Preconditions::default()
+            }),
+            ..DeleteParams::default()
+        };
+        let held = match self.api.delete(name, &parameters).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => None,
+            other => other?.left(),
+        };
+        match held {
+            Some(held) => _ = self.noted(held),
+            None => self.store.remove(name, uid),
+        }
+        Ok(())
+    }
+
+    /// Takes note of an object as it is now.
+    pub(crate) fn noted(&self, object: K) -> T {
+        let seen = T::from(object);
+        self.store.put(seen.clone());
+        seen
+    }
+}
+
+impl<K, T> Objects<K, T>
+where
+    K: Resource + Clone + DeserializeOwned + Serialize + Debug + Send + 'static,
+    T: Kept + From<K> + Clone,
+{
+    /// Makes an object.
+    pub(crate) async fn create(&self, object: Value) -> kube::Result<T> {
+        let object: K = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        let made = self.api.create(&PostParams::default(), &object).await?;
+        Ok(self.noted(made))
+    }
+}
+
+/// `body`, for the object as it was seen and no other.
+fn as_seen(seen: &impl Kept, mut body: Value) -> Value {
+    let identity = seen.identity();
+    body["metadata"]["uid"] = json!(identity.uid);
+    body["metadata"]["resourceVersion"] = json!(identity.version);
+    body
+}
+
+/// What we write is known as ours.
+pub(crate) fn ours() -> PatchParams {
+    PatchParams {
+        field_manager: Some(program::OPERATOR.to_owned()),
+        ..PatchParams::default()
+    }
+}
