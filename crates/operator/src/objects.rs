@@ -20,7 +20,7 @@ pub(crate) struct Objects<K, T> {
     store: Store<T>,
 }
 
-impl<K, T> Clone for Objects<K, T> {
+impl<K: Clone, T> Clone for Objects<K, T> {
     fn clone(&self) -> Self {
         Self {
             api: self.api.clone(),

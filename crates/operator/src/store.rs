@@ -9,6 +9,7 @@ use std::rc::Rc;
 use evenkeel_daemon::panics::contain;
 use evenkeel_daemon::{Check, Stop};
 use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::{mpsc, watch};
@@ -21,6 +22,19 @@ pub(crate) struct Identity<'o> {
     /// Which of all objects that ever had this name it is.
     pub(crate) uid: &'o str,
     pub(crate) version: &'o str,
+}
+
+impl Identity<'_> {
+    /// How an Event names it.
+    pub(crate) fn reference(&self, api_version: String, kind: &str) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(api_version),
+            kind: Some(kind.to_owned()),
+            name: Some(self.name.to_owned()),
+            uid: Some(self.uid.to_owned()),
+            ..ObjectReference::default()
+        }
+    }
 }
 
 /// An object as it was at one version.

@@ -77,13 +77,8 @@ impl SeenConfig {
 
     /// How an Event names this MachineConfig.
     pub(crate) fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(format!("{}/v1", group::MACHINE_CONFIGURATION)),
-            kind: Some(KIND.to_owned()),
-            name: Some(self.name.clone()),
-            uid: Some(self.uid.clone()),
-            ..ObjectReference::default()
-        }
+        let api_version = format!("{}/v1", group::MACHINE_CONFIGURATION);
+        self.identity().reference(api_version, KIND)
     }
 }
 

@@ -241,13 +241,8 @@ impl Seen {
 
     /// How an Event names this Node.
     pub(crate) fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(self.node.name.clone()),
-            uid: Some(self.uid.clone()),
-            ..ObjectReference::default()
-        }
+        let api_version = "v1".to_owned();
+        self.identity().reference(api_version, "Node")
     }
 }
 

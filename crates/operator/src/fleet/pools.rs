@@ -94,13 +94,8 @@ impl Kept for SeenPool {
 impl SeenPool {
     /// How an Event names this pool.
     pub(crate) fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(format!("{}/v1", group::MACHINE_CONFIGURATION)),
-            kind: Some(KIND.to_owned()),
-            name: Some(self.pool.name.clone()),
-            uid: Some(self.uid.clone()),
-            ..ObjectReference::default()
-        }
+        let api_version = format!("{}/v1", group::MACHINE_CONFIGURATION);
+        self.identity().reference(api_version, KIND)
     }
 }
 

@@ -80,13 +80,8 @@ impl Kept for SeenRule {
 impl SeenRule {
     /// How an Event names this rule.
     pub(crate) fn reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(format!("{}/{VERSION}", group::EVENKEEL)),
-            kind: Some(KIND.to_owned()),
-            name: Some(self.name.clone()),
-            uid: Some(self.uid.clone()),
-            ..ObjectReference::default()
-        }
+        let api_version = format!("{}/{VERSION}", group::EVENKEEL);
+        self.identity().reference(api_version, KIND)
     }
 }
 

@@ -169,7 +169,7 @@ impl Need {
                 self.unhealthy_since.get_or_insert(now);
             }
             Verdict::Healthy | Verdict::Unconfirmed | Verdict::Pending(_) => {
-                self.unhealthy_since = None
+                self.unhealthy_since = None;
             }
             // What is not known now is as it was.
             Verdict::Unknown => {}
