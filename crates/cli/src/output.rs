@@ -161,13 +161,13 @@ pub(crate) fn summary(plan: &Plan) -> String {
         count(ChangeAction::Delete),
     );
     let actions: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
-    let around = if actions.is_empty() {
+    let actions = if actions.is_empty() {
         "no action needed".to_owned()
     } else {
         actions.join(", then ")
     };
     format!(
-        "\n{create} to create, {update} to update, {delete} to delete.\nDisruption: {} ({around}).\n",
+        "\n{create} to create, {update} to update, {delete} to delete.\nDisruption: {} ({actions}).\n",
         plan.disruption()
     )
 }

@@ -207,7 +207,7 @@ impl Candidate {
         let asked = {
             let until = async {
                 loop {
-                    self.turn().await;
+                    self.compete().await;
                 }
             };
             tokio::select! {
@@ -224,7 +224,7 @@ impl Candidate {
     }
 
     /// One reading or renewal, and the pause after it. The time of stepping down interrupts both.
-    async fn turn(&mut self) {
+    async fn compete(&mut self) {
         let begin = Moment::now();
         let left = self.claim.until().map(|until| until.since(begin));
         let limit = self.timing.patience();

@@ -317,13 +317,13 @@ impl Shown {
         let mut is_empty = true;
         for row in self.rows() {
             is_empty = false;
-            let around = match row.actions {
+            let disruption = match row.actions {
                 [] => row.disruption.to_owned(),
                 actions => format!("{} ({})", row.disruption, actions.join(", then ")),
             };
-            let around = match row.held {
-                Some(held) => format!("{around}; {held}"),
-                None => around,
+            let disruption = match row.held {
+                Some(held) => format!("{disruption}; {held}"),
+                None => disruption,
             };
             let wave = row
                 .wave
@@ -332,7 +332,7 @@ impl Shown {
                 wave,
                 row.node.to_owned(),
                 row.from.unwrap_or("-").to_owned(),
-                around,
+                disruption,
             ]);
         }
         if !is_empty {

@@ -174,8 +174,8 @@ impl Rule {
     /// What its owner may want to change though it is followed.
     fn notes(&self) -> impl Iterator<Item = &str> {
         let valid = self.says(condition::VALID);
-        let untold = valid.filter(|it| it.reason == "CannotTell");
-        untold.into_iter().map(|it| it.message.as_str())
+        let undecided = valid.filter(|it| it.reason == "CannotTell");
+        undecided.into_iter().map(|it| it.message.as_str())
     }
 
     /// What people should know of it.

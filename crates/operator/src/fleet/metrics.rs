@@ -36,7 +36,7 @@ metrics! {
 impl PoolMetrics {
     /// So many nodes of a pool are how.
     pub(crate) fn pool(&self, pool: &str, counts: PoolCounts, stopped: bool) {
-        let metrics = [
+        let counts = [
             counts.total,
             counts.updated,
             counts.ready,
@@ -44,7 +44,7 @@ impl PoolMetrics {
             counts.degraded,
             counts.moving,
         ];
-        for (state, count) in STATES.into_iter().zip(metrics) {
+        for (state, count) in STATES.into_iter().zip(counts) {
             let pool = pool.to_owned();
             self.nodes
                 .get_or_create(&PoolState { pool, state })

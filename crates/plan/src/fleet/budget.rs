@@ -344,7 +344,7 @@ pub fn answer_counting(
     });
     let mut usage = BudgetUsage::of(allowance, pool, holds_permit).counting(away);
     let answers = asking.into_iter().map(|node| {
-        let leave = if node.has_permit {
+        let permit = if node.has_permit {
             DisruptionPermit::Granted
         } else if holds_permit(node) {
             // It was granted before there was a record, or the record is lost, or it claims what is not so: it holds a
@@ -353,7 +353,7 @@ pub fn answer_counting(
         } else {
             usage.ask(node)
         };
-        (node.name.clone(), leave)
+        (node.name.clone(), permit)
     });
     answers.collect()
 }
@@ -385,7 +385,7 @@ mod tests {
     fn granted(allowance: DisruptionBudget, pool: &[Node]) -> Vec<String> {
         let pool: Vec<_> = pool.iter().collect();
         let answers = answer(allowance, &pool).into_iter();
-        let granted = answers.filter(|(_, leave)| *leave == DisruptionPermit::Granted);
+        let granted = answers.filter(|(_, permit)| *permit == DisruptionPermit::Granted);
         granted.map(|(name, _)| name).collect()
     }
 
@@ -492,7 +492,7 @@ mod tests {
             ready in any::<bool>(),
             desired in prop::option::of(prop::sample::select(vec!["drain-a", "drain-b", "uncordon-a", "rubbish"])),
             answered in prop::option::of(prop::sample::select(vec!["drain-a", "uncordon-a"])),
-            leave in prop::option::weighted(0.2, Just("1970-01-01T00:00:00Z")),
+            granted in prop::option::weighted(0.2, Just("1970-01-01T00:00:00Z")),
             has_permit in prop::bool::weighted(0.2),
             cordoned in prop::option::weighted(0.2, prop::sample::select(vec![cordon::DRAIN, "someone"])),
         ) -> Node {
@@ -501,7 +501,7 @@ mod tests {
                 has_permit,
                 desired_drain: desired.map(str::to_owned),
                 last_applied_drain: answered.map(str::to_owned),
-                drain_granted: leave.map(str::to_owned),
+                drain_granted: granted.map(str::to_owned),
                 cordoned_by: cordoned.map(str::to_owned),
                 ..node("", age)
             }
@@ -523,9 +523,9 @@ mod tests {
             let ours = |node: &Node| node.claims_permit() || node.has_permit;
             let new = granted(allowance, &nodes);
             let after: Vec<_> = nodes.iter().map(|node| {
-                let leave = new.contains(&node.name).then(|| "1970-01-01T00:00:00Z".to_owned());
-                let has_permit = node.has_permit || leave.is_some();
-                Node { drain_granted: leave.or(node.drain_granted.clone()), has_permit, ..node.clone() }
+                let granted = new.contains(&node.name).then(|| "1970-01-01T00:00:00Z".to_owned());
+                let has_permit = node.has_permit || granted.is_some();
+                Node { drain_granted: granted.or(node.drain_granted.clone()), has_permit, ..node.clone() }
             }).collect();
             let count = |nodes: &[Node], what: &dyn Fn(&Node) -> bool| nodes.iter().filter(|it| what(it)).count();
             let down = |node: &Node| ours(node) || !node.ready;

@@ -73,9 +73,9 @@ pub fn view<'a>(pools: &'a [Pool], assignment: &Assignment<'a>) -> Vec<PoolView<
     members
         .map(|(pool, members)| {
             let rollout = rollout::plan(pool, members);
-            let leaves = budget::answer(pool.allowance, members);
+            let permits = budget::answer(pool.allowance, members);
             let nodes = rollout.rollouts.iter().map(|rollout| {
-                let (state, waits_for) = standing(rollout, leaves.get(&rollout.node.name));
+                let (state, waits_for) = standing(rollout, permits.get(&rollout.node.name));
                 NodeView {
                     node: rollout.node,
                     state,
@@ -93,7 +93,10 @@ pub fn view<'a>(pools: &'a [Pool], assignment: &Assignment<'a>) -> Vec<PoolView<
         .collect()
 }
 
-fn standing(rollout: &NodeRollout<'_>, leave: Option<&DisruptionPermit>) -> (NodeProgress, String) {
+fn standing(
+    rollout: &NodeRollout<'_>,
+    permit: Option<&DisruptionPermit>,
+) -> (NodeProgress, String) {
     let node = rollout.node;
     if let Some(why) = node.desired().refusal().filter(|_| node.is_foreign()) {
         return (NodeProgress::Foreign, why);
@@ -119,7 +122,7 @@ fn standing(rollout: &NodeRollout<'_>, leave: Option<&DisruptionPermit>) -> (Nod
             "cordoned, but not by Evenkeel".to_owned(),
         ),
         RolloutState::Updated => (NodeProgress::Done, String::new()),
-        RolloutState::Moving => moving(node, leave),
+        RolloutState::Moving => moving(node, permit),
         RolloutState::Next => (
             NodeProgress::Waiting,
             "the operator to assign its new configuration".to_owned(),
@@ -138,8 +141,8 @@ fn standing(rollout: &NodeRollout<'_>, leave: Option<&DisruptionPermit>) -> (Nod
 }
 
 /// A node that was told to go to the pool's configuration, and is not there.
-fn moving(node: &Node, leave: Option<&DisruptionPermit>) -> (NodeProgress, String) {
-    match (node.request(), leave) {
+fn moving(node: &Node, permit: Option<&DisruptionPermit>) -> (NodeProgress, String) {
+    match (node.request(), permit) {
         (DrainRequest::Drain(_), Some(DisruptionPermit::Waits(why))) => {
             (NodeProgress::Waiting, why.to_string())
         }

@@ -117,10 +117,10 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
             ..Rollout::default()
         };
     };
-    let stand_now = |node: &Node| state(pool, target, node);
+    let state_of = |node: &Node| state(pool, target, node);
     let failing: Vec<(&str, String)> = ordered
         .iter()
-        .filter_map(|node| match stand_now(node) {
+        .filter_map(|node| match state_of(node) {
             Some(RolloutState::Failing(why)) => Some((node.name.as_str(), why)),
             _ => None,
         })
@@ -129,10 +129,10 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     let holds =
         |node: &Node| holds_permit(node) || (told(node) && (is_moving(node) || node.is_degraded()));
     let mut usage = BudgetUsage::of(pool.allowance, &ordered, holds);
-    let open = open_zone(&by_zone, &stand_now);
+    let open = open_zone(&by_zone, &state_of);
     let stopped = (!failing.is_empty()).then(|| stop(target, &failing));
     let mut decided: Vec<Option<RolloutState>> =
-        ordered.iter().map(|node| stand_now(node)).collect();
+        ordered.iter().map(|node| state_of(node)).collect();
     // Whoever is down already comes first, wherever it is: it takes nothing from the budget.
     let mut order: Vec<usize> = (0..ordered.len()).collect();
     order.sort_by_key(|at| !ordered[*at].has_permit);

@@ -47,13 +47,13 @@ pub(super) fn steps(
     let attributes = attributes.filter(|(path, _)| still_ours(path));
     let attributes = attributes.map(|(path, it)| (path.clone(), it.clone()));
     route.after.attributes = attributes.collect();
-    route.steps.sort_by_key(turn);
+    route.steps.sort_by_key(position);
     Ok((route.steps, route.after))
 }
 
-/// When a step's turn comes. Services are removed before everything else, the last one created first,
+/// Where in the order a step comes. Services are removed before everything else, the last one created first,
 /// and come after everything else, in the order of creation; the rest stays as it is.
-fn turn(step: &Step) -> (u8, u32) {
+fn position(step: &Step) -> (u8, u32) {
     match (&step.part, &step.after) {
         (Part::Service(order), Entry::Absent) => (0, u32::MAX - order),
         (Part::Service(order), _) => (2, *order),

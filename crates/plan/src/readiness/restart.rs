@@ -119,7 +119,7 @@ impl Gate {
     /// It is about to go down by our own doing: what its conditions say until then is from before.
     pub(super) fn prepare_to_go_down(&mut self, snapshot: &NodeSnapshot) {
         for need in &mut self.needs {
-            need.memory.leave = need.condition().and_then(|kind| snapshot.mark(kind));
+            need.memory.at_permit = need.condition().and_then(|kind| snapshot.mark(kind));
         }
     }
 
@@ -134,9 +134,9 @@ impl Gate {
         };
         if is_waiting || self.snapshot.has_permit {
             let before = deciding().filter_map(|need| {
-                let leave = need.memory.leave.as_ref();
-                let leave = leave.filter(|_| self.snapshot.has_permit);
-                let mark = leave.or(need.memory.before.as_ref())?;
+                let at_permit = need.memory.at_permit.as_ref();
+                let at_permit = at_permit.filter(|_| self.snapshot.has_permit);
+                let mark = at_permit.or(need.memory.before.as_ref())?;
                 Some((need.key()?, mark.clone()))
             });
             record.before = before.collect();

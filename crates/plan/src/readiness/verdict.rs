@@ -102,7 +102,7 @@ pub(super) struct Memory {
     /// What a condition said before the restart after which it must be heard.
     pub(super) before: Option<Box<str>>,
     /// What a condition said before the node got a permit to be down.
-    pub(super) leave: Option<Box<str>>,
+    pub(super) at_permit: Option<Box<str>>,
     /// Whether a condition has said something else since that restart.
     pub(super) answered: bool,
     /// Whether what tells of it was there since the machine was restarted.
@@ -120,7 +120,7 @@ impl Memory {
             since,
             said: None,
             before: None,
-            leave: None,
+            at_permit: None,
             answered: false,
             was_there: false,
             was_silent: false,

@@ -213,8 +213,11 @@ pub fn plan<'a>(
         })
         .collect();
     let by_name: BTreeMap<&str, &Node> = nodes.iter().map(|it| (it.name.as_str(), *it)).collect();
-    let leaves = |it: &&UpdatingNode| it.machine_set.is_some();
-    let leaving = granted.iter().filter(leaves).map(|it| it.node.as_str());
+    let is_replaced = |it: &&UpdatingNode| it.machine_set.is_some();
+    let leaving = granted
+        .iter()
+        .filter(is_replaced)
+        .map(|it| it.node.as_str());
     let version = target.map(|it| it.version.as_str()).unwrap_or_default();
     let mut ledger = MachineLedger::of(&context.machines, &by_name, &leaving.collect(), version);
     let away = recreate::still_away(granted, &by_name, &ledger);
@@ -253,16 +256,16 @@ pub fn plan<'a>(
         }
         let is_other_version = runs(node) != Some(version);
         let is_removed = is_removed(node);
-        let leave = match context.renewed(pool.strategy, &node.name) {
+        let permit = match context.renewed(pool.strategy, &node.name) {
             Some((_, set)) if is_other_version && !is_removed => ledger.ask(set, node, &mut usage),
             // Its pods left for an upgrade to a version that another one followed.
             _ if node.claims_permit() && asks_for_upgrade(node) => usage.go_on(),
             _ if has_place(node) => usage.use_again(node),
             _ => usage.ask(node),
         };
-        *decided = Some(match leave {
+        *decided = Some(match permit {
             // It spreads nothing, so nodes that fail stop nobody from it.
-            leave if is_removed => WindowsNodeState::Removal(Removal::answered(leave)),
+            permit if is_removed => WindowsNodeState::Removal(Removal::answered(permit)),
             _ if !failing.is_empty() => WindowsNodeState::Stopped,
             DisruptionPermit::Granted => WindowsNodeState::Next,
             DisruptionPermit::Waits(why) => WindowsNodeState::Waits(why),

@@ -153,8 +153,8 @@ impl Fleet {
             let assignment = Assignment::of(&pools, nodes);
             let mut answers = BTreeMap::new();
             let mut answer = |record: Record, allowance, members: &[&Node], away: &[&str]| {
-                for (name, leave) in budget::answer_counting(allowance, members, away) {
-                    answers.insert(name, (record.clone(), leave));
+                for (name, permit) in budget::answer_counting(allowance, members, away) {
+                    answers.insert(name, (record.clone(), permit));
                 }
             };
             for (pool, members) in pools.iter().zip(&assignment.members) {

@@ -367,9 +367,9 @@ fn one_leaving(
     if !record.is_touched && node.is_none() {
         return Some(Todo::Forget);
     }
-    let leaves = record.lost_since.map(|since| since + snapshot.leave_within);
+    let deadline = record.lost_since.map(|since| since + snapshot.leave_within);
     let category = record.category.as_ref();
-    if let Some(until) = leaves
+    if let Some(until) = deadline
         && category.is_some_and(FailureKind::loses_the_machine)
     {
         if snapshot.now >= until {

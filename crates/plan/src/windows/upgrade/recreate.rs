@@ -219,15 +219,15 @@ impl MachineLedger {
             return DisruptionPermit::Waits(why);
         }
         // One with a permit for something else uses that, and so does one that was asked to go in place.
-        let leave = if budget::holds_permit(node) || in_place::is_held(node) {
+        let permit = if budget::holds_permit(node) || in_place::is_held(node) {
             usage.use_again(node)
         } else {
             usage.ask(node)
         };
-        if leave == DisruptionPermit::Granted {
+        if permit == DisruptionPermit::Granted {
             self.goes(set, node);
         }
-        leave
+        permit
     }
 
     /// Whether one of `set` that was granted may be deleted still: another one would replace it.

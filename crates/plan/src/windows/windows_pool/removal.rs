@@ -60,8 +60,8 @@ pub enum Removal {
 
 impl Removal {
     /// Where a node is that asked for a permit.
-    pub(super) fn answered(leave: DisruptionPermit) -> Self {
-        match leave {
+    pub(super) fn answered(permit: DisruptionPermit) -> Self {
+        match permit {
             DisruptionPermit::Granted => Self::Next,
             DisruptionPermit::Waits(why) => Self::Waits(why),
         }
