@@ -17,7 +17,7 @@ metrics! {
             "Events of this node, by reason";
     }
     labels StateLabels { state: &'static str }
-    labels ReasonLabels { reason: &'static str }
+    labels ReasonLabels { reason: String }
     labels ClassLabels { class: &'static str }
 }
 
@@ -53,7 +53,8 @@ impl NodeMetrics {
     }
 
     /// An Event with this `reason` was sent.
-    pub(crate) fn told(&self, reason: &'static str) {
+    pub(crate) fn told(&self, reason: &str) {
+        let reason = reason.to_owned();
         self.events.get_or_create(&ReasonLabels { reason }).inc();
     }
 }

@@ -1,54 +1,37 @@
 //! An Event on a Node, which is also a line of the log. Which Events there are is up to each system.
 
-use evenkeel_daemon::{Event, Events, Severity};
+use evenkeel_api::notice::Notice;
+use evenkeel_daemon::Events;
 use evenkeel_host::verify::Finding;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 /// An Event on this machine's Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NodeEvent {
-    severity: Severity,
-    /// The category of an error, or one word for what happened.
-    reason: &'static str,
+    notice: Notice,
+    /// One word for what was being done.
     action: &'static str,
-    note: String,
 }
 
 impl NodeEvent {
-    pub(crate) fn normal(reason: &'static str, action: &'static str, note: String) -> Self {
-        Self {
-            severity: Severity::Normal,
-            reason,
-            action,
-            note,
-        }
+    pub(crate) fn normal(category: &'static str, action: &'static str, message: String) -> Self {
+        let notice = Notice::normal(category, message);
+        Self { notice, action }
     }
 
-    pub(crate) fn warning(reason: &'static str, action: &'static str, note: String) -> Self {
-        Self {
-            severity: Severity::Warning,
-            ..Self::normal(reason, action, note)
-        }
+    pub(crate) fn warning(category: &'static str, action: &'static str, message: String) -> Self {
+        let notice = Notice::warning(category, message);
+        Self { notice, action }
     }
 
     /// One word for what happened.
-    pub(crate) fn reason(&self) -> &'static str {
-        self.reason
+    pub(crate) fn category(&self) -> &str {
+        &self.notice.category
     }
 
     /// Says it in the log and on `object`.
     pub(crate) fn tell(self, object: ObjectReference, events: &Events) {
-        match self.severity {
-            Severity::Normal => tracing::info!(reason = self.reason, "{}", self.note),
-            Severity::Warning => tracing::warn!(reason = self.reason, "{}", self.note),
-        }
-        events.publish(Event {
-            object,
-            severity: self.severity,
-            reason: self.reason.to_owned(),
-            action: self.action.to_owned(),
-            note: self.note,
-        });
+        events.notify(object, self.action, self.notice);
     }
 }
 

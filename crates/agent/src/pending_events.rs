@@ -45,7 +45,7 @@ fn take<H: Host>(host: &H, state: &State) -> Vec<Event> {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_daemon::Severity;
+    use evenkeel_api::notice::Severity;
     use evenkeel_host::execute::Claim;
     use evenkeel_host::simulated::SimulatedHost;
     use k8s_openapi::api::core::v1::ObjectReference;

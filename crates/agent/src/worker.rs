@@ -430,7 +430,7 @@ impl<S: System> Worker<S> {
     /// Sends an Event, and counts it.
     pub(crate) fn tell(&self, event: NodeEvent) {
         let uid = self.node.as_ref().map_or("", |node| node.uid.as_str());
-        self.system.metrics().told(event.reason());
+        self.system.metrics().told(event.category());
         event.tell(self.own_node.reference(uid), &self.events);
     }
 

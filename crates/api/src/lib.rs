@@ -12,6 +12,7 @@ pub mod fleet;
 mod located;
 pub mod machine;
 pub mod names;
+pub mod notice;
 mod problem;
 pub mod readiness;
 mod schema;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, anyhow};
 use evenkeel_api::fleet::machine_config_pool::{self as shape, PoolStatus};
 use evenkeel_api::names::{annotation, group, label, program};
-use evenkeel_plan::fleet::coexistence::Notices;
+use evenkeel_plan::fleet::coexistence::CoexistenceReports;
 use evenkeel_plan::fleet::drain::Candidate;
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::pool::Pool;
@@ -256,7 +256,7 @@ impl Cluster {
 
     /// What the operator in `namespace` says on its Lease about OpenShift's own operators; nothing where there is none, or one
     /// that says nothing.
-    pub(crate) async fn notices(&self, namespace: &str) -> Result<Notices> {
+    pub(crate) async fn coexistence(&self, namespace: &str) -> Result<CoexistenceReports> {
         let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
         let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
         let leases: Api<DynamicObject> =

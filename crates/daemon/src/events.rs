@@ -9,6 +9,7 @@ mod queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evenkeel_api::notice::{Notice, Severity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event as ApiEvent, EventSeries};
@@ -44,15 +45,6 @@ pub struct Event {
     pub action: String,
     /// What happened, for people. What is longer than 1 kB is cut.
     pub note: String,
-}
-
-/// Whether somebody should look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Severity {
-    /// As it should be.
-    Normal,
-    /// Somebody should look.
-    Warning,
 }
 
 /// How much is kept, and how often the same is said.
@@ -116,6 +108,31 @@ impl Events {
         };
         tokio::spawn(sender.work());
         Self { shared }
+    }
+
+    /// Says `notice` of `object` in the log, and as an Event while `action` was being done.
+    pub fn notify(&self, object: ObjectReference, action: &str, notice: Notice) {
+        let Notice {
+            severity,
+            category,
+            message,
+        } = notice;
+        let shown = format!(
+            "{}/{}",
+            object.kind.as_deref().unwrap_or_default(),
+            object.name.as_deref().unwrap_or_default()
+        );
+        match severity {
+            Severity::Normal => tracing::info!(object = shown, %category, "{message}"),
+            Severity::Warning => tracing::warn!(object = shown, %category, "{message}"),
+        }
+        self.publish(Event {
+            object,
+            severity,
+            reason: category.into_owned(),
+            action: action.to_owned(),
+            note: message,
+        });
     }
 
     /// Puts `event` into the queue. Never waits, never fails.

@@ -42,7 +42,7 @@ pub use arguments::{Arguments, Listen, LogFormat};
 pub use client::{connect, direct, kubeconfig};
 pub use daemon::Daemon;
 pub use error::{Error, Result};
-pub use events::{Event, Events, EventsOptions, Severity};
+pub use events::{Event, Events, EventsOptions};
 pub use health::{Check, Health, Heartbeat};
 pub use leadership::{Leadership, LeaseName, Term, Timing};
 pub use metrics::{Metrics, gauge_of};

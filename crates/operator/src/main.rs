@@ -13,6 +13,7 @@ mod installation;
 mod kinds;
 mod objects;
 mod readiness;
+mod said;
 mod shared;
 mod store;
 mod triggers;

@@ -33,6 +33,8 @@ use crate::shared::Shared;
 
 /// How many requests are under way at once.
 const REQUESTS: usize = 32;
+/// How much may be heard before it is looked at: whoever has more to say waits.
+const HEARD: usize = 1024;
 /// How often metrics and statuses are updated.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -48,8 +50,8 @@ pub(crate) struct Needs<'a> {
 
 /// Decides on readiness until the program is asked to stop.
 pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
-    let (sender, mut heard) = mpsc::unbounded_channel();
-    let mut touched = shared.nodes.store().follow();
+    let (sender, mut heard) = mpsc::channel(HEARD);
+    let touched = shared.nodes.store().follow();
     let mut rules = needs.rules.store().changes();
     let mut nodes = shared.nodes.store().changes();
     let mut controller = Controller {
@@ -76,12 +78,7 @@ pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
         let next = controller.next();
         tokio::select! {
             () = shared.stop.stopped() => break,
-            Some(name) = touched.recv() => {
-                controller.see(&name);
-                while let Ok(name) = touched.try_recv() {
-                    controller.see(&name);
-                }
-            }
+            names = touched.take() => names.iter().for_each(|name| controller.see(name)),
             Ok(()) = rules.changed() => {}
             Ok(()) = nodes.changed(), if !controller.has_begun => {}
             Some(said) = heard.recv() => {

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use evenkeel_daemon::panics::contain;
 use evenkeel_daemon::{Check, Stop};
@@ -12,7 +12,7 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use kube::runtime::{WatchStreamExt, watcher};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::kinds::Kind;
 
@@ -64,14 +64,41 @@ struct Shared<T> {
     kept: RefCell<BTreeMap<String, T>>,
     is_listed: Cell<bool>,
     changes: watch::Sender<()>,
-    followers: RefCell<Vec<mpsc::UnboundedSender<String>>>,
+    followers: RefCell<Vec<Weak<Touched>>>,
+}
+
+/// The names of those of which there is something new: each once, however often it changes.
+#[derive(Debug)]
+pub(crate) struct Touched {
+    names: RefCell<BTreeSet<String>>,
+    more: Notify,
+}
+
+impl Touched {
+    /// Waits until there is something new, and says of whom. A wait that is given up loses nothing.
+    pub(crate) async fn take(&self) -> BTreeSet<String> {
+        loop {
+            let names = self.names.take();
+            if !names.is_empty() {
+                return names;
+            }
+            self.more.notified().await;
+        }
+    }
 }
 
 impl<T> Shared<T> {
     /// Tells followers that there is something new about one of them.
     fn touch(&self, name: &str) {
-        let mut followers = self.followers.borrow_mut();
-        followers.retain(|it| it.send(name.to_owned()).is_ok());
+        self.followers.borrow_mut().retain(|it| {
+            let follower = it.upgrade();
+            let is_there = follower.is_some();
+            if let Some(follower) = follower {
+                follower.names.borrow_mut().insert(name.to_owned());
+                follower.more.notify_one();
+            }
+            is_there
+        });
     }
 }
 
@@ -99,13 +126,17 @@ impl<T: Kept> Store<T> {
 
     /// The name of every object of which there is anything new, be it a version that says the same; all
     /// that are known come first.
-    pub(crate) fn follow(&self) -> mpsc::UnboundedReceiver<String> {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        for name in self.shared.kept.borrow().keys() {
-            _ = sender.send(name.clone());
-        }
-        self.shared.followers.borrow_mut().push(sender);
-        receiver
+    pub(crate) fn follow(&self) -> Rc<Touched> {
+        let known = self.shared.kept.borrow().keys().cloned().collect();
+        let touched = Rc::new(Touched {
+            names: RefCell::new(known),
+            more: Notify::new(),
+        });
+        touched.more.notify_one();
+        let mut followers = self.shared.followers.borrow_mut();
+        followers.push(Rc::downgrade(&touched));
+        drop(followers);
+        touched
     }
 
     /// Looks at all of them, by name.

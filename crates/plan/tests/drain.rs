@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, cordon, pod};
+use evenkeel_api::notice::Severity;
 use evenkeel_plan::fleet::drain::{
     Attempt, DrainSettings, Next, Ours, Owner, Pod, Refusal, Stay, evict, grant, losses, next,
     refused,
@@ -162,7 +163,7 @@ fn only_our_own_cordon_is_taken_off() {
         let Next::Write(change, said) = next(&node) else {
             panic!("{:?}", next(&node));
         };
-        assert_eq!(said.note, note);
+        assert_eq!(said.message, note);
         let after = change.made_to(&node);
         assert_eq!(after.unschedulable, still, "{by:?}");
         assert!(!after.claims_permit() && !after.is_cordoned_by_drain());
@@ -180,8 +181,12 @@ fn a_request_that_nobody_knows_is_named_and_nothing_is_done() {
         let Next::Unknown(said) = next(&node) else {
             panic!("{rubbish}");
         };
-        assert!(said.note.contains(&format!("{rubbish:?}")), "{}", said.note);
-        assert!(said.warning);
+        assert!(
+            said.message.contains(&format!("{rubbish:?}")),
+            "{}",
+            said.message
+        );
+        assert_eq!(said.severity, Severity::Warning);
     }
     assert_eq!(next(&Node::default()), Next::Nothing);
 }
@@ -212,7 +217,7 @@ fn a_drain_is_over_when_the_evicted_are_gone_and_not_when_they_are_ending() {
     );
     assert!(round.is_over);
     assert_eq!(
-        round.says[0].note,
+        round.notices[0].message,
         "drained for drain-new; pods that stay: shop/x (static)"
     );
     assert_eq!(next(&round.write.made_to(&draining())), Next::Nothing);
@@ -271,18 +276,18 @@ fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
     let pods = [ending, web("a")];
     let node = draining();
     let untried = evict(&node, &pods, &BTreeMap::new(), settings, at(1300));
-    assert!(untried.says.is_empty() && untried.evict.len() == 1);
+    assert!(untried.notices.is_empty() && untried.evict.len() == 1);
     let early = evict(&node, &pods, &held(3), settings, at(1299));
-    assert!(early.says.is_empty() && early.write.is_empty());
+    assert!(early.notices.is_empty() && early.write.is_empty());
     let late = evict(&node, &pods, &held(3), settings, at(1300));
     let note = "the drain takes longer than 5m: eviction of pod shop/a is blocked: The disruption budget web needs 1 healthy pods and has 1 currently; pod shop/b is evicted and still terminating";
-    assert_eq!(late.says[0].note, note);
+    assert_eq!(late.notices[0].message, note);
     assert_eq!(late.evict.len(), 1, "it goes on trying");
     assert!(!late.is_over);
     let told = late.write.made_to(&node);
     assert_eq!(told.reason.as_deref(), Some(note));
     let again = evict(&told, &pods, &held(3), settings, at(1400));
-    assert!(again.says.is_empty() && again.write.is_empty());
+    assert!(again.notices.is_empty() && again.write.is_empty());
     // What we wrote, and only that, goes with the answer.
     let done = evict(&told, &[], &held(3), settings, at(1500));
     let answered = done.write.made_to(&told);
@@ -303,11 +308,11 @@ fn with_proceed_it_goes_ahead_at_the_deadline_and_says_without_whom() {
     assert!(!evict(&draining(), &pods, &held(1), settings, at(1004)).is_over);
     let round = evict(&draining(), &pods, &held(1), settings, at(1005));
     assert!(round.is_over && round.evict.is_empty());
-    assert_eq!(round.says[0].category, "DrainProceeds");
+    assert_eq!(round.notices[0].category, "DrainProceeds");
     assert!(
-        round.says[0].note.contains("pod shop/a"),
+        round.notices[0].message.contains("pod shop/a"),
         "{:?}",
-        round.says
+        round.notices
     );
     assert_eq!(next(&round.write.made_to(&draining())), Next::Nothing);
 }
@@ -339,7 +344,7 @@ fn what_is_lost_with_a_pod_is_said_and_so_is_what_can_never_be_evicted() {
         ..web("scratch")
     };
     let said = losses(&[&web("a"), &bare, &scratch]);
-    let notes: Vec<_> = said.iter().map(|it| it.note.as_str()).collect();
+    let notes: Vec<_> = said.iter().map(|it| it.message.as_str()).collect();
     assert_eq!(
         notes,
         [
@@ -351,7 +356,7 @@ fn what_is_lost_with_a_pod_is_said_and_so_is_what_can_never_be_evicted() {
     assert_eq!(refused(&bare, &Refusal::Budget(String::new())), None);
     let two = Refusal::of(500, None, "more than one budget");
     let said = refused(&bare, &two).unwrap();
-    assert!(said.note.contains("shop/bare") && said.note.contains("more than one budget"));
+    assert!(said.message.contains("shop/bare") && said.message.contains("more than one budget"));
 }
 
 #[test]

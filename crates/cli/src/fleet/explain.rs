@@ -3,18 +3,22 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use evenkeel_api::names::object;
 use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::overview;
+use evenkeel_plan::fleet::pool::Assignment;
 use evenkeel_plan::readiness::{NodeSnapshot, ReadinessView, Row};
 use serde_json::{Value, json};
 
 use crate::Ending;
 use crate::arguments::{ExplainArguments, Format};
-use crate::cluster::{self, narrow};
+use crate::cluster::{self, Cluster, narrow};
 use crate::output::{self, Paint};
 use crate::readiness::evidence::{self, Evidence};
 use crate::table::{lines, table};
 use crate::windows::egress::Egress;
 use crate::windows::instances;
+use crate::windows::upgrade::WindowsNodes;
 
 /// What was observed.
 struct Explanation {
@@ -26,6 +30,53 @@ struct Explanation {
     egress: Option<Egress>,
     /// The progress of its removal, or what that waits for.
     removal: Option<String>,
+    /// What is decided for it as a member of a pool.
+    rollout: Option<PoolMember>,
+}
+
+/// A node as the planners of rollouts, budgets, drains and upgrades see it.
+struct PoolMember {
+    pool: String,
+    state: String,
+    waits_for: String,
+}
+
+impl PoolMember {
+    /// What is decided for `name`, if it is in a pool.
+    async fn of(cluster: &Cluster, name: &str) -> Result<Option<Self>> {
+        let (fleet, windows) = (cluster.fleet().await?, WindowsNodes::of(cluster).await?);
+        let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
+        for view in overview::view(&fleet.pools, &assignment) {
+            if let Some(found) = view.nodes.iter().find(|it| it.node.name == name) {
+                return Ok(Some(Self {
+                    pool: view.pool.name.clone(),
+                    state: found.state.to_string(),
+                    waits_for: found.waits_for.clone(),
+                }));
+            }
+        }
+        let nodes = &assignment.windows;
+        let views = windows.iter().flat_map(|it| it.views(nodes));
+        let found = views.into_iter().find(|it| it.node == name);
+        Ok(found.map(|it| Self {
+            pool: object::WINDOWS_POOL.to_owned(),
+            state: it.state.to_owned(),
+            waits_for: it.waits_for,
+        }))
+    }
+
+    fn text(&self) -> String {
+        let Self {
+            pool,
+            state,
+            waits_for,
+        } = self;
+        let waits_for = match waits_for.as_str() {
+            "" => String::new(),
+            why => format!(", {why}"),
+        };
+        format!("rollout of pool {pool}: {state}{waits_for}")
+    }
 }
 
 pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
@@ -57,6 +108,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
         }
         let node = narrow(object);
         Ok(Explanation {
+            rollout: PoolMember::of(&cluster, &name).await?,
             egress: Egress::of(&cluster, &arguments.namespace, &node).await?,
             removal: instances::removal(&cluster, &arguments.namespace, &node).await?,
             node,
@@ -114,21 +166,7 @@ impl Explanation {
 
     /// What happens next, as the operator would decide it.
     fn next(&self) -> String {
-        let blocking: Vec<_> = self.blocking().map(|it| it.extension.as_str()).collect();
-        let governed = !self.view.extensions.is_empty();
-        match (self.is_tainted, blocking.is_empty()) {
-            _ if self.has_permit => "the node has a disruption permit: the operator removes the taint when the node is back and every required extension is healthy".to_owned(),
-            (true, false) => format!("waiting for {} to be healthy; then the operator removes the taint", blocking.join(" and ")),
-            (true, true) if governed => "nothing blocks the node: the operator removes the taint when every required extension was heard from since the restart".to_owned(),
-            (true, true) => "no readiness rule selects this node any more: the operator removes the taint if the operator added it".to_owned(),
-            (false, false) => format!("the operator taints the node because of {}, unless its limits hold the taint back", blocking.join(" and ")),
-            (false, true) if governed => "nothing, as long as every required extension is healthy".to_owned(),
-            (false, true) => "nothing: no readiness rule selects this node".to_owned(),
-        }
-    }
-
-    fn blocking(&self) -> impl Iterator<Item = &Row> {
-        self.view.extensions.iter().filter(|it| it.blocks)
+        self.view.next_for(self.is_tainted, self.has_permit)
     }
 
     fn text(&self, paint: Paint) -> String {
@@ -159,6 +197,9 @@ impl Explanation {
                 configuration(current),
                 configuration(desired)
             );
+        }
+        if let Some(rollout) = &self.rollout {
+            let _ = writeln!(text, "  {}", rollout.text());
         }
         if let Some(removal) = &self.removal {
             let _ = writeln!(text, "  removal: {removal}");
@@ -217,6 +258,9 @@ impl Explanation {
             "currentConfig": self.node.current_config,
             "desiredConfig": self.node.desired_config,
             "foreign": self.node.is_foreign(),
+            "rollout": self.rollout.as_ref().map(|it| {
+                json!({ "pool": it.pool, "state": it.state, "waitsFor": it.waits_for })
+            }),
             "removal": self.removal,
             "egress": self.egress.as_ref().map(Egress::document),
             "extensions": self.view.extensions,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use evenkeel_api::fleet::machine_config_pool::{PoolStatus, condition};
-use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notices};
+use evenkeel_plan::fleet::coexistence::{Coexistence, CoexistenceReports, Half};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::overview::{self, NodeProgress, PoolView};
 use evenkeel_plan::fleet::pool::Assignment;
@@ -23,15 +23,15 @@ use crate::windows::upgrade::WindowsNodes;
 pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
     let seen = cluster::with(&arguments.cluster, async |cluster| {
         let (fleet, rules) = (cluster.fleet().await?, Rules::of(&cluster).await?);
-        let notices = cluster.notices(&arguments.namespace).await?;
+        let reports = cluster.coexistence(&arguments.namespace).await?;
         let windows = WindowsNodes::of(&cluster).await?;
         let leaderless = leader::missing(&cluster).await;
-        Ok((fleet, rules, windows, notices, leaderless))
+        Ok((fleet, rules, windows, reports, leaderless))
     })?;
-    let (fleet, rules, windows, notices, leaderless) = seen;
+    let (fleet, rules, windows, reports, leaderless) = seen;
     let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
     let mut views = overview::view(&fleet.pools, &assignment);
-    let is_idle = notices
+    let is_idle = reports
         .get(Half::MachineConfig.word())
         .is_some_and(|it| it.idle);
     if is_idle {
@@ -50,14 +50,14 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
                 .as_ref()
                 .map(|it| format!("{} {it}\n", paint.red("!")));
             leaderless.unwrap_or_default()
-                + &told(&notices, paint)
+                + &told(&reports, paint)
                 + &text(&fleet, &views, &assignment, is_idle, paint)
                 + &shown.unwrap_or_default()
                 + &rules.text(paint)
         }
         format => {
             let mut document = document(&fleet, &views, &assignment, is_idle);
-            document["coexistence"] = json!(notices);
+            document["coexistence"] = json!(reports);
             document["leaderless"] = json!(leaderless);
             document["readiness"] = rules.document();
             document["windows"] =
@@ -120,17 +120,17 @@ pub(crate) fn word(view: &PoolView<'_>, status: &PoolStatus) -> &'static str {
 }
 
 /// The coexistence with OpenShift's own operators, where they are.
-fn told(notices: &Notices, paint: Paint) -> String {
-    let present = notices
+fn told(reports: &CoexistenceReports, paint: Paint) -> String {
+    let present = reports
         .values()
         .filter(|it| it.state != Coexistence::Absent.word());
-    present.fold(String::new(), |mut text, notice| {
-        let mark = if notice.idle {
+    present.fold(String::new(), |mut text, report| {
+        let mark = if report.idle {
             paint.red("! ")
         } else {
             String::new()
         };
-        let _ = writeln!(text, "{mark}{}", notice.message);
+        let _ = writeln!(text, "{mark}{}", report.message);
         text
     })
 }

@@ -43,12 +43,14 @@ impl WindowsNodes {
         }))
     }
 
+    /// Its nodes, with what each waits for.
+    pub(crate) fn views<'n>(&'n self, nodes: &[&'n Node]) -> Vec<WindowsNodeView<'n>> {
+        view(&self.status, nodes)
+    }
+
     /// Whether all of them are up to date and healthy.
     pub(crate) fn are_well(&self, nodes: &[&Node]) -> bool {
-        self.problems().is_empty()
-            && view(&self.status, nodes)
-                .iter()
-                .all(WindowsNodeView::is_done)
+        self.problems().is_empty() && self.views(nodes).iter().all(WindowsNodeView::is_done)
     }
 
     fn problems(&self) -> Vec<String> {
@@ -81,7 +83,7 @@ impl WindowsNodes {
 
     /// For people: nothing if there are no nodes.
     pub(crate) fn text(&self, nodes: &[&Node], paint: Paint) -> String {
-        let views = view(&self.status, nodes);
+        let views = self.views(nodes);
         if views.is_empty() && self.problems().is_empty() {
             return String::new();
         }
@@ -121,7 +123,7 @@ impl WindowsNodes {
 
     /// For programs.
     pub(crate) fn document(&self, nodes: &[&Node]) -> Value {
-        let views = view(&self.status, nodes);
+        let views = self.views(nodes);
         let nodes = views.iter().map(|it| {
             json!({
                 "node": it.node,

@@ -1,17 +1,17 @@
 //! What the command line says of the coexistence with OpenShift's own operators: whose a node is, and who does the work.
 
 use evenkeel_api::names::annotation;
-use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notice, Notices};
+use evenkeel_plan::fleet::coexistence::{Coexistence, CoexistenceReport, CoexistenceReports, Half};
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Result, need};
 use serde_json::json;
 
 use super::fleet::{Fleet, VOUCHER};
 
-fn notices(machine_config: Coexistence) -> Notices {
+fn reports(machine_config: Coexistence) -> CoexistenceReports {
     let windows = (Half::Windows, Coexistence::Absent);
     let all = [(Half::MachineConfig, machine_config), windows].into_iter();
-    all.map(|(half, it)| (half.word().to_owned(), Notice::of(half, it)))
+    all.map(|(half, it)| (half.word().to_owned(), CoexistenceReport::of(half, it)))
         .collect()
 }
 
@@ -44,7 +44,7 @@ fn status_and_explain_say_whose_a_node_is_and_who_does_the_work() -> Result<()> 
 
     let _ = fleet.kubectl(&["create", "namespace", "evenkeel"]);
     let lease = |coexistence| {
-        let text = json!(notices(coexistence)).to_string();
+        let text = json!(reports(coexistence)).to_string();
         fleet.apply(&json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {

@@ -62,6 +62,21 @@ fn status_tells_every_pool_and_what_each_node_waits_for() -> Result<()> {
     ] {
         assert!(said.out.contains(line), "{line} is not in\n{}", said.out);
     }
+    let said = fleet.says("viewer", &["explain", "c", "--wait", "0s"])?;
+    let line = "  rollout of pool worker: Waiting, node b is unavailable and maxUnavailable is 1\n";
+    assert!(said.out.contains(line), "{line} is not in\n{}", said.out);
+    let explained = |node: &str| -> Result<Value> {
+        let said = fleet.says("viewer", &["explain", node, "--wait", "0s", "-o", "json"])?;
+        Ok(said.json()["rollout"].clone())
+    };
+    assert_eq!(
+        explained("b")?,
+        json!({
+            "pool": "worker", "state": "Draining",
+            "waitsFor": "its pods to leave (since 2026-01-01T00:00:00Z)",
+        })
+    );
+    assert_eq!(explained("d")?, Value::Null);
     let json = fleet.says("viewer", &["status", "-o", "json"])?.json();
     assert_eq!(json["leaderless"], Value::Null);
     assert_eq!(json["pools"][0]["updated"], 1);

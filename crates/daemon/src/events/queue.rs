@@ -7,7 +7,9 @@ use std::time::Instant;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 
-use super::{EventsOptions, Severity};
+use evenkeel_api::notice::Severity;
+
+use super::EventsOptions;
 
 /// The longest beginning of an Event's name that is taken from the object's.
 const NAME: usize = 200;

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_daemon::{Event, Events, EventsOptions, Severity};
+use evenkeel_api::notice::Severity;
+use evenkeel_daemon::{Event, Events, EventsOptions};
 use evenkeel_testbed::api_proxy::ApiProxy;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::promise::kept_async;

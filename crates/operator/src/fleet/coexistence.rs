@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, program};
-use evenkeel_daemon::{Event, Events, Severity, Stop};
-use evenkeel_plan::fleet::coexistence::{Coexistence, Half, Notice, Notices, Presence};
+use evenkeel_daemon::{Events, Stop};
+use evenkeel_plan::fleet::coexistence::{
+    Coexistence, CoexistenceReport, CoexistenceReports, Half, Presence,
+};
 use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -61,9 +63,14 @@ impl State {
     }
 
     /// What people are told, once both are known.
-    fn notices(self) -> Option<Notices> {
-        let notice = |half: Half| Some((half.word().to_owned(), Notice::of(half, self.of(half)?)));
-        Half::ALL.into_iter().map(notice).collect()
+    fn reports(self) -> Option<CoexistenceReports> {
+        let report = |half: Half| {
+            Some((
+                half.word().to_owned(),
+                CoexistenceReport::of(half, self.of(half)?),
+            ))
+        };
+        Half::ALL.into_iter().map(report).collect()
     }
 }
 
@@ -187,32 +194,19 @@ impl Neighbours {
             return;
         }
         voice.metrics.coexists(half, coexistence);
-        let note = coexistence.message(half);
-        tracing::info!(
-            half = half.word(),
-            category = coexistence.reason(),
-            "{note}"
-        );
+        let notice = coexistence.notice(half);
         if before.is_none() && coexistence == Coexistence::Absent {
+            tracing::info!(category = %notice.category, "{}", notice.message);
             return;
         }
-        let severity = match coexistence {
-            Coexistence::Lapsed => Severity::Warning,
-            _ => Severity::Normal,
+        let lease = ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            namespace: Some(voice.namespace.to_owned()),
+            name: Some(program::OPERATOR.to_owned()),
+            ..ObjectReference::default()
         };
-        voice.events.publish(Event {
-            object: ObjectReference {
-                api_version: Some("coordination.k8s.io/v1".to_owned()),
-                kind: Some("Lease".to_owned()),
-                namespace: Some(voice.namespace.to_owned()),
-                name: Some(program::OPERATOR.to_owned()),
-                ..ObjectReference::default()
-            },
-            severity,
-            reason: coexistence.reason().to_owned(),
-            action: "Coexist".to_owned(),
-            note,
-        });
+        voice.events.notify(lease, "Coexist", notice);
     }
 
     /// Writes on our own Lease how we live with them: `evenkeel status` reads it there.
@@ -223,8 +217,8 @@ impl Neighbours {
         loop {
             let state = *changes.borrow_and_update();
             let mut pause = None;
-            if let Some(notices) = state.notices() {
-                let text = serde_json::to_string(&notices).unwrap_or_default();
+            if let Some(reports) = state.reports() {
+                let text = serde_json::to_string(&reports).unwrap_or_default();
                 let patch =
                     json!({ "metadata": { "annotations": { annotation::COEXISTENCE: text } } });
                 let patch = Patch::Merge(patch);
@@ -255,7 +249,7 @@ mod tests {
         neighbours.set(Half::MachineConfig, Coexistence::Absent);
         assert!(!neighbours.is_idle() && neighbours.is_idle_for_windows());
         assert!(neighbours.is_known() && !neighbours.is_known_for_windows());
-        assert_eq!(neighbours.state.borrow().notices(), None);
+        assert_eq!(neighbours.state.borrow().reports(), None);
         neighbours.set(Half::Windows, Coexistence::Alive);
         assert!(neighbours.is_idle_for_windows() && neighbours.is_known_for_windows());
         neighbours.set(Half::Windows, Coexistence::Lapsed);
@@ -265,8 +259,8 @@ mod tests {
         );
         neighbours.set(Half::Windows, Coexistence::TakenOver);
         assert!(!neighbours.is_idle_for_windows());
-        let notices = neighbours.state.borrow().notices().unwrap_or_default();
-        let words: Vec<_> = notices
+        let reports = neighbours.state.borrow().reports().unwrap_or_default();
+        let words: Vec<_> = reports
             .iter()
             .map(|(half, it)| (half.as_str(), it.state.as_str()))
             .collect();

@@ -1,10 +1,9 @@
 //! MachineConfigs, as the controllers use them: of all of them only their metadata is kept; what they
 //! say is read when it is needed, and forgotten.
 
-use std::collections::BTreeMap;
-
 use evenkeel_api::names::{group, label};
 use evenkeel_daemon::{Check, Stop};
+use evenkeel_plan::fleet::render::ConfigSnapshot;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Request};
@@ -26,12 +25,9 @@ const PAGE: u32 = 50;
 /// A MachineConfig at one version, without what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenConfig {
-    pub(crate) name: String,
+    pub(crate) config: ConfigSnapshot,
     pub(crate) uid: String,
     pub(crate) version: String,
-    pub(crate) labels: BTreeMap<String, String>,
-    /// The uid of the pool that it was rendered for.
-    pub(crate) owner: Option<String>,
 }
 
 impl From<PartialObjectMeta<DynamicObject>> for SeenConfig {
@@ -40,11 +36,13 @@ impl From<PartialObjectMeta<DynamicObject>> for SeenConfig {
         let owners = metadata.owner_references.unwrap_or_default();
         let owner = owners.into_iter().find(|it| it.controller == Some(true));
         Self {
-            name: metadata.name.unwrap_or_default(),
+            config: ConfigSnapshot {
+                name: metadata.name.unwrap_or_default(),
+                labels: metadata.labels.unwrap_or_default(),
+                owner: owner.map(|it| it.uid),
+            },
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
-            labels: metadata.labels.unwrap_or_default(),
-            owner: owner.map(|it| it.uid),
         }
     }
 }
@@ -52,7 +50,7 @@ impl From<PartialObjectMeta<DynamicObject>> for SeenConfig {
 impl Kept for SeenConfig {
     fn identity(&self) -> Identity<'_> {
         Identity {
-            name: &self.name,
+            name: &self.config.name,
             uid: &self.uid,
             version: &self.version,
         }
@@ -65,16 +63,6 @@ impl Kept for SeenConfig {
 }
 
 impl SeenConfig {
-    /// Whether we made it from others.
-    pub(crate) fn is_rendered(&self) -> bool {
-        self.labels.contains_key(label::RENDERED)
-    }
-
-    /// Whether we rendered it for the pool with this uid.
-    pub(crate) fn is_of(&self, pool: &str) -> bool {
-        self.is_rendered() && self.owner.as_deref() == Some(pool)
-    }
-
     /// How an Event names this MachineConfig.
     pub(crate) fn reference(&self) -> ObjectReference {
         let api_version = format!("{}/v1", group::MACHINE_CONFIGURATION);
@@ -204,7 +192,7 @@ impl Configs {
             }),
             ..DeleteParams::default()
         };
-        match self.api.delete(&seen.name, &parameters).await {
+        match self.api.delete(&seen.config.name, &parameters).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other.map(|_| ()),
         }

@@ -14,9 +14,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_api::fleet::permits::Permits;
+use evenkeel_api::notice::Notice;
 use evenkeel_daemon::panics::contain_work;
-use evenkeel_daemon::{Event, Events, Severity, Stop};
-use evenkeel_plan::fleet::drain::{self, Announcement, Attempt, DrainSettings, Next, Pod};
+use evenkeel_daemon::{Events, Stop};
+use evenkeel_plan::fleet::drain::{self, Attempt, DrainSettings, Next, Pod};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::permit;
 use evenkeel_plan::fleet::pool::{Membership, place};
@@ -282,7 +283,7 @@ impl Cluster {
         if !round.write.is_empty() {
             self.nodes.write(&seen, &round.write).await?;
         }
-        for says in round.says {
+        for says in round.notices {
             self.announce(&seen, says);
         }
         if round.is_over {
@@ -335,25 +336,8 @@ impl Cluster {
         evicted.len()
     }
 
-    fn announce(&self, seen: &Seen, says: Announcement) {
-        tracing::info!(
-            node = seen.node.name,
-            category = says.category,
-            "{}",
-            says.note
-        );
-        let severity = if says.warning {
-            Severity::Warning
-        } else {
-            Severity::Normal
-        };
-        self.events.publish(Event {
-            object: seen.reference(),
-            severity,
-            reason: says.category.to_owned(),
-            action: "Drain".to_owned(),
-            note: says.note,
-        });
+    fn announce(&self, seen: &Seen, notice: Notice) {
+        self.events.notify(seen.reference(), "Drain", notice);
     }
 }
 

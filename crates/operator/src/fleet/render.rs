@@ -10,10 +10,10 @@ use std::time::Duration;
 use evenkeel_api::document::{self, Document};
 use evenkeel_api::fleet::machine_config_pool::{Configuration, KIND, Source};
 use evenkeel_api::names::{group, label};
+use evenkeel_api::notice::Notice;
 use evenkeel_api::selector::Selector;
 use evenkeel_daemon::panics::{contain, contain_work};
-use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::fleet::render::{self, RenderProblem, Rendered};
+use evenkeel_plan::fleet::render::{self, ConfigUsers, RenderProblem, Rendered};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::DynamicObject;
 use serde_json::json;
@@ -129,8 +129,10 @@ impl Renderer<'_> {
         };
         let selector = &seen.pool.machine_config_selector;
         self.shared.configs.store().look(|all| {
-            let sources = all.values().filter(|it| is_source(selector.as_ref(), it));
-            let sources = sources.map(|it| (it.name.as_str(), it.version.as_str()));
+            let sources = all
+                .values()
+                .filter(|it| it.config.is_source(selector.as_ref()));
+            let sources = sources.map(|it| (it.config.name.as_str(), it.version.as_str()));
             let stands = match &made.result {
                 Err(_) => true,
                 Ok((configuration, version)) => {
@@ -177,7 +179,7 @@ impl Renderer<'_> {
                 "{}; the pool keeps its previous configuration",
                 problem.note
             );
-            self.tell(seen.reference(), Severity::Warning, problem.category, note);
+            self.tell(seen.reference(), Notice::warning(problem.category, note));
         }
         self.shared
             .pools
@@ -199,12 +201,8 @@ impl Renderer<'_> {
             let note = format!(
                 "restored {name}, which somebody {how}: change the MachineConfigs of the pool instead"
             );
-            self.tell(
-                seen.reference(),
-                Severity::Warning,
-                "RenderedConfigRestored",
-                note,
-            );
+            let notice = Notice::warning("RenderedConfigRestored", note);
+            self.tell(seen.reference(), notice);
         };
         match &old {
             Some(old) if is_as_made(old, &rendered, &seen.uid) => {}
@@ -221,7 +219,7 @@ impl Renderer<'_> {
                 } else {
                     self.metrics.rendered("made");
                     let note = format!("rendered {name} from {}", rendered.sources.join(", "));
-                    self.tell(seen.reference(), Severity::Normal, "Rendered", note);
+                    self.tell(seen.reference(), Notice::normal("Rendered", note));
                 }
             }
         }
@@ -255,80 +253,61 @@ impl Renderer<'_> {
             .filter_map(|it| it.pool.machine_config_selector.as_ref())
             .collect();
         let nobodys: Vec<SeenConfig> = self.shared.configs.store().look(|all| {
-            let is_nobodys = |it: &&SeenConfig| {
-                !it.is_rendered()
-                    && !it.labels.contains_key(label::ROLE)
-                    && !selectors
-                        .iter()
-                        .any(|selector| is_source(Some(selector), it))
-            };
-            all.values().filter(is_nobodys).cloned().collect()
+            let nobodys = all
+                .values()
+                .filter(|it| it.config.has_no_effect(&selectors));
+            nobodys.cloned().collect()
         });
         for config in nobodys {
             if self.told.insert(config.uid.clone()) {
                 let note = format!(
                     "MachineConfig {} has no effect: no pool selects it. Set its label {} to the name of a pool",
-                    config.name,
+                    config.config.name,
                     label::ROLE
                 );
-                self.tell(config.reference(), Severity::Warning, "NoRole", note);
+                self.tell(config.reference(), Notice::warning("NoRole", note));
             }
         }
     }
 
     /// Deletes rendered configurations that no pool and no node uses.
     async fn collect(&self, pools: &[SeenPool]) -> kube::Result<()> {
-        let mut used: BTreeSet<String> = self.shared.nodes.store().look(|all| {
-            let nodes = all.values().map(|it| &it.node);
-            let names = nodes.flat_map(|it| [it.desired_config.clone(), it.current_config.clone()]);
-            names.flatten().collect()
-        });
-        let in_use = |pools: &[SeenPool], used: &mut BTreeSet<String>| {
-            for pool in pools {
-                used.insert(pool.configuration.name.clone());
-                used.extend(pool.status.configuration.iter().map(|it| it.name.clone()));
-            }
+        let mut users = ConfigUsers::default();
+        let mut add = |pool: &SeenPool| {
+            users.add_used(&pool.configuration.name);
+            let rolled_out = pool.status.configuration.as_ref();
+            rolled_out.inspect(|it| users.add_used(&it.name));
         };
-        in_use(pools, &mut used);
-        let now: Vec<SeenPool> = self
-            .shared
+        pools.iter().for_each(&mut add);
+        self.shared
             .pools
             .store()
-            .look(|all| all.values().cloned().collect());
-        in_use(&now, &mut used);
-        let is_old = |it: &&SeenConfig| {
-            let is_of_pool = now.iter().any(|pool| it.owner.as_ref() == Some(&pool.uid));
-            it.is_rendered() && is_of_pool && !used.contains(&it.name)
-        };
-        let old: Vec<SeenConfig> = self
-            .shared
-            .configs
+            .look(|all| all.values().for_each(&mut add));
+        self.shared
+            .pools
             .store()
-            .look(|all| all.values().filter(is_old).cloned().collect());
+            .look(|all| all.values().for_each(|it| users.add_pool(&it.uid)));
+        self.shared
+            .nodes
+            .store()
+            .look(|all| all.values().for_each(|it| users.add_node(&it.node)));
+        let old: Vec<SeenConfig> = self.shared.configs.store().look(|all| {
+            let unused = all.values().filter(|it| users.is_unused(&it.config));
+            unused.cloned().collect()
+        });
         for config in old {
             self.shared.configs.delete(&config).await?;
-            tracing::info!(config = config.name, "deleted: no pool and no node uses it");
+            tracing::info!(
+                config = config.config.name,
+                "deleted: no pool and no node uses it"
+            );
         }
         Ok(())
     }
 
-    fn tell(&self, object: ObjectReference, severity: Severity, reason: &str, note: String) {
-        let name = object.name.clone().unwrap_or_default();
-        tracing::info!(object = name, category = reason, "{note}");
-        self.shared.events.publish(Event {
-            object,
-            severity,
-            reason: reason.to_owned(),
-            action: "Render".to_owned(),
-            note,
-        });
+    fn tell(&self, object: ObjectReference, notice: Notice) {
+        self.shared.events.notify(object, "Render", notice);
     }
-}
-
-/// Whether `config` is one of those that a pool with `selector` is made from.
-fn is_source(selector: Option<&Selector>, config: &SeenConfig) -> bool {
-    let label = |name: &str| config.labels.get(name).map(String::as_str);
-    !config.is_rendered() && selector.is_some_and(|it| it.matches(label))
 }
 
 /// What the pool's MachineConfigs say together. Reading a thousand files takes a moment, and Leases are

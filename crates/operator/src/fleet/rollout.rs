@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::fleet::machine_config_pool::{Configuration, PoolStatus, condition};
 use evenkeel_daemon::panics::contain;
-use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::fleet::node::{Node, NodePatch};
 use evenkeel_plan::fleet::pool::{Assignment, Pool};
 use evenkeel_plan::fleet::rollout::{self, PoolCounts, RolloutState};
@@ -16,6 +15,7 @@ use crate::conditions::dated;
 use crate::fleet::metrics::PoolMetrics;
 use crate::fleet::nodes::Seen;
 use crate::fleet::pools::SeenPool;
+use crate::said::Said;
 use crate::shared::Shared;
 use crate::triggers::Triggers;
 
@@ -72,7 +72,7 @@ struct Memory {
     /// When its status was written last.
     written: Option<Instant>,
     /// What was said of it, by category: once is enough.
-    said: BTreeMap<&'static str, String>,
+    said: Said,
     /// Nodes that were on their way when it was looked at last.
     moving: BTreeSet<String>,
 }
@@ -129,7 +129,7 @@ impl Controller<'_> {
             let with_configs = |seen: &SeenPool| {
                 let configs = all
                     .values()
-                    .map(|it| (it.name.as_str(), it.is_of(&seen.uid)));
+                    .map(|it| (it.config.name.as_str(), it.config.is_of(&seen.uid)));
                 seen.pool.clone().with_configs(configs)
             };
             pools.iter().map(with_configs).collect()
@@ -239,46 +239,35 @@ impl Controller<'_> {
     /// What people should hear, once.
     fn announce(&mut self, seen: &SeenPool, decision: &Decision) {
         let memory = self.memory.entry(seen.pool.name.clone()).or_default();
-        let reference = seen.reference();
-        let mut tell = |category: &'static str, severity, note: Option<String>| match note {
-            Some(note) if memory.said.get(category) != Some(&note) => {
-                tracing::info!(pool = seen.pool.name, category, "{note}");
-                self.shared.events.publish(Event {
-                    object: reference.clone(),
-                    severity,
-                    reason: category.to_owned(),
-                    action: "RollOut".to_owned(),
-                    note: note.clone(),
-                });
-                memory.said.insert(category, note);
-            }
-            Some(_) => {}
-            None => _ = memory.said.remove(category),
-        };
-        tell(
-            "RolloutStopped",
-            Severity::Warning,
-            decision.stopped.clone(),
-        );
+        let said = &mut memory.said;
+        let condition = |kind: &str| decision.status.condition(kind).cloned().unwrap_or_default();
         let problems: Vec<_> = seen.pool.problems.iter().map(ToString::to_string).collect();
         let problems = (!problems.is_empty())
             .then(|| format!("pool {}: {}", seen.pool.name, problems.join("; ")));
-        tell("InvalidPool", Severity::Warning, problems);
-        let said = |kind: &str| decision.status.condition(kind).cloned().unwrap_or_default();
-        let updated = said(condition::UPDATED);
+        let updated = condition(condition::UPDATED);
         let nothing = (updated.reason == "NoNodes").then(|| updated.message.clone());
-        tell("NoNodes", Severity::Warning, nothing);
-        let torn = said(condition::NODE_DEGRADED);
+        let torn = condition(condition::NODE_DEGRADED);
         let torn = (torn.reason == "OverlappingPools").then_some(torn.message);
-        tell("OverlappingPools", Severity::Warning, torn);
         let done = (updated.reason == "AllUpdated").then_some(updated.message);
-        tell("RolloutDone", Severity::Normal, done);
-        if !decision.gone.is_empty() {
-            let note = format!(
+        // Others may go later: what was said of these is not forgotten before.
+        let gone = (!decision.gone.is_empty()).then(|| {
+            let message = format!(
                 "nodes were deleted while they were updating: {}; the rollout does not wait for them",
                 decision.gone.join(", ")
             );
-            tell("NodeGone", Severity::Warning, Some(note));
+            said.warning("NodeGone", Some(message))
+        });
+        let notices = [
+            said.warning("RolloutStopped", decision.stopped.clone()),
+            said.warning("InvalidPool", problems),
+            said.warning("NoNodes", nothing),
+            said.warning("OverlappingPools", torn),
+            said.normal("RolloutDone", done),
+            gone.flatten(),
+        ];
+        for notice in notices.into_iter().flatten() {
+            let events = &self.shared.events;
+            events.notify(seen.reference(), "RollOut", notice);
         }
         memory.moving.clone_from(&decision.moving);
     }

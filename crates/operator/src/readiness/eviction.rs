@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_daemon::{Event, Severity};
-use evenkeel_plan::fleet::drain::{self, Announcement, Attempt};
+use evenkeel_api::notice::Notice;
+use evenkeel_plan::fleet::drain::{self, Attempt};
 use evenkeel_plan::readiness;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -41,7 +41,7 @@ pub(super) async fn run(
                         "the node is not ready for too long: evicting {} pods",
                         chosen.len()
                     );
-                    say(shared, seen, Severity::Warning, "EvictingPods", note);
+                    announce(shared, seen, Notice::warning("EvictingPods", note));
                 }
                 let mut evicted = Vec::new();
                 for pod in chosen {
@@ -57,8 +57,8 @@ pub(super) async fn run(
                         Eviction::Gone => metrics.evicted("gone"),
                         Eviction::Refused(refusal, wait) => {
                             metrics.evicted(refusal.category());
-                            if let Some(says) = drain::refused(pod, &refusal) {
-                                announce(shared, seen, says);
+                            if let Some(notice) = drain::refused(pod, &refusal) {
+                                announce(shared, seen, notice);
                             }
                             let times = attempts.get(&pod.uid).map_or(0, |it| it.times) + 1;
                             let at = Timestamp::now();
@@ -72,8 +72,8 @@ pub(super) async fn run(
                         }
                     }
                 }
-                for says in drain::losses(&evicted) {
-                    announce(shared, seen, says);
+                for notice in drain::losses(&evicted) {
+                    announce(shared, seen, notice);
                 }
                 pause = if evicted.is_empty() {
                     (pause * 2).min(LONGEST_PAUSE)
@@ -93,34 +93,12 @@ pub(super) async fn run(
         }
     }
     if is_told && *stop.borrow() {
-        let note =
+        let message =
             "the node is ready again, or no rule selects it any more: no more pods are evicted";
-        say(
-            shared,
-            seen,
-            Severity::Normal,
-            "EvictionStopped",
-            note.to_owned(),
-        );
+        announce(shared, seen, Notice::normal("EvictionStopped", message));
     }
 }
 
-fn announce(shared: &Shared, seen: &Seen, says: Announcement) {
-    let severity = if says.warning {
-        Severity::Warning
-    } else {
-        Severity::Normal
-    };
-    say(shared, seen, severity, says.category, says.note);
-}
-
-fn say(shared: &Shared, seen: &Seen, severity: Severity, reason: &str, note: String) {
-    tracing::info!(node = seen.node.name, category = reason, "{note}");
-    shared.events.publish(Event {
-        object: seen.reference(),
-        severity,
-        reason: reason.to_owned(),
-        action: "Readiness".to_owned(),
-        note,
-    });
+fn announce(shared: &Shared, seen: &Seen, notice: Notice) {
+    shared.events.notify(seen.reference(), "Readiness", notice);
 }

@@ -16,7 +16,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::fleet::nodes::PAGE;
@@ -45,7 +45,7 @@ pub(super) enum Heard {
 /// All watches that run.
 pub(super) struct Feeds {
     client: Client,
-    heard: UnboundedSender<Heard>,
+    heard: Sender<Heard>,
     tasks: JoinSet<()>,
     running: BTreeMap<Feed, AbortHandle>,
     /// Namespace and name of our own Lease, and who looks at it.
@@ -57,7 +57,7 @@ impl Feeds {
     /// None yet; our own Lease is `name` of `namespace`.
     pub(super) fn new(
         client: Client,
-        heard: UnboundedSender<Heard>,
+        heard: Sender<Heard>,
         (namespace, name): (&str, &str),
     ) -> Self {
         Self {
@@ -88,10 +88,8 @@ impl Feeds {
         let task = self.tasks.spawn(async move {
             loop {
                 let answer = tokio::time::timeout(LATE, api.get_opt(&name)).await;
-                if heard
-                    .send(Heard::Watch(matches!(answer, Ok(Ok(_)))))
-                    .is_err()
-                {
+                let answers = Heard::Watch(matches!(answer, Ok(Ok(_))));
+                if heard.send(answers).await.is_err() {
                     return;
                 }
                 tokio::time::sleep(CANARY).await;
@@ -336,7 +334,7 @@ async fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
     feed: &Feed,
-    heard: &UnboundedSender<Heard>,
+    heard: &Sender<Heard>,
     read: impl Fn(K, bool, &Feed) -> Option<Heard>,
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
@@ -352,7 +350,9 @@ async fn follow<K>(
             Ok(watcher::Event::Delete(object)) => read(object, false, feed),
             Err(error) => Some(Heard::Failed(feed.clone(), error.to_string())),
         };
-        if said.is_some_and(|said| heard.send(said).is_err()) {
+        if let Some(said) = said
+            && heard.send(said).await.is_err()
+        {
             return;
         }
     }
@@ -380,7 +380,7 @@ async fn dynamic(
 }
 
 /// Follows objects with a Lease inside, as soon as the cluster has their kind.
-async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
+async fn objects(client: Client, feed: Feed, heard: Sender<Heard>) {
     let Feed::Objects {
         api_version,
         kind,
@@ -391,7 +391,7 @@ async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
         return;
     };
     loop {
-        match dynamic(&client, api_version, kind, namespace).await {
+        let why = match dynamic(&client, api_version, kind, namespace).await {
             Ok(Some(api)) => {
                 let read = |object: DynamicObject, is_there: bool, feed: &Feed| {
                     let name = object.metadata.name.clone()?;
@@ -406,20 +406,11 @@ async fn objects(client: Client, feed: Feed, heard: UnboundedSender<Heard>) {
                 return follow(api, config, &feed, &heard, read).await;
             }
             // What the cluster does not have tells nothing: neither that something is healthy nor that it is silent.
-            Ok(None) => {
-                let why = format!("the cluster does not serve kind {kind} of {api_version}");
-                if heard.send(Heard::Failed(feed.clone(), why)).is_err() {
-                    return;
-                }
-            }
-            Err(error) => {
-                if heard
-                    .send(Heard::Failed(feed.clone(), error.to_string()))
-                    .is_err()
-                {
-                    return;
-                }
-            }
+            Ok(None) => format!("the cluster does not serve kind {kind} of {api_version}"),
+            Err(error) => error.to_string(),
+        };
+        if heard.send(Heard::Failed(feed.clone(), why)).await.is_err() {
+            return;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }

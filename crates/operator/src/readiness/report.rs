@@ -4,27 +4,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_api::fleet::machine_config_pool::Condition;
 use evenkeel_api::readiness::{RuleStatus, condition};
-use evenkeel_daemon::{Event, Events, Severity};
-use evenkeel_plan::readiness::{Feed, Readiness};
-use jiff::Timestamp;
+use evenkeel_daemon::Events;
+use evenkeel_plan::readiness::{Feed, Readiness, rule_conditions};
 use k8s_openapi::api::core::v1::ObjectReference;
 
+use crate::conditions::dated;
 use crate::fleet::nodes::Seen;
 use crate::readiness::rules::SeenRule;
+use crate::said::Said;
 
 /// The status of a rule is written at most once in this time.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a message of a condition may be.
-const MESSAGE: usize = 400;
 
 /// What was said, and when. Whoever takes over does without.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     written: BTreeMap<String, Instant>,
-    /// What was said about an object, by its uid and what it is about.
-    said: BTreeMap<(String, &'static str), String>,
+    /// What was said about objects, by their uid.
+    said: BTreeMap<String, Said>,
     /// Watches that do not work, with why.
     failing: BTreeMap<Feed, String>,
     /// Those whose objects may be watched and not read, with why.
@@ -71,36 +69,17 @@ impl Reporter {
     /// What is to be written about a rule, if it differs from what was and it is time.
     pub(super) fn status(&mut self, seen: &SeenRule, readiness: &Readiness) -> Option<RuleStatus> {
         let view = readiness.rule(&seen.name);
-        let mut status = RuleStatus {
+        let read = seen.rule.as_ref().map(|_| seen.warnings.as_slice());
+        let failing = self.failing(|feed| readiness.goes_by(&seen.name, feed));
+        let failing = failing.map(|(feed, why)| (feed, why.as_str()));
+        let conditions = rule_conditions(read.map_err(String::as_str), failing, &view);
+        let ours = [condition::VALID, condition::GUARDED];
+        let status = RuleStatus {
             observed_generation: seen.generation,
+            conditions: dated(conditions, &seen.status.conditions, &ours),
             nodes: view.nodes,
             worst: view.worst,
-            conditions: Vec::new(),
         };
-        let failing = self.failing(|feed| readiness.goes_by(&seen.name, feed));
-        let (is_valid, reason, message) = match (&seen.rule, failing) {
-            (Err(why), _) => ("False", "InvalidConfig", why.clone()),
-            (Ok(_), Some((feed, why))) => (
-                "True",
-                "CannotWatch",
-                format!("cannot watch {}: {why}", feed.describe()),
-            ),
-            (Ok(_), None) if !view.unclear.is_empty() => ("True", "CannotTell", view.unclear),
-            (Ok(_), None) => ("True", "Followed", seen.warnings.join("; ")),
-        };
-        status
-            .conditions
-            .push(said(condition::VALID, is_valid, reason, &message));
-        if view.guarded.is_empty() {
-            status
-                .conditions
-                .push(said(condition::GUARDED, "False", "Calm", ""));
-        } else {
-            status
-                .conditions
-                .push(said(condition::GUARDED, "True", "Storm", &view.guarded));
-        }
-        since(&mut status, &seen.status);
         if status == seen.status {
             return None;
         }
@@ -142,49 +121,21 @@ impl Reporter {
     fn tell(
         &mut self,
         object: &ObjectReference,
-        reason: &'static str,
-        note: Option<String>,
+        category: &'static str,
+        message: Option<String>,
         events: &Events,
     ) {
-        let key = (object.uid.clone().unwrap_or_default(), reason);
-        let Some(note) = note else {
-            if !self.said.is_empty() {
-                self.said.remove(&key);
-            }
-            return;
-        };
-        if self.said.get(&key) == Some(&note) {
+        let uid = object.uid.as_deref().unwrap_or_default();
+        if message.is_none() && !self.said.contains_key(uid) {
             return;
         }
-        tracing::warn!(object = object.name, category = reason, "{note}");
-        self.said.insert(key, note.clone());
-        events.publish(Event {
-            object: object.clone(),
-            severity: Severity::Warning,
-            reason: reason.to_owned(),
-            action: "Readiness".to_owned(),
-            note,
-        });
-    }
-}
-
-fn said(kind: &str, status: &str, reason: &str, message: &str) -> Condition {
-    Condition {
-        kind: kind.to_owned(),
-        status: status.to_owned(),
-        last_transition_time: None,
-        reason: reason.to_owned(),
-        message: message.chars().take(MESSAGE).collect(),
-    }
-}
-
-/// Since when conditions are as they are.
-fn since(status: &mut RuleStatus, before: &RuleStatus) {
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    for condition in &mut status.conditions {
-        let mut same = before.conditions.iter();
-        let same = same.find(|it| it.kind == condition.kind && it.status == condition.status);
-        let since = same.and_then(|it| it.last_transition_time.clone());
-        condition.last_transition_time = Some(since.unwrap_or_else(|| now.clone()));
+        let said = self.said.entry(uid.to_owned()).or_default();
+        let notice = said.warning(category, message);
+        if said.is_empty() {
+            self.said.remove(uid);
+        }
+        if let Some(notice) = notice {
+            events.notify(object.clone(), "Readiness", notice);
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Carries out what was decided: each piece of work is a future of its own that leaves no choices.
 
-use evenkeel_api::names::taint;
-use evenkeel_daemon::{Event, Severity};
+use std::collections::BTreeMap;
+
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::fleet::drain::Pod;
 use evenkeel_plan::readiness::{Feed, ReadinessAction};
 use futures::FutureExt;
 use jiff::Timestamp;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -23,10 +24,13 @@ impl Controller<'_> {
             ReadinessAction::Write {
                 node,
                 patch,
-                taints,
+                change,
                 exposed,
             } => {
-                let what = self.announce(&node, taints.as_deref(), &patch);
+                if let Some(notice) = change.notice() {
+                    self.announce(&node, notice);
+                }
+                let what = change.word();
                 if exposed {
                     self.count_pods(node.clone());
                 }
@@ -44,9 +48,10 @@ impl Controller<'_> {
                 let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let conditions: Vec<_> = conditions
                     .into_iter()
-                    .map(|[kind, status, reason, message]| {
+                    .map(|it| {
                         json!({
-                            "type": kind, "status": status, "reason": reason, "message": message,
+                            "type": it.kind, "status": it.status, "reason": it.reason,
+                            "message": it.message,
                             "lastHeartbeatTime": now, "lastTransitionTime": now,
                         })
                     })
@@ -76,40 +81,11 @@ impl Controller<'_> {
         }
     }
 
-    /// Says what is about to be written on a node, and what that is in one word.
-    fn announce(&self, node: &str, taints: Option<&str>, patch: &[Value]) -> &'static str {
-        let touches_taints = patch.iter().any(|it| it["path"] == "/spec/taints");
-        let (what, severity, reason, note) = match taints {
-            Some(why) if touches_taints => (
-                "taint",
-                Severity::Warning,
-                "NodeNotReady",
-                format!("the node takes no new pods until it is ready: {why}"),
-            ),
-            _ if touches_taints && patch.iter().any(is_release) => (
-                "release",
-                Severity::Normal,
-                "NodeReady",
-                "all extensions are healthy: the node takes pods".to_owned(),
-            ),
-            _ => return "owners",
-        };
-        tracing::info!(node, category = reason, "{note}");
-        let seen = self
-            .shared
-            .nodes
-            .store()
-            .look(|all| all.get(node).map(Seen::reference));
-        if let Some(object) = seen {
-            self.shared.events.publish(Event {
-                object,
-                severity,
-                reason: reason.to_owned(),
-                action: "Readiness".to_owned(),
-                note,
-            });
+    fn announce(&self, node: &str, notice: Notice) {
+        let reference = |all: &BTreeMap<String, Seen>| all.get(node).map(Seen::reference);
+        if let Some(object) = self.shared.nodes.store().look(reference) {
+            self.shared.events.notify(object, "Readiness", notice);
         }
-        what
     }
 
     /// Counts the pods that came to a node while it had no taint.
@@ -140,14 +116,6 @@ impl Controller<'_> {
             self.work.push(work.boxed_local());
         }
     }
-}
-
-/// Whether a step of a patch leaves the list without our taint.
-fn is_release(step: &Value) -> bool {
-    let list = step["value"].as_array();
-    step["path"] == "/spec/taints"
-        && step["op"] != "test"
-        && list.is_none_or(|all| all.iter().all(|it| it["key"] != taint::META_READINESS))
 }
 
 /// Reads fresh what a node is silent about; without `places` that is a condition of the Node itself.

@@ -26,7 +26,7 @@ metrics! {
     }
     labels PhaseLabel { phase: &'static str }
     labels State { state: &'static str }
-    labels Reason { reason: &'static str }
+    labels Reason { reason: String }
 }
 
 impl WindowsMetrics {
@@ -46,7 +46,8 @@ impl WindowsMetrics {
     }
 
     /// Something was done about a services ConfigMap.
-    pub(crate) fn services(&self, reason: &'static str) {
+    pub(crate) fn services(&self, reason: &str) {
+        let reason = reason.to_owned();
         self.services.get_or_create(&Reason { reason }).inc();
     }
 
@@ -54,7 +55,9 @@ impl WindowsMetrics {
     pub(crate) fn trouble(&self, trouble: Option<&PoolFailure>) {
         for reason in TROUBLES {
             let is_so = trouble.is_some_and(|it| it.category == reason);
-            let gauge = self.trouble.get_or_create(&Reason { reason });
+            let gauge = self.trouble.get_or_create(&Reason {
+                reason: reason.to_owned(),
+            });
             gauge.set(i64::from(is_so));
         }
     }
@@ -81,7 +84,9 @@ impl WindowsMetrics {
     pub(crate) fn refusal(&self, refusal: Option<&PoolFailure>) {
         for reason in REFUSALS {
             let is_so = refusal.is_some_and(|it| it.category == reason);
-            let gauge = self.refused.get_or_create(&Reason { reason });
+            let gauge = self.refused.get_or_create(&Reason {
+                reason: reason.to_owned(),
+            });
             gauge.set(i64::from(is_so));
         }
     }

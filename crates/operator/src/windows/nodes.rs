@@ -5,21 +5,21 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use evenkeel_api::notice::Notice;
 use evenkeel_api::windows::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
-use evenkeel_daemon::{Event, Severity};
 use evenkeel_plan::fleet::node::{Node, NodePatch};
 use evenkeel_plan::windows::upgrade::UpgradeContext;
 use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 use evenkeel_plan::windows::upgrade::in_place::{self, InPlaceStep};
-use evenkeel_plan::windows::upgrade::recreate::{self, MachineReport};
+use evenkeel_plan::windows::upgrade::recreate::{self, MachineNotice};
 use evenkeel_plan::windows::windows_pool::{
     self, Grant, PoolFailure, WindowsCounts, WindowsNodeState, is_managed_node, removal,
 };
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::ObjectReference;
 
 use crate::conditions::dated;
 use crate::fleet::nodes::Seen;
+use crate::said::Said;
 use crate::shared::Shared;
 use crate::triggers::Triggers;
 use crate::windows::instances::Fleet;
@@ -52,7 +52,7 @@ pub(crate) async fn run(
         heard: Vec::new(),
         written: None,
         granted: None,
-        said: BTreeMap::new(),
+        said: Said::default(),
     };
     let triggers = Triggers::until(&shared.stop)
         .and(shared.nodes.store().changes())
@@ -84,13 +84,13 @@ struct Controller<'s> {
     /// Nodes whose upgrade fails, with why: once is enough to say so.
     failed: BTreeMap<String, String>,
     /// What was said of Machines and `MachineSets`.
-    heard: Vec<MachineReport>,
+    heard: Vec<MachineNotice>,
     /// When the pool's status was written last.
     written: Option<Instant>,
     /// What was granted, where there is no pool to say so.
     granted: Option<Vec<UpdatingNode>>,
     /// What was said, by category: once is enough.
-    said: BTreeMap<&'static str, String>,
+    said: Said,
 }
 
 /// What was decided.
@@ -103,7 +103,7 @@ struct Decision {
     /// Machines that are to be deleted, by `namespace/name`, and why.
     replace: Vec<(String, String)>,
     /// What people should hear of Machines and `MachineSets`.
-    news: Vec<MachineReport>,
+    notices: Vec<MachineNotice>,
     /// Nodes on their way to another version: how far, and why not further.
     upgrades: Vec<(Seen, InPlaceStep, Option<String>)>,
     /// What the removal of nodes waits for.
@@ -130,7 +130,7 @@ impl Controller<'_> {
         self.announce(&decision, trouble.as_ref());
         self.announce_failures(&decision.upgrades);
         let upgrades = !decision.upgrades.is_empty();
-        self.announce_machines(&decision.news);
+        self.announce_machines(&decision.notices);
         let replaced = self.replace(decision.replace).await;
         let told = self.tell(decision.writes, target.as_ref()).await;
         let told = told.or(replaced);
@@ -190,7 +190,7 @@ impl Controller<'_> {
                 counts: WindowsCounts::of(&round),
                 stopped: round.stopped.clone(),
                 refusal: round.refusal(),
-                news: recreate::news(&pool, target, &nodes, context),
+                notices: recreate::notices(&pool, target, &nodes, context),
                 replace: round.replace.iter().map(|(node, machine)| {
                     let set = context.machines.of_node(&node.name).and_then(|it| it.set.clone());
                     let version = target.map(|it| it.version.as_str()).unwrap_or_default();
@@ -223,29 +223,15 @@ impl Controller<'_> {
             match written {
                 Ok(()) => {
                     tracing::info!(node, "wrote on the node: {:?}", change.annotations);
-                    let removal = removal::news(&change).map(|it| ("Remove", it));
-                    let upgrade = || {
-                        let news = in_place::news(&seen.node, &change, target)?;
-                        Some(("Upgrade", news))
-                    };
-                    if let Some((action, (reason, note))) = removal.or_else(upgrade) {
-                        self.shared.events.publish(Event {
-                            object: seen.reference(),
-                            severity: Severity::Normal,
-                            reason: reason.to_owned(),
-                            action: action.to_owned(),
-                            note,
-                        });
+                    let events = &self.shared.events;
+                    if let Some(notice) = removal::notice(&change) {
+                        events.notify(seen.reference(), "Remove", notice);
+                    } else if let Some(notice) = in_place::notice(&seen.node, &change, target) {
+                        events.notify(seen.reference(), "Upgrade", notice);
                     }
-                    if let Some(note) = windows_pool::put_back(&seen.node, &change) {
+                    if let Some(notice) = windows_pool::put_back(&seen.node, &change) {
                         self.metrics.put_back();
-                        self.shared.events.publish(Event {
-                            object: seen.reference(),
-                            severity: Severity::Warning,
-                            reason: "DesiredVersionPutBack".to_owned(),
-                            action: "PutBack".to_owned(),
-                            note,
-                        });
+                        events.notify(seen.reference(), "PutBack", notice);
                     }
                 }
                 // Somebody else wrote to it, or it is gone: the watch will show it.
@@ -297,17 +283,16 @@ impl Controller<'_> {
     /// Deletes Machines, so that new ones come.
     async fn replace(&self, machines: Vec<(String, String)>) -> Option<Duration> {
         let mut again = None;
-        for (name, note) in machines {
+        for (name, message) in machines {
             let Some(machine) = self.fleet.machines.named(&name) else {
                 continue;
             };
             match self.fleet.machines.delete(&machine).await {
-                Ok(()) => self.tell_of(
-                    machine.reference(),
-                    Severity::Normal,
-                    "MachineReplaced",
-                    note,
-                ),
+                Ok(()) => {
+                    let notice = Notice::normal("MachineReplaced", message);
+                    let events = &self.shared.events;
+                    events.notify(machine.reference(), "Upgrade", notice);
+                }
                 Err(error) => {
                     tracing::warn!(
                         machine = name,
@@ -321,8 +306,8 @@ impl Controller<'_> {
     }
 
     /// Says what people should hear of Machines and `MachineSets`, once.
-    fn announce_machines(&mut self, news: &[MachineReport]) {
-        for it in news.iter().filter(|it| !self.heard.contains(it)) {
+    fn announce_machines(&mut self, notices: &[MachineNotice]) {
+        for it in notices.iter().filter(|it| !self.heard.contains(it)) {
             let machine = self.fleet.machines.named(&it.object);
             let object = if it.is_set {
                 self.fleet.machine_sets.reference(&it.object)
@@ -330,22 +315,12 @@ impl Controller<'_> {
                 machine.map(|it| it.reference())
             };
             if let Some(object) = object {
-                self.tell_of(object, Severity::Warning, it.category, it.note.clone());
+                self.shared
+                    .events
+                    .notify(object, "Upgrade", it.notice.clone());
             }
         }
-        self.heard = news.to_vec();
-    }
-
-    fn tell_of(&self, object: ObjectReference, severity: Severity, reason: &str, note: String) {
-        let name = object.name.as_deref().unwrap_or_default();
-        tracing::info!(object = name, category = reason, "{note}");
-        self.shared.events.publish(Event {
-            object,
-            severity,
-            reason: reason.to_owned(),
-            action: "Upgrade".to_owned(),
-            note,
-        });
+        self.heard = notices.to_vec();
     }
 
     /// Says of every node whose upgrade fails that it does, once for each reason.
@@ -356,16 +331,11 @@ impl Controller<'_> {
             let name = &seen.node.name;
             if self.failed.get(name) != Some(why) {
                 let phase = step.phase();
-                let note =
+                let message =
                     format!("the upgrade fails in phase {phase}, and no other node starts: {why}");
-                tracing::warn!(node = name, category = "UpgradeFailing", "{note}");
-                self.shared.events.publish(Event {
-                    object: seen.reference(),
-                    severity: Severity::Warning,
-                    reason: "UpgradeFailing".to_owned(),
-                    action: "Upgrade".to_owned(),
-                    note,
-                });
+                let notice = Notice::warning("UpgradeFailing", message);
+                let events = &self.shared.events;
+                events.notify(seen.reference(), "Upgrade", notice);
             }
             failed.insert(name.clone(), why.clone());
         }
@@ -374,47 +344,28 @@ impl Controller<'_> {
 
     /// What people should hear, once.
     fn announce(&mut self, decision: &Decision, trouble: Option<&PoolFailure>) {
-        let events = &self.shared.events;
-        let object = self.shared.windows.reference();
-        let said = &mut self.said;
-        let mut tell = |category: &'static str, severity, note: Option<String>| match note {
-            Some(note) if said.get(category) != Some(&note) => {
-                tracing::info!(category, "{note}");
-                events.publish(Event {
-                    object: object.clone(),
-                    severity,
-                    reason: category.to_owned(),
-                    action: "CareForWindowsNodes".to_owned(),
-                    note: note.clone(),
-                });
-                said.insert(category, note);
-            }
-            Some(_) => {}
-            None => _ = said.remove(category),
-        };
-        let now = trouble.map(|it| it.category);
-        if let Some(trouble) = trouble {
-            tell(
-                trouble.category,
-                Severity::Warning,
-                Some(trouble.note.clone()),
-            );
-        }
-        for category in windows_pool::TROUBLES {
-            if now != Some(category) {
-                tell(category, Severity::Warning, None);
-            }
-        }
         let refusal = decision.refusal.as_ref().filter(|_| trouble.is_none());
-        for category in gate::REFUSALS {
-            let note = refusal.filter(|it| it.category == category);
-            tell(category, Severity::Warning, note.map(|it| it.note.clone()));
-        }
-        tell("NodesFailing", Severity::Warning, decision.stopped.clone());
+        let said_now = |failure: Option<&PoolFailure>, category| {
+            let failure = failure.filter(|it| it.category == category);
+            failure.map(|it| it.note.clone())
+        };
         let degraded = decision.status.condition(condition::DEGRADED);
         let invalid = degraded.filter(|it| it.reason == "InvalidPool");
-        let invalid = invalid.map(|it| it.message.clone());
-        tell("InvalidPool", Severity::Warning, invalid);
+        let said = &mut self.said;
+        let mut notices = Vec::new();
+        for category in windows_pool::TROUBLES {
+            notices.push(said.warning(category, said_now(trouble, category)));
+        }
+        for category in gate::REFUSALS {
+            notices.push(said.warning(category, said_now(refusal, category)));
+        }
+        notices.push(said.warning("NodesFailing", decision.stopped.clone()));
+        notices.push(said.warning("InvalidPool", invalid.map(|it| it.message.clone())));
+        for notice in notices.into_iter().flatten() {
+            let object = self.shared.windows.reference();
+            let events = &self.shared.events;
+            events.notify(object, "CareForWindowsNodes", notice);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ pub(crate) mod store;
 
 use std::collections::BTreeMap;
 
-use evenkeel_daemon::{Event, Severity};
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::windows::proxy::{ProxyDecision, ProxySettings, Remark, Said, Variable, decide};
 
 use crate::shared::Shared;
@@ -83,7 +83,7 @@ impl Teller<'_> {
                 ),
                 _ => "Windows nodes no longer have a proxy".to_owned(),
             };
-            self.publish("ProxyChanged", Severity::Normal, note);
+            self.notify(Notice::normal("ProxyChanged", note));
         }
         self.remark("InvalidProxy", &decision.problems);
         self.remark("OddProxy", &decision.warnings);
@@ -98,19 +98,13 @@ impl Teller<'_> {
                 continue;
             }
             for note in notes {
-                self.publish(category, Severity::Warning, note);
+                self.notify(Notice::warning(category, note));
             }
         }
     }
 
-    fn publish(&self, category: &'static str, severity: Severity, note: String) {
-        tracing::info!(category, "{note}");
-        self.shared.events.publish(Event {
-            object: self.shared.windows.reference(),
-            severity,
-            reason: category.to_owned(),
-            action: "KeepProxy".to_owned(),
-            note,
-        });
+    fn notify(&self, notice: Notice) {
+        let object = self.shared.windows.reference();
+        self.shared.events.notify(object, "KeepProxy", notice);
     }
 }

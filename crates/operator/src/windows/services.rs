@@ -4,7 +4,7 @@
 
 pub(crate) mod store;
 
-use evenkeel_daemon::{Event, Severity};
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::windows::service_maps::{self, MapAction, Own};
 use evenkeel_plan::windows::windows_pool::{PoolFailure, is_managed_node};
 use serde_json::Value;
@@ -113,10 +113,10 @@ impl Controller<'_> {
                 self.maps.create(name, &data, owner).await?;
                 if was_there {
                     let note = format!("ConfigMap {name} was deleted: created it again");
-                    self.tell("ServicesRecreated", Severity::Warning, note);
+                    self.tell(Notice::warning("ServicesRecreated", note));
                 } else {
                     let note = format!("created ConfigMap {name}");
-                    self.tell("ServicesCreated", Severity::Normal, note);
+                    self.tell(Notice::normal("ServicesCreated", note));
                 }
             }
             MapAction::Replace { uid, why } => {
@@ -127,10 +127,10 @@ impl Controller<'_> {
                 if self.had.as_ref().is_some_and(is_own_map) {
                     let note =
                         format!("ConfigMap {name} has new contents: rolling them out node by node");
-                    self.tell("ServicesChanged", Severity::Normal, note);
+                    self.tell(Notice::normal("ServicesChanged", note));
                 } else {
                     let note = format!("replaced ConfigMap {name}: {why}");
-                    self.tell("ServicesReplaced", Severity::Warning, note);
+                    self.tell(Notice::warning("ServicesReplaced", note));
                 }
             }
             MapAction::Mark { uid } => self.maps.mark(name, &uid, owner).await?,
@@ -141,7 +141,7 @@ impl Controller<'_> {
             } => {
                 self.maps.delete(&other, &uid).await?;
                 let note = format!("removed ConfigMap {other}: {why}");
-                self.tell("ServicesRemoved", Severity::Normal, note);
+                self.tell(Notice::normal("ServicesRemoved", note));
             }
         }
         Ok(())
@@ -162,7 +162,7 @@ impl Controller<'_> {
                     let note = format!(
                         "cannot replace ConfigMap {name}, because it has finalizers: remove them"
                     );
-                    self.tell("ServicesHeld", Severity::Warning, note);
+                    self.tell(Notice::warning("ServicesHeld", note));
                 }
             }
             _ => self.held = None,
@@ -170,15 +170,9 @@ impl Controller<'_> {
         made
     }
 
-    fn tell(&self, category: &'static str, severity: Severity, note: String) {
-        self.metrics.services(category);
-        tracing::info!(category, "{note}");
-        self.shared.events.publish(Event {
-            object: self.shared.windows.reference(),
-            severity,
-            reason: category.to_owned(),
-            action: "KeepServices".to_owned(),
-            note,
-        });
+    fn tell(&self, notice: Notice) {
+        self.metrics.services(&notice.category);
+        let object = self.shared.windows.reference();
+        self.shared.events.notify(object, "KeepServices", notice);
     }
 }

@@ -4,7 +4,7 @@
 pub(crate) mod store;
 
 use evenkeel_api::names::object;
-use evenkeel_daemon::{Event, Severity};
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::windows::trusted_ca::{BundleAction, decide};
 
 use crate::shared::Shared;
@@ -66,21 +66,21 @@ impl Controller<'_> {
                 self.bundle.create(owner.as_ref()).await?;
                 if self.had {
                     let note = format!("ConfigMap {name} was deleted: created it again");
-                    self.tell("TrustBundleRecreated", Severity::Warning, note);
+                    self.tell(Notice::warning("TrustBundleRecreated", note));
                 } else {
                     let note = format!("created ConfigMap {name} for the cluster to fill in");
-                    self.tell("TrustBundleCreated", Severity::Normal, note);
+                    self.tell(Notice::normal("TrustBundleCreated", note));
                 }
             }
             Some(BundleAction::Mend { uid, asks, mark }) => {
                 self.bundle.mend(&uid, asks, mark).await?;
                 let note = format!("restored a label of ConfigMap {name}");
-                self.tell("TrustBundleMended", Severity::Warning, note);
+                self.tell(Notice::warning("TrustBundleMended", note));
             }
             Some(BundleAction::Remove { uid }) => {
                 self.bundle.delete(&uid).await?;
                 let note = format!("removed ConfigMap {name}: there is no proxy any more");
-                self.tell("TrustBundleRemoved", Severity::Normal, note);
+                self.tell(Notice::normal("TrustBundleRemoved", note));
             }
             None => {}
         }
@@ -88,15 +88,9 @@ impl Controller<'_> {
         Ok(())
     }
 
-    fn tell(&self, category: &'static str, severity: Severity, note: String) {
-        self.metrics.bundle(category);
-        tracing::info!(category, "{note}");
-        self.shared.events.publish(Event {
-            object: self.shared.windows.reference(),
-            severity,
-            reason: category.to_owned(),
-            action: "KeepTrustBundle".to_owned(),
-            note,
-        });
+    fn tell(&self, notice: Notice) {
+        self.metrics.bundle(&notice.category);
+        let object = self.shared.windows.reference();
+        self.shared.events.notify(object, "KeepTrustBundle", notice);
     }
 }

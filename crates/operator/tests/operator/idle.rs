@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::fleet::machine_config_pool::condition;
 use evenkeel_api::names::{annotation, label, openshift, program};
-use evenkeel_plan::fleet::coexistence::Notices;
+use evenkeel_plan::fleet::coexistence::CoexistenceReports;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result, need};
@@ -111,9 +111,9 @@ pub(crate) async fn until_state(scene: &Scene, port: u16, half: &str, state: &st
         let lease = leases.get_opt(program::OPERATOR).await;
         let lease = lease.doing(|| "cannot read our Lease")?;
         let text = lease.and_then(|it| it.annotations().get(annotation::COEXISTENCE).cloned());
-        let notices: Notices = serde_json::from_str(text.as_deref().unwrap_or("{}"))
+        let reports: CoexistenceReports = serde_json::from_str(text.as_deref().unwrap_or("{}"))
             .doing(|| "the Lease says something else")?;
-        let said = notices.get(half).is_some_and(|it| it.state == state);
+        let said = reports.get(half).is_some_and(|it| it.state == state);
         let shown = metrics(port).await.unwrap_or_default();
         Ok(if said && shown.contains(&line) {
             Look::Found(())
@@ -274,6 +274,20 @@ async fn nodes_of_a_version_without_vouchers_are_adopted_without_any_disruption(
     let (nodes, agents) = scene.web(3, 1, json!({})).await?;
     let mut operator = scene.operator(&[])?;
     let first = scene.until_updated("web", "", LONG).await?;
+    // The last node is up to date a moment before its permit is returned.
+    until_async("all permits to be returned", SOON, async || {
+        let mut holders = Vec::new();
+        for node in nodes.iter() {
+            let seen = scene.node(node.name()).await?;
+            holders.extend(annotated(&seen, annotation::DRAIN_GRANTED).map(|_| seen.name_any()));
+        }
+        Ok(if holders.is_empty() {
+            Look::Found(())
+        } else {
+            Look::NotYet(format!("{holders:?}"))
+        })
+    })
+    .await?;
     operator.kill()?;
     scene.nobody_leads().await?;
     // As an earlier version left them, and one that somebody else tells what to run.

@@ -11,6 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use evenkeel_api::notice::Notice;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +82,20 @@ pub enum Presence {
     Alive,
 }
 
+impl Presence {
+    /// How an operator is of which this `is_there`: the lock of older releases, which lives as long as the pod that holds
+    /// it and is never renewed, or a leader's Lease; and for how long it is so, if nothing more is observed.
+    pub fn of(is_there: bool, has_lock: bool, life: Life) -> (Self, Option<Duration>) {
+        match life {
+            _ if has_lock => (Self::Alive, None),
+            Life::Alive(left) => (Self::Alive, Some(left)),
+            Life::Unsure(left) => (Self::Unsure, Some(left)),
+            Life::Gone if is_there => (Self::Silent, None),
+            Life::Gone => (Self::Absent, None),
+        }
+    }
+}
+
 /// How we live with one of OpenShift's operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coexistence {
@@ -147,6 +162,15 @@ impl Coexistence {
         }
     }
 
+    /// What people should hear of it. A leader that no longer renews its Lease is an outage of theirs.
+    pub fn notice(self, half: Half) -> Notice {
+        let (category, message) = (self.reason(), self.message(half));
+        match self {
+            Self::Lapsed => Notice::warning(category, message),
+            _ => Notice::normal(category, message),
+        }
+    }
+
     /// For people: who has that half of the work, why, and how to change that.
     pub fn message(self, half: Half) -> String {
         let (operator, subject) = (half.operator(), half.subject());
@@ -172,7 +196,7 @@ impl Coexistence {
 
 /// What the operator says on its own Lease about one of OpenShift's operators, for whoever asks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Notice {
+pub struct CoexistenceReport {
     /// The word for how we live with it.
     pub state: String,
     /// Whether we leave that half of the work alone.
@@ -181,7 +205,7 @@ pub struct Notice {
     pub message: String,
 }
 
-impl Notice {
+impl CoexistenceReport {
     /// What is said of `half`.
     pub fn of(half: Half, coexistence: Coexistence) -> Self {
         Self {
@@ -193,7 +217,7 @@ impl Notice {
 }
 
 /// What the operator says of both halves, by [`Half::word`].
-pub type Notices = BTreeMap<String, Notice>;
+pub type CoexistenceReports = BTreeMap<String, CoexistenceReport>;
 
 /// How long a Lease lasts that does not say.
 const LASTS: Duration = Duration::from_secs(137);
@@ -386,6 +410,30 @@ mod tests {
                 lasts: None,
             };
             assert_eq!(leases.look("f", nobodys, now, Duration::ZERO), Life::Gone);
+        }
+    }
+
+    #[test]
+    fn a_lock_of_an_older_release_counts_without_being_renewed() {
+        let left = Duration::from_secs(5);
+        for (is_there, has_lock, life, presence) in [
+            (true, true, Life::Gone, (Presence::Alive, None)),
+            (
+                true,
+                false,
+                Life::Alive(left),
+                (Presence::Alive, Some(left)),
+            ),
+            (
+                true,
+                false,
+                Life::Unsure(left),
+                (Presence::Unsure, Some(left)),
+            ),
+            (true, false, Life::Gone, (Presence::Silent, None)),
+            (false, false, Life::Gone, (Presence::Absent, None)),
+        ] {
+            assert_eq!(Presence::of(is_there, has_lock, life), presence);
         }
     }
 

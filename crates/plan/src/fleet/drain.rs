@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use evenkeel_api::duration;
 use evenkeel_api::names::{annotation, cordon};
+use evenkeel_api::notice::Notice;
 use jiff::Timestamp;
 
 use crate::fleet::budget::{WaitReason, holds_permit};
@@ -63,32 +64,6 @@ impl DrainSettings {
     }
 }
 
-/// Something for people to read: an Event on the Node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Announcement {
-    /// Whether somebody should look.
-    pub warning: bool,
-    /// One word for what it is; also the label in metrics.
-    pub category: &'static str,
-    /// The sentence.
-    pub note: String,
-}
-
-fn news(category: &'static str, note: impl Into<String>) -> Announcement {
-    Announcement {
-        warning: false,
-        category,
-        note: note.into(),
-    }
-}
-
-fn warning(category: &'static str, note: impl Into<String>) -> Announcement {
-    Announcement {
-        warning: true,
-        ..news(category, note)
-    }
-}
-
 /// What comes next for a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
@@ -97,18 +72,18 @@ pub enum Next {
     /// It asks for a drain, and needs a permit first.
     AskForPermit,
     /// This is to be written.
-    Write(NodePatch, Announcement),
+    Write(NodePatch, Notice),
     /// Pods are to be evicted: [`evict`] says which.
     Evict,
     /// It asks for something that we do not know.
-    Unknown(Announcement),
+    Unknown(Notice),
 }
 
 /// What comes next for `node`.
 pub fn next(node: &Node) -> Next {
     match node.request() {
         DrainRequest::None => Next::Nothing,
-        DrainRequest::Unknown(request) => Next::Unknown(warning(
+        DrainRequest::Unknown(request) => Next::Unknown(Notice::warning(
             "DrainRequestUnknown",
             format!(
                 "annotation {} has the unknown value {request:?}: write drain-<target> or uncordon-<target>",
@@ -120,30 +95,30 @@ pub fn next(node: &Node) -> Next {
         // A person who uncordons it in the middle would have it filled again while it is emptied.
         DrainRequest::Drain(_) if !node.unschedulable => Next::Write(
             cordoned(NodePatch::default()),
-            news("Cordoned", "cordoned again: the drain is still running"),
+            Notice::normal("Cordoned", "cordoned again: the drain is still running"),
         ),
         DrainRequest::Drain(_) => Next::Evict,
     }
 }
 
 /// What is said of a `node` that asks for a drain and has to wait.
-pub fn waits(node: &Node, why: &WaitReason) -> Announcement {
+pub fn waits(node: &Node, why: &WaitReason) -> Notice {
     let request = node.desired_drain.as_deref().unwrap_or_default();
-    news("DrainWaits", format!("{request} is waiting: {why}"))
+    Notice::normal("DrainWaits", format!("{request} is waiting: {why}"))
 }
 
 /// What is written when `node` gets its permit at `now`: the cordon with it, unless it has one already,
 /// which then stays whosever it is.
-pub fn grant(node: &Node, now: Timestamp) -> (NodePatch, Announcement) {
+pub fn grant(node: &Node, now: Timestamp) -> (NodePatch, Notice) {
     let request = node.desired_drain.as_deref().unwrap_or_default();
     let change = NodePatch::default().with(annotation::DRAIN_GRANTED, now.to_string());
     let change = own_pods::forgotten(node, change);
     if node.unschedulable {
         let note = format!("started {request}; the node was already cordoned");
-        (change, news("Draining", note))
+        (change, Notice::normal("Draining", note))
     } else {
         let note = format!("cordoned the node and started {request}");
-        (cordoned(change), news("Draining", note))
+        (cordoned(change), Notice::normal("Draining", note))
     }
 }
 
@@ -166,7 +141,7 @@ fn uncordon(node: &Node, request: &str) -> Next {
     } else {
         "the node takes pods: it was not cordoned"
     };
-    Next::Write(change, news("Uncordoned", note))
+    Next::Write(change, Notice::normal("Uncordoned", note))
 }
 
 /// The request given back, with the reason that we wrote, if we did, taken off.
@@ -196,7 +171,7 @@ pub struct DrainRound<'a> {
     /// Whether with that the drain is answered and over.
     pub is_over: bool,
     /// What is to be said.
-    pub says: Vec<Announcement>,
+    pub notices: Vec<Notice>,
 }
 
 /// Which of its `pods` are evicted from `node` at `now`, after the refusals in `attempts` (by uid), and
@@ -235,7 +210,7 @@ pub fn evict<'a>(
         round.is_over = true;
         let stay = round.stay.iter().map(|(pod, why)| format!("{pod} ({why})"));
         let note = format!("drained for {request}; pods that stay: {}", listed(stay));
-        round.says.push(news("Drained", note));
+        round.notices.push(Notice::normal("Drained", note));
     } else if is_overdue && settings.proceed {
         let held = listed(round.left.iter().map(|pod| holds(pod, attempts)));
         let late = duration_text(settings.timeout);
@@ -243,7 +218,7 @@ pub fn evict<'a>(
         round.evict.clear();
         round.write = answer(node, request);
         round.is_over = true;
-        round.says.push(warning("DrainProceeds", note));
+        round.notices.push(Notice::warning("DrainProceeds", note));
     } else if is_overdue {
         // Whoever a budget or an error holds is named first: the others are on their way.
         let mut left = round.left.clone();
@@ -255,7 +230,7 @@ pub fn evict<'a>(
             round.write = NodePatch::default()
                 .with(annotation::REASON, &note)
                 .with(annotation::DRAIN_OVERDUE, &note);
-            round.says.push(warning("DrainOverdue", note));
+            round.notices.push(Notice::warning("DrainOverdue", note));
         }
     }
     round
@@ -267,7 +242,7 @@ pub fn took(node: &Node, now: Timestamp) -> Duration {
 }
 
 /// What is to be said about pods that were evicted and do not come back as they were.
-pub fn losses(evicted: &[&Pod]) -> Vec<Announcement> {
+pub fn losses(evicted: &[&Pod]) -> Vec<Notice> {
     let mut says = Vec::new();
     let names = |what: &dyn Fn(&Pod) -> bool| {
         let lost: Vec<_> = evicted.iter().filter(|pod| what(pod)).collect();
@@ -275,21 +250,21 @@ pub fn losses(evicted: &[&Pod]) -> Vec<Announcement> {
     };
     if let Some(names) = names(&|pod| pod.owner.is_none()) {
         let note = format!("evicted pods that have no owner, so nothing recreates them: {names}");
-        says.push(warning("EvictedWithoutOwner", note));
+        says.push(Notice::warning("EvictedWithoutOwner", note));
     }
     if let Some(names) = names(&|pod| pod.has_empty_dir) {
         let note = format!("evicted pods whose emptyDir volumes are lost: {names}");
-        says.push(news("EvictedWithEmptyDir", note));
+        says.push(Notice::normal("EvictedWithEmptyDir", note));
     }
     says
 }
 
 /// What is to be said at once about an eviction that was refused. A budget that does not allow it now
 /// is no news before the deadline.
-pub fn refused(pod: &Pod, refusal: &Refusal) -> Option<Announcement> {
+pub fn refused(pod: &Pod, refusal: &Refusal) -> Option<Notice> {
     match refusal {
         Refusal::Budget(_) | Refusal::Busy(_) => None,
-        Refusal::Misconfigured(why) | Refusal::Failed(why) => Some(warning(
+        Refusal::Misconfigured(why) | Refusal::Failed(why) => Some(Notice::warning(
             "EvictionFailed",
             format!("cannot evict pod {pod}, will retry: {why}"),
         )),

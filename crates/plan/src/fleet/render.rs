@@ -2,6 +2,7 @@
 //! say, so that the same input is the same rendered configuration on every run and machine.
 
 mod claims;
+mod in_use;
 mod whole;
 
 use std::fmt;
@@ -12,6 +13,7 @@ use evenkeel_api::machine::machine_config::MachineConfig;
 use crate::machine::entry::Hash;
 
 use self::claims::PathClaims;
+pub use self::in_use::{ConfigSnapshot, ConfigUsers};
 pub use self::whole::{LIMIT, RenderProblem, Rendered, render};
 
 /// Two configurations that cannot both hold.

@@ -7,6 +7,7 @@ use evenkeel_api::names::label;
 use evenkeel_api::readiness::{AGENT_EXPIRY, Source};
 
 use super::gate::{Gate, NodePhase, Silence};
+use super::patch::{TaintChange, Want};
 use super::snapshot::Feed;
 use super::time::Moment;
 use super::verdict::{Verdict, place};
@@ -104,7 +105,9 @@ impl Readiness {
         }
         keep(&mut self.overdue, &zone, node, is_overdue);
         if !gate.busy {
-            if let Some(patch) = gate.want().and_then(|want| want.patch(&gate.snapshot)) {
+            let want = gate.want();
+            let patch = want.as_ref().and_then(|it| it.patch(&gate.snapshot));
+            if let (Some(want), Some(patch)) = (want, patch) {
                 gate.busy = true;
                 let is_held = !gate.holds.is_empty();
                 let exposed = std::mem::take(&mut gate.exposed) && is_held;
@@ -112,7 +115,14 @@ impl Readiness {
                 actions.push(ReadinessAction::Write {
                     node: node.to_owned(),
                     patch,
-                    taints: is_news.then(|| gate.why()),
+                    change: match want {
+                        _ if want.taints(&gate.snapshot) == gate.snapshot.taints => {
+                            TaintChange::Record
+                        }
+                        Want::Held { .. } if is_news => TaintChange::Taint(gate.why()),
+                        Want::Held { .. } => TaintChange::Record,
+                        Want::Free => TaintChange::Untaint,
+                    },
                     exposed,
                 });
             } else if let Some(conditions) = gate.conditions() {

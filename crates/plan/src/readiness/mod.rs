@@ -18,6 +18,7 @@ mod read;
 mod register;
 mod restart;
 mod restart_record;
+mod rule_status;
 mod snapshot;
 mod time;
 mod verdict;
@@ -33,9 +34,10 @@ use serde_json::Value;
 pub use evict::{evict, is_tolerated_by};
 pub use gate::{NodePhase, OWN_LIST};
 pub use guard::{Limits, ZoneCounts, ZoneState};
-pub use patch::Want;
+pub use patch::{NodeCondition, TaintChange, Want};
 pub use probing::{Probing, Question, probed};
 pub use register::{PLUGINS, Registration, registration};
+pub use rule_status::rule_conditions;
 pub use snapshot::{ConditionSnapshot, Feed, LeaseSnapshot, NodeSnapshot, PodSnapshot};
 pub use time::Moment;
 pub use verdict::Verdict;
@@ -62,8 +64,8 @@ pub enum ReadinessAction {
         node: String,
         /// The JSON Patch.
         patch: Vec<Value>,
-        /// Whether it is tainted by this, and why; nothing if it is not.
-        taints: Option<String>,
+        /// What this means for the node.
+        change: TaintChange,
         /// Whether pods could come to it before.
         exposed: bool,
     },
@@ -78,8 +80,8 @@ pub enum ReadinessAction {
     Publish {
         /// The node.
         node: String,
-        /// Type, status, reason and message of each that has changed.
-        conditions: Vec<[String; 4]>,
+        /// Those that have changed.
+        conditions: Vec<NodeCondition>,
     },
     /// List this again: it is behind what the API server says.
     Relist(Feed),

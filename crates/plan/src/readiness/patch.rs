@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_api::names::{annotation, taint};
+use evenkeel_api::notice::Notice;
 use serde_json::{Value, json};
 
 use super::snapshot::{EFFECT, NodeSnapshot};
@@ -27,19 +28,14 @@ pub enum Want {
 impl Want {
     /// What has to be written for it; nothing if it is so already.
     pub fn patch(&self, node: &NodeSnapshot) -> Option<Vec<Value>> {
-        let (owners, startup, record) = match self {
-            Self::Held {
-                owners,
-                startup,
-                record,
-            } => (owners.iter().cloned().collect(), *startup, record.clone()),
-            Self::Free => (Vec::new(), false, None),
+        let (owners, record) = match self {
+            Self::Held { owners, record, .. } => {
+                let owners: Vec<_> = owners.iter().map(String::as_str).collect();
+                (Some(owners.join(",")), record.clone())
+            }
+            Self::Free => (None, None),
         };
-        let held = !owners.is_empty();
-        let mut taints = node.taints.clone();
-        put(&mut taints, taint::META_READINESS, held);
-        put(&mut taints, taint::AUTOSCALER_STARTUP, held && startup);
-        let owners = held.then(|| owners.join(","));
+        let taints = self.taints(node);
         let mut steps = Vec::new();
         if taints != node.taints {
             let before = (!node.taints.is_empty()).then_some(&node.taints);
@@ -85,6 +81,68 @@ impl Want {
         );
         Some(steps)
     }
+
+    /// The taints of the Node with ours as they are to be.
+    pub fn taints(&self, node: &NodeSnapshot) -> Vec<Value> {
+        let (held, startup) = match self {
+            Self::Held { startup, .. } => (true, *startup),
+            Self::Free => (false, false),
+        };
+        let mut taints = node.taints.clone();
+        put(&mut taints, taint::META_READINESS, held);
+        put(&mut taints, taint::AUTOSCALER_STARTUP, startup);
+        taints
+    }
+}
+
+/// What a write means for a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaintChange {
+    /// The taint is added, for this reason.
+    Taint(String),
+    /// The taint is removed.
+    Untaint,
+    /// Only who holds the taint is written, or what another operator has to know of it.
+    Record,
+}
+
+impl TaintChange {
+    /// One word for it, for metrics.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Taint(_) => "taint",
+            Self::Untaint => "release",
+            Self::Record => "owners",
+        }
+    }
+
+    /// What people should hear of it.
+    pub fn notice(&self) -> Option<Notice> {
+        match self {
+            Self::Taint(why) => Some(Notice::warning(
+                "NodeNotReady",
+                format!("the node takes no new pods until it is ready: {why}"),
+            )),
+            Self::Untaint => Some(Notice::normal(
+                "NodeReady",
+                "all extensions are healthy: the node takes pods",
+            )),
+            Self::Record => None,
+        }
+    }
+}
+
+/// A condition that is published on a Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeCondition {
+    /// Its type.
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: &'static str,
+    /// One word for why.
+    pub reason: &'static str,
+    /// Why, for people.
+    pub message: String,
 }
 
 /// Puts a taint of ours into the list, or takes it out.

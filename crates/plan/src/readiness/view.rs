@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::gate::{Gate, Need, NodePhase, OWN_LIST};
 use super::guard::{ZoneCounts, ZoneState};
+use super::patch::NodeCondition;
 use super::time::Moment;
 use super::verdict::{Verdict, feed, is_anothers, is_of, place};
 use super::{Feed, Readiness, own_list};
@@ -45,6 +46,26 @@ pub struct ReadinessView {
     /// Why its own list cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+impl ReadinessView {
+    /// What the operator does next, as somebody says who looks at the node for a moment: whether it `is_tainted` and
+    /// `has_permit` is read off the Node.
+    pub fn next_for(&self, is_tainted: bool, has_permit: bool) -> String {
+        let blocking = self.extensions.iter().filter(|it| it.blocks);
+        let blocking: Vec<_> = blocking.map(|it| it.extension.as_str()).collect();
+        let blocking = blocking.join(" and ");
+        let governed = !self.extensions.is_empty();
+        match (is_tainted, blocking.is_empty()) {
+            _ if has_permit => "the node has a disruption permit: the operator removes the taint when the node is back and every required extension is healthy".to_owned(),
+            (true, false) => format!("waiting for {blocking} to be healthy; then the operator removes the taint"),
+            (true, true) if governed => "nothing blocks the node: the operator removes the taint when every required extension was heard from since the restart".to_owned(),
+            (true, true) => "no readiness rule selects this node any more: the operator removes the taint if the operator added it".to_owned(),
+            (false, false) => format!("the operator taints the node because of {blocking}, unless its limits hold the taint back"),
+            (false, true) if governed => "nothing, as long as every required extension is healthy".to_owned(),
+            (false, true) => "nothing: no readiness rule selects this node".to_owned(),
+        }
+    }
 }
 
 /// One extension of a node.
@@ -342,7 +363,7 @@ impl Gate {
     }
 
     /// The conditions of the Node that are not as they should be, if any rule publishes some.
-    pub(super) fn conditions(&self) -> Option<Vec<[String; 4]>> {
+    pub(super) fn conditions(&self) -> Option<Vec<NodeCondition>> {
         let published = self
             .needs
             .iter()
@@ -360,8 +381,12 @@ impl Gate {
                 };
                 let mut known = self.snapshot.conditions.iter();
                 let is_so = known.any(|it| *it.kind == *kind && *it.status == *status);
-                let why = need.verdict.why().to_owned();
-                (!is_so).then(|| [kind, status.to_owned(), reason.to_owned(), why])
+                (!is_so).then(|| NodeCondition {
+                    kind,
+                    status,
+                    reason,
+                    message: need.verdict.why().to_owned(),
+                })
             })
             .collect();
         (!changed.is_empty()).then_some(changed)

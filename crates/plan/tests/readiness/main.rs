@@ -6,6 +6,7 @@ mod conditions;
 mod feeds;
 mod ownership;
 mod promises;
+mod scenarios;
 mod storms;
 mod waiting;
 mod world;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenkeel_api::names::taint;
 use evenkeel_api::readiness::ReadinessRule;
 use evenkeel_plan::readiness::{
-    ConditionSnapshot, Feed, LeaseSnapshot, PodSnapshot, ReadinessAction,
+    ConditionSnapshot, Feed, LeaseSnapshot, PodSnapshot, ReadinessAction, TaintChange,
 };
 use serde_json::{Value, json};
 
@@ -97,7 +97,10 @@ fn silence_taints_when_it_has_lasted_long_enough_and_renewal_releases_whatever_t
             world.now - last
         );
         let why = world.log.iter().find_map(|(_, it)| match it {
-            ReadinessAction::Write { taints, .. } => taints.clone(),
+            ReadinessAction::Write {
+                change: TaintChange::Taint(why),
+                ..
+            } => Some(why.clone()),
             _ => None,
         });
         assert_eq!(
@@ -448,7 +451,10 @@ fn conditions_are_published_on_change_only() {
         .log
         .iter()
         .filter_map(|(_, it)| match it {
-            ReadinessAction::Publish { conditions, .. } => Some(conditions[0][..3].join(" ")),
+            ReadinessAction::Publish { conditions, .. } => {
+                let it = &conditions[0];
+                Some(format!("{} {} {}", it.kind, it.status, it.reason))
+            }
             _ => None,
         })
         .collect();

@@ -9,8 +9,8 @@ use evenkeel_api::names::{annotation, label, taint};
 use evenkeel_api::readiness::{ReadinessRule, rule_from_json};
 use evenkeel_plan::fleet::labels::Labels;
 use evenkeel_plan::readiness::{
-    ConditionSnapshot, Feed, LeaseSnapshot, Limits, Moment, NodeSnapshot, PodSnapshot, Readiness,
-    ReadinessAction,
+    ConditionSnapshot, Feed, LeaseSnapshot, Limits, Moment, NodeCondition, NodeSnapshot,
+    PodSnapshot, Readiness, ReadinessAction,
 };
 use serde_json::{Value, json};
 
@@ -395,7 +395,7 @@ impl World {
             }
             ReadinessAction::Publish { node, conditions } => {
                 let snapshot = &mut self.machines.get_mut(&node).unwrap().snapshot;
-                for [kind, status, ..] in conditions {
+                for NodeCondition { kind, status, .. } in conditions {
                     snapshot.conditions.retain(|it| *it.kind != *kind);
                     snapshot.conditions.push(ConditionSnapshot {
                         kind: kind.into(),

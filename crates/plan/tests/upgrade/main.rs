@@ -1,6 +1,7 @@
 //! From one version to another: who may begin, who goes on, and who stops, whatever happens on the way.
 
 mod fleets;
+mod scenarios;
 mod world;
 
 use evenkeel_api::windows::windows_pool::{Strategy, condition};

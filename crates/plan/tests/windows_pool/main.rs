@@ -241,7 +241,7 @@ fn what_is_written_on_a_node_is_put_back_to_what_it_was_granted() {
 
 #[test]
 fn what_is_put_back_has_an_event_and_a_move_has_none() {
-    let note = |node: &Node, grant: &Grant| put_back(node, &grant.told(node));
+    let note = |node: &Node, grant: &Grant| put_back(node, &grant.told(node)).map(|it| it.message);
     let target = grant(V2, "new");
     let waiting = node("w", V2, "old");
     assert_eq!(note(&waiting, &target), None, "it is next");

@@ -1,7 +1,7 @@
 //! Nodes whose instances are listed no more: who may be removed now, and what the others wait for.
 
 use evenkeel_plan::machine::phase::Drain;
-use evenkeel_plan::windows::windows_pool::removal::{Removal, RemovalStep, is_cleared, news};
+use evenkeel_plan::windows::windows_pool::removal::{Removal, RemovalStep, is_cleared, notice};
 
 use super::*;
 
@@ -244,11 +244,11 @@ fn the_status_says_who_is_removed_and_people_hear_that_it_begins_and_that_it_doe
     let updating = said.condition(condition::UPDATING).unwrap();
     assert_eq!(updating.reason, "RollingOut");
     let (_, change) = round.writes.first().unwrap();
-    assert_eq!(news(change).unwrap().0, "RemovalBegins");
+    assert_eq!(notice(change).unwrap().category, "RemovalBegins");
     let held = drained(a);
     let round = plan(&pool, Some(&target), &granted, &[&held, &b], &context(&[]));
     let (_, change) = round.writes.first().unwrap();
-    assert_eq!(news(change).unwrap().0, "RemovalCancelled");
+    assert_eq!(notice(change).unwrap().category, "RemovalCancelled");
     // One that waits is named with what it waits for.
     let down = Node {
         ready: false,

@@ -148,14 +148,7 @@ impl Observer {
             life = life.max(self.leases.look(name, snapshot, now, at));
         }
         let is_there = namespace || self.observed.values().any(Option::is_some);
-        Some(match (lock, life) {
-            // The lock of older releases lives as long as the pod that holds it, and is never renewed.
-            (true, _) => (Presence::Alive, None),
-            (false, Life::Alive(left)) => (Presence::Alive, Some(left)),
-            (false, Life::Unsure(left)) => (Presence::Unsure, Some(left)),
-            (false, Life::Gone) if is_there => (Presence::Silent, None),
-            (false, Life::Gone) => (Presence::Absent, None),
-        })
+        Some(Presence::of(is_there, lock, life))
     }
 
     /// Reads everything that tells, as it is now.

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_api::names::object;
-use evenkeel_daemon::Severity;
+use evenkeel_api::notice::Notice;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_plan::windows::instances::{
     DesiredInstance, FailureKind, InstanceFailure, InstanceRecord, InstanceSnapshot, InstanceState,
@@ -332,8 +332,10 @@ impl Controller<'_> {
                     && category.as_ref() != Some(&problem.category)
                 {
                     let note = format!("instance {name}: {}", problem.message);
-                    self.fleet
-                        .tell(name, Severity::Warning, problem.category.as_str(), note);
+                    self.fleet.tell(
+                        name,
+                        Notice::warning(problem.category.as_str().to_owned(), note),
+                    );
                 }
             }
             Todo::Begin(work) => {
@@ -366,7 +368,7 @@ impl Controller<'_> {
                     "instance {name}: its Node is not ready since {since}, longer than {within}s: it cannot be drained, and is removed without a drain"
                 );
                 self.fleet
-                    .tell(name, Severity::Warning, "RemovedWithoutDrain", note);
+                    .tell(name, Notice::warning("RemovedWithoutDrain", note));
                 self.apply(name, Todo::Begin(Work::Deconfigure), wanted, now);
             }
             Todo::Abandon => self.begin(name, Work::Deconfigure, wanted, Ending::Abandoned),
@@ -394,8 +396,7 @@ impl Controller<'_> {
             let note = format!(
                 "instance {name} is not listed any more: it is removed after a drain; {why}"
             );
-            self.fleet
-                .tell(name, Severity::Normal, "RemovalWaits", note);
+            self.fleet.tell(name, Notice::normal("RemovalWaits", note));
         }
     }
 
@@ -451,8 +452,10 @@ impl Controller<'_> {
             Work::Deconfigure => "cannot be removed",
         };
         let note = format!("instance {name}: {what}: {}", problem.message);
-        self.fleet
-            .tell(&name, Severity::Warning, problem.category.as_str(), note);
+        self.fleet.tell(
+            &name,
+            Notice::warning(problem.category.as_str().to_owned(), note),
+        );
     }
 
     /// What these failures came from may be gone: whoever had one is tried at once.
@@ -470,8 +473,10 @@ impl Controller<'_> {
         for (name, problem) in &list.mistakes {
             if told.get(name) != Some(problem) {
                 let note = problem.message.clone();
-                self.fleet
-                    .tell(name, Severity::Warning, problem.category.as_str(), note);
+                self.fleet.tell(
+                    name,
+                    Notice::warning(problem.category.as_str().to_owned(), note),
+                );
             }
         }
         told.clone_from(&list.mistakes);

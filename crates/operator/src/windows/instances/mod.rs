@@ -18,7 +18,8 @@ mod work;
 use std::cell::RefCell;
 use std::net::IpAddr;
 
-use evenkeel_daemon::{Event, Events, Severity};
+use evenkeel_api::notice::Notice;
+use evenkeel_daemon::Events;
 use evenkeel_plan::excerpt::{LONGEST, excerpt};
 use evenkeel_plan::windows::certificates::Identity;
 use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, addresses};
@@ -71,24 +72,13 @@ pub(crate) struct Known {
 }
 
 impl Fleet {
-    /// Publishes an Event about an instance, on what it is listed in.
-    pub(crate) fn tell(&self, name: &str, severity: Severity, reason: &str, note: String) {
-        let note = if note.len() > LONGEST {
-            excerpt(&note)
-        } else {
-            note
-        };
-        match severity {
-            Severity::Normal => tracing::info!(instance = name, category = reason, "{note}"),
-            Severity::Warning => tracing::warn!(instance = name, category = reason, "{note}"),
+    /// Says something of an instance, on what it is listed in.
+    pub(crate) fn tell(&self, name: &str, mut notice: Notice) {
+        if notice.message.len() > LONGEST {
+            notice.message = excerpt(&notice.message);
         }
-        self.events.publish(Event {
-            object: self.listed_in(name),
-            severity,
-            reason: reason.to_owned(),
-            action: "Configure".to_owned(),
-            note,
-        });
+        self.events
+            .notify(self.listed_in(name), "Configure", notice);
     }
 
     /// Where an instance is, as it is listed, as its Machine says, and where it was reached.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, windows};
-use evenkeel_daemon::Severity;
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::excerpt::excerpt;
 use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, InstanceState, Work};
 use jiff::Timestamp;
@@ -152,7 +152,7 @@ impl Job {
             self.name
         );
         self.fleet
-            .tell(&self.name, Severity::Normal, "InstanceConfigured", note);
+            .tell(&self.name, Notice::normal("InstanceConfigured", note));
         Ok(())
     }
 
@@ -174,7 +174,7 @@ impl Job {
             self.name
         );
         self.fleet
-            .tell(&self.name, Severity::Normal, "FilesRestored", note);
+            .tell(&self.name, Notice::normal("FilesRestored", note));
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Job {
             self.name
         );
         self.fleet
-            .tell(&self.name, Severity::Normal, "AgentLoggedIn", note);
+            .tell(&self.name, Notice::normal("AgentLoggedIn", note));
         Ok(())
     }
 
@@ -259,7 +259,7 @@ impl Job {
         self.let_go().await?;
         let note = format!("instance {} is cleaned up and no longer a node", self.name);
         self.fleet
-            .tell(&self.name, Severity::Normal, "InstanceRemoved", note);
+            .tell(&self.name, Notice::normal("InstanceRemoved", note));
         Ok(())
     }
 
@@ -315,7 +315,7 @@ impl Job {
             windows::LOGS,
         );
         self.fleet
-            .tell(&self.name, Severity::Warning, "InstanceAbandoned", note);
+            .tell(&self.name, Notice::warning("InstanceAbandoned", note));
         Ok(())
     }
 

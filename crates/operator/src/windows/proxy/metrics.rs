@@ -20,7 +20,7 @@ metrics! {
     }
     labels SourceLabel { source: &'static str }
     labels VariableLabel { variable: &'static str }
-    labels Reason { reason: &'static str }
+    labels Reason { reason: String }
 }
 
 impl ProxyMetrics {
@@ -47,7 +47,8 @@ impl ProxyMetrics {
     }
 
     /// Something was done about the ConfigMap with the trust bundle.
-    pub(crate) fn bundle(&self, reason: &'static str) {
+    pub(crate) fn bundle(&self, reason: &str) {
+        let reason = reason.to_owned();
         self.bundles.get_or_create(&Reason { reason }).inc();
     }
 }

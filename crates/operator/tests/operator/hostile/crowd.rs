@@ -190,18 +190,25 @@ async fn a_hundred_liars_cost_neither_the_memory_of_the_operator_nor_the_time_of
         let name = scene.own(&format!("liar-{it}"));
         let patch =
             json!({ "metadata": { "annotations": { annotation::SYSTEM_EXTENSIONS: shortest_list(&format!("{name}b")) } } });
-        let parameters = PatchParams::default();
-        let nodes = scene.nodes();
-        let patched = nodes.patch(&name, &parameters, &Patch::Merge(patch)).await;
-        patched.map(|_| ())
+        let (nodes, parameters) = (scene.nodes(), PatchParams::default());
+        let patch = Patch::Merge(patch);
+        // An API server that is busy with the crowd may answer with a timeout; a liar tries again.
+        until_async("a liar to change its list", SOON, async || {
+            match nodes.patch(&name, &parameters, &patch).await {
+                Ok(_) => Ok(Look::Found(())),
+                Err(kube::Error::Api(status)) if status.code == 504 => {
+                    Ok(Look::NotYet(status.message))
+                }
+                Err(error) => Err(error).doing(|| "cannot change a list"),
+            }
+        })
+        .await
     });
     let ended: Vec<_> = futures::stream::iter(changes)
         .buffer_unordered(8)
         .collect()
         .await;
-    for one in ended {
-        one.doing(|| "cannot change a list")?;
-    }
+    ended.into_iter().collect::<Result<()>>()?;
     let watches = |text: &str| {
         let mut lines = text.lines();
         let line = lines.find_map(|it| {

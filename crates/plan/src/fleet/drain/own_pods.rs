@@ -7,8 +7,9 @@
 use std::collections::BTreeSet;
 
 use evenkeel_api::names::{annotation, program};
+use evenkeel_api::notice::Notice;
 
-use super::{Announcement, Candidate, Pod, listed, news};
+use super::{Candidate, Pod, listed};
 use crate::fleet::node::{Node, NodePatch};
 
 /// Which pod of ours it is.
@@ -61,7 +62,7 @@ pub fn is_undecided(node: &Node, pods: &[Pod]) -> bool {
 
 /// Which of the operator's own pods on `node` go, now that `others` are the nodes of the cluster. To be written before
 /// any of them is evicted; the taint tells the scheduler to prefer other nodes for the successors.
-pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (NodePatch, Announcement) {
+pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (NodePatch, Notice) {
     let others: Vec<_> = others.iter().filter(|it| it.name != node.name).collect();
     let can_go = |pod: &&Pod| others.iter().any(|it| it.refuses(pod).is_none());
     let (go, stay): (Vec<_>, Vec<_>) = undecided(node, pods).into_iter().partition(can_go);
@@ -77,7 +78,7 @@ pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (NodePatch, An
                 "the operator's own pods move to another node: {}",
                 names(&go)
             );
-            news("OperatorMoves", note)
+            Notice::normal("OperatorMoves", note)
         }
         Some(first) => {
             let refusals = others.iter().map(|it| {
@@ -93,7 +94,7 @@ pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (NodePatch, An
                 "the operator's own pods stay on the node and restart with it: {}; {why}",
                 names(&stay)
             );
-            news("OperatorStays", note)
+            Notice::normal("OperatorStays", note)
         }
     };
     (change, says)
@@ -283,7 +284,7 @@ mod tests {
             assert!(is_undecided(&node, &pods));
             let (change, says) = decide(&node, &pods, &others);
             assert_eq!(
-                says.note,
+                says.message,
                 "the operator's own pods stay on the node and restart with it: evenkeel/evenkeel-operator-a; evenkeel/evenkeel-operator-b; there is no other node"
             );
             assert_eq!(change.draining_taint, None);
@@ -312,13 +313,13 @@ mod tests {
         let (_, says) = decide(&node, &pods, std::slice::from_ref(&full));
         assert_eq!(says.category, "OperatorStays");
         assert!(
-            says.note
+            says.message
                 .ends_with("no other node can take them: node n2 has the taint gpu:NoSchedule"),
             "{says:?}"
         );
         let (change, says) = decide(&node, &pods, &[full, candidate("n3", "linux", &[])]);
         assert_eq!(
-            (says.category, change.draining_taint),
+            (&*says.category, change.draining_taint),
             ("OperatorMoves", Some(true))
         );
         let mut node = change.made_to(&node);

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
+use evenkeel_api::notice::Notice;
 use jiff::Timestamp;
 
 use crate::fleet::budget;
@@ -178,12 +179,8 @@ pub fn release(node: &Node) -> NodePatch {
     change
 }
 
-/// What `change` means for people, on its way to `target`: a node begins, is told, or is done. Reason and note.
-pub fn news(
-    node: &Node,
-    change: &NodePatch,
-    target: Option<&Grant>,
-) -> Option<(&'static str, String)> {
+/// What `change` means for people, on its way to `target`: a node begins, is told, or is done.
+pub fn notice(node: &Node, change: &NodePatch, target: Option<&Grant>) -> Option<Notice> {
     let to = &target?.version;
     let windows = node.windows.as_ref()?;
     let from = windows.version.as_deref().unwrap_or("no version");
@@ -191,22 +188,20 @@ pub fn news(
     let asked = after.desired_drain.as_deref();
     if change.annotations.contains_key(annotation::DESIRED_DRAIN) {
         if asked.is_some_and(Drain::is_for_upgrade) {
-            let note = format!("upgrading from {from} to {to}: draining the node");
-            return Some(("UpgradeBegins", note));
+            let message = format!("upgrading from {from} to {to}: draining the node");
+            return Some(Notice::normal("UpgradeBegins", message));
         }
-        return Some((
-            "Upgraded",
-            format!("upgraded to {from}: the node takes pods again"),
-        ));
+        let message = format!("upgraded to {from}: the node takes pods again");
+        return Some(Notice::normal("Upgraded", message));
     }
     let is_told = after.windows.as_ref()?.desired_version.as_ref() == Some(to);
     let was_told = windows.desired_version.as_ref() == Some(to);
     let is_upgrade = is_told && !was_told && windows.version.as_ref() != Some(to);
     is_upgrade.then(|| {
-        let note = format!(
+        let message = format!(
             "upgrading from {from} to {to}: the files are copied, and the new agent starts"
         );
-        ("UpgradeApplies", note)
+        Notice::normal("UpgradeApplies", message)
     })
 }
 

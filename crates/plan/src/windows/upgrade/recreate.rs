@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::{annotation, cordon};
+use evenkeel_api::notice::Notice;
 use evenkeel_api::windows::windows_pool::{Strategy, UpdatingNode};
 use serde_json::Value;
 
@@ -249,45 +250,44 @@ impl MachineLedger {
 
 /// Something that people should hear of a Machine or a MachineSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MachineReport {
+pub struct MachineNotice {
     /// Which one, as `namespace/name`.
     pub object: String,
     /// Whether it is a MachineSet.
     pub is_set: bool,
-    /// One word.
-    pub category: &'static str,
-    /// The sentence, with the cure.
-    pub note: String,
+    /// What people should hear of it.
+    pub notice: Notice,
 }
 
 /// What people should hear: sets whose limit makes no sense, and Machines that are never deleted.
-pub fn news(
+pub fn notices(
     pool: &WindowsPool,
     target: Option<&Grant>,
     nodes: &[&Node],
     context: &UpgradeContext,
-) -> Vec<MachineReport> {
+) -> Vec<MachineNotice> {
     let Some(target) = target.filter(|_| pool.strategy == Strategy::Recreate) else {
         return Vec::new();
     };
     let problems = context.machines.problems();
-    let wrong = problems.into_iter().map(|(object, note)| MachineReport {
+    let wrong = problems.into_iter().map(|(object, message)| MachineNotice {
         object,
         is_set: true,
-        category: "InvalidMaxUnhealthy",
-        note,
+        notice: Notice::warning("InvalidMaxUnhealthy", message),
     });
     let alone = nodes.iter().filter_map(|node| {
         let runs = node.windows.as_deref()?.version.as_deref()?;
         let machine = context.machines.of_node(&node.name)?;
         let is_alone = context.machines.set_of(machine).is_none() && runs != target.version;
-        is_alone.then(|| MachineReport {
+        is_alone.then(|| MachineNotice {
             object: machine.name.clone(),
             is_set: false,
-            category: "MachineNotReplaced",
-            note: format!(
-                "no MachineSet would replace this Machine, so it is not deleted: node {} is upgraded to {} in place",
-                node.name, target.version
+            notice: Notice::warning(
+                "MachineNotReplaced",
+                format!(
+                    "no MachineSet would replace this Machine, so it is not deleted: node {} is upgraded to {} in place",
+                    node.name, target.version
+                ),
             ),
         })
     });

@@ -1,6 +1,7 @@
 //! What nodes are told to run: who was granted what, what is put back on a node to which somebody else has
 //! written, and in which words that is said.
 
+use evenkeel_api::notice::Notice;
 use evenkeel_api::windows::version::Version;
 use evenkeel_api::windows::windows_pool::UpdatingNode;
 
@@ -45,7 +46,7 @@ pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> 
 
 /// What is said when `change` takes back what somebody else wrote on a node; nothing for what it is told
 /// in its turn.
-pub fn put_back(node: &Node, change: &NodePatch) -> Option<String> {
+pub fn put_back(node: &Node, change: &NodePatch) -> Option<Notice> {
     let windows = node.windows.as_deref()?;
     let after = change.made_to(node).windows?;
     let runs = (&windows.version, &windows.current_services);
@@ -67,10 +68,13 @@ pub fn put_back(node: &Node, change: &NodePatch) -> Option<String> {
         let hash = hash.as_deref().unwrap_or("no services");
         format!("{version} ({})", hash.get(..12).unwrap_or(hash))
     };
-    Some(format!(
-        "somebody set the desired version and services to {}: restored {}, as granted",
-        shown(was_told.0, was_told.1),
-        shown(is_told.0, is_told.1)
+    Some(Notice::warning(
+        "DesiredVersionPutBack",
+        format!(
+            "somebody set the desired version and services to {}: restored {}, as granted",
+            shown(was_told.0, was_told.1),
+            shown(is_told.0, is_told.1)
+        ),
     ))
 }
 

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use evenkeel_api::names::annotation;
+use evenkeel_api::notice::Notice;
 use evenkeel_api::windows::windows_pool::UpdatingNode;
 
 use super::{WindowsNodeState, phase};
@@ -156,18 +157,22 @@ pub(super) fn cancel(node: &Node) -> NodePatch {
     }
 }
 
-/// What `change` means for people: a removal begins, or is cancelled. Reason and note.
-pub fn news(change: &NodePatch) -> Option<(&'static str, String)> {
+/// What `change` means for people: a removal begins, or is cancelled.
+pub fn notice(change: &NodePatch) -> Option<Notice> {
     let asked = change
         .annotations
         .get(annotation::DESIRED_DRAIN)?
         .as_deref();
     if asked == Some(Drain::FOR_REMOVAL) {
-        let note = "its instance is not listed any more: draining the node, then removing it";
-        Some(("RemovalBegins", note.to_owned()))
+        Some(Notice::normal(
+            "RemovalBegins",
+            "its instance is not listed any more: draining the node, then removing it",
+        ))
     } else if asked == Some(Drain::REMOVAL_CANCELLED) {
-        let note = "its instance is listed again: the node stays and takes pods again";
-        Some(("RemovalCancelled", note.to_owned()))
+        Some(Notice::normal(
+            "RemovalCancelled",
+            "its instance is listed again: the node stays and takes pods again",
+        ))
     } else {
         None
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use evenkeel_daemon::Severity;
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::windows::instances::InstanceFailure;
 use serde::Deserialize;
 
@@ -142,7 +142,7 @@ impl Job {
             self.name
         );
         self.fleet
-            .tell(&self.name, Severity::Normal, "CopyingPayload", note);
+            .tell(&self.name, Notice::normal("CopyingPayload", note));
         let start = Instant::now();
         let progress = self.fleet.metrics.progress();
         let told = async {
@@ -171,7 +171,7 @@ impl Job {
             took.as_secs_f64()
         );
         self.fleet
-            .tell(&self.name, Severity::Normal, "PayloadCopied", note);
+            .tell(&self.name, Notice::normal("PayloadCopied", note));
         Ok(())
     }
 

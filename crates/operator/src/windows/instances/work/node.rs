@@ -2,7 +2,7 @@
 //! anything written on it, or is it deleted, and only that very object.
 
 use evenkeel_api::names::{annotation, label};
-use evenkeel_daemon::Severity;
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::windows::instances::{Claim, FailureKind, Found, InstanceFailure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, Preconditions};
@@ -80,7 +80,7 @@ impl Job {
                     self.name, problem.message
                 );
                 self.fleet
-                    .tell(&self.name, Severity::Warning, "NodeKept", note);
+                    .tell(&self.name, Notice::warning("NodeKept", note));
                 return Ok(());
             }
         };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use evenkeel_api::names::windows;
-use evenkeel_daemon::Severity;
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::windows::instances::InstanceFailure;
 use jiff::Timestamp;
 
@@ -95,7 +95,7 @@ impl Job {
             self.name
         );
         self.fleet
-            .tell(&self.name, Severity::Warning, "FolderMovedAside", note);
+            .tell(&self.name, Notice::warning("FolderMovedAside", note));
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, windows};
-use evenkeel_daemon::Severity;
+use evenkeel_api::notice::Notice;
 use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, InstanceState};
 use evenkeel_plan::windows::upgrade::in_place::Supplied;
 use evenkeel_plan::windows::windows_pool::Grant;
@@ -81,7 +81,7 @@ impl Job {
             start.elapsed().as_secs_f64()
         );
         self.fleet
-            .tell(&self.name, Severity::Normal, "InstanceUpgraded", note);
+            .tell(&self.name, Notice::normal("InstanceUpgraded", note));
         Ok(())
     }
 
