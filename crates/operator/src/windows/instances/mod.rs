@@ -77,8 +77,12 @@ impl Fleet {
         if notice.message.len() > LONGEST {
             notice.message = excerpt(&notice.message);
         }
-        self.events
-            .notify(self.listed_in(name), "Configure", notice);
+        // The object is the list of all of them: the log also says which one.
+        let line = tracing::info_span!("notice", instance = name);
+        line.in_scope(|| {
+            self.events
+                .notify(self.listed_in(name), "Configure", notice);
+        });
     }
 
     /// Where an instance is, as it is listed, as its Machine says, and where it was reached.
