@@ -341,6 +341,27 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn whoever_follows_hears_each_name_once_and_all_that_were_there_first() {
+        let store = Store::new();
+        store.put(Thing("a", "1", "x"));
+        let touched = store.follow();
+        assert_eq!(touched.take().await, BTreeSet::from(["n1".to_owned()]));
+        let nothing = std::time::Duration::from_millis(10);
+        assert!(
+            tokio::time::timeout(nothing, touched.take()).await.is_err(),
+            "nothing is new"
+        );
+        // However often it changes while nobody listens, and also after a wait that was given up.
+        for version in ["2", "3", "4"] {
+            store.put(Thing("a", version, "y"));
+        }
+        assert_eq!(touched.take().await.len(), 1);
+        drop(touched);
+        store.put(Thing("a", "5", "z"));
+        assert!(store.shared.followers.borrow().is_empty(), "nobody listens");
+    }
+
     #[test]
     fn what_came_late_does_not_replace_what_is_newer_and_only_what_matters_is_news() {
         let store = Store::new();

@@ -4,6 +4,7 @@
 
 mod fleet;
 mod scenarios;
+mod script;
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use evenkeel_testbed::network::{GATEWAY, Network};
 use evenkeel_testbed::process::run;
 use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::scratch::Scratch;
-use evenkeel_testbed::wait::{Look, until_async, within};
+use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -18,9 +18,6 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard};
-
-/// How long is waited for what nobody promises to do quickly.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A control plane that may be hurt, by one test at a time.
 async fn fragile() -> Result<MutexGuard<'static, ControlPlane>> {
@@ -85,7 +82,7 @@ async fn a_service_account_may_do_nothing_but_what_a_role_allows() -> Result<()>
         &of,
     ])?;
     let what = "the role to be in force";
-    let seen = until_async(what, PATIENCE, async || {
+    let seen = until_async(what, Duration::from_secs(10), async || {
         Ok(match list(&client, &namespace).await {
             Ok(seen) => Look::Found(seen),
             Err(error) => Look::NotYet(error.to_string()),
@@ -201,16 +198,20 @@ async fn admission_policies_change_and_refuse_what_is_written() -> Result<()> {
     control_plane.kubectl(&["apply", "-f", &file.display().to_string()])?;
     let client = control_plane.admin_kubeconfig().client().await?;
     let mut tries = 0;
-    until_async("the policies to be in force", PATIENCE, async || {
-        tries += 1;
-        let made = put(&client, &namespace, &format!("changed-{tries}")).await?;
-        let refused = put(&client, &namespace, &format!("refused-{tries}")).await;
-        let labels = made.metadata.labels.unwrap_or_default();
-        Ok(match refused {
-            Err(error) if labels.contains_key("policed") => Look::Found(error.to_string()),
-            refused => Look::NotYet(format!("{labels:?}, {refused:?}")),
-        })
-    })
+    until_async(
+        "the policies to be in force",
+        Duration::from_secs(20),
+        async || {
+            tries += 1;
+            let made = put(&client, &namespace, &format!("changed-{tries}")).await?;
+            let refused = put(&client, &namespace, &format!("refused-{tries}")).await;
+            let labels = made.metadata.labels.unwrap_or_default();
+            Ok(match refused {
+                Err(error) if labels.contains_key("policed") => Look::Found(error.to_string()),
+                refused => Look::NotYet(format!("{labels:?}, {refused:?}")),
+            })
+        },
+    )
     .await
     .map(|refusal| assert!(refusal.contains("no such names here"), "{refusal}"))
 }
@@ -228,9 +229,9 @@ async fn a_frozen_api_server_makes_a_client_time_out_and_a_thawed_one_answers() 
     assert!(frozen.is_err(), "a frozen server answered: {frozen:?}");
     let waiting = tokio::spawn(async move { list(&client, "default").await });
     control_plane.thaw_api_server()?;
-    let answer = within(PATIENCE, waiting).await;
+    let answer = tokio::time::timeout(Duration::from_secs(20), waiting).await;
     answer
-        .ok_or_else(|| Error::failed("a thawed server does not answer"))?
+        .doing(|| "a thawed server does not answer")?
         .doing(|| "the request was aborted")?
         .doing(|| "a thawed server answers with an error")?;
     Ok(())
@@ -302,8 +303,8 @@ async fn a_stalled_proxy_passes_nothing_until_it_is_resumed() -> Result<()> {
     let waiting = tokio::spawn(async move { list(&client, "default").await });
     tokio::task::yield_now().await;
     proxy.resume();
-    let answer = within(PATIENCE, waiting).await;
-    let answer = answer.ok_or_else(|| Error::failed("nothing passes after resuming"))?;
+    let answer = tokio::time::timeout(Duration::from_secs(10), waiting).await;
+    let answer = answer.doing(|| "nothing passes after resuming")?;
     answer
         .doing(|| "aborted")?
         .doing(|| "an error after resuming")?;
@@ -342,9 +343,9 @@ async fn a_cut_connection_ends_a_request_at_once() -> Result<()> {
     let waiting = tokio::spawn(async move { list(&held, "default").await });
     tokio::task::yield_now().await;
     proxy.cut();
-    let cut = within(PATIENCE, waiting).await;
+    let cut = tokio::time::timeout(Duration::from_secs(5), waiting).await;
     let cut = cut
-        .ok_or_else(|| Error::failed("a cut connection hangs"))?
+        .doing(|| "a cut connection hangs")?
         .doing(|| "aborted")?;
     assert!(cut.is_err(), "a cut connection answered {cut:?}");
     proxy.resume();

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::Ending;
 use crate::arguments::{ExplainArguments, Format};
 use crate::cluster::{self, Cluster, narrow};
+use crate::fleet::status::is_idle;
 use crate::output::{self, Paint};
 use crate::readiness::evidence::{self, Evidence};
 use crate::table::{lines, table};
@@ -43,10 +44,14 @@ struct PoolMember {
 
 impl PoolMember {
     /// What is decided for `name`, if it is in a pool.
-    async fn of(cluster: &Cluster, name: &str) -> Result<Option<Self>> {
+    async fn of(cluster: &Cluster, namespace: &str, name: &str) -> Result<Option<Self>> {
         let (fleet, windows) = (cluster.fleet().await?, WindowsNodes::of(cluster).await?);
         let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
-        for view in overview::view(&fleet.pools, &assignment) {
+        let mut views = overview::view(&fleet.pools, &assignment);
+        if is_idle(&cluster.coexistence(namespace).await?) {
+            overview::idle(&mut views);
+        }
+        for view in views {
             if let Some(found) = view.nodes.iter().find(|it| it.node.name == name) {
                 return Ok(Some(Self {
                     pool: view.pool.name.clone(),
@@ -108,7 +113,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
         }
         let node = narrow(object);
         Ok(Explanation {
-            rollout: PoolMember::of(&cluster, &name).await?,
+            rollout: PoolMember::of(&cluster, &arguments.namespace, &name).await?,
             egress: Egress::of(&cluster, &arguments.namespace, &node).await?,
             removal: instances::removal(&cluster, &arguments.namespace, &node).await?,
             node,

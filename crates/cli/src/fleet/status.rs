@@ -31,14 +31,9 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
     let (fleet, rules, windows, reports, leaderless) = seen;
     let assignment = Assignment::of(&fleet.pools, &fleet.nodes);
     let mut views = overview::view(&fleet.pools, &assignment);
-    let is_idle = reports
-        .get(Half::MachineConfig.word())
-        .is_some_and(|it| it.idle);
+    let is_idle = is_idle(&reports);
     if is_idle {
-        let waiting = views.iter_mut().flat_map(|it| &mut it.nodes);
-        for node in waiting.filter(|it| it.state == NodeProgress::Waiting) {
-            "nothing: OpenShift's operator manages this node".clone_into(&mut node.waits_for);
-        }
+        overview::idle(&mut views);
     }
     let text = match arguments.output.format {
         Format::Text => {
@@ -80,6 +75,12 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
             Ending::Differs
         },
     )
+}
+
+/// Whether pools and Linux nodes are left to OpenShift's operator.
+pub(crate) fn is_idle(reports: &CoexistenceReports) -> bool {
+    let half = Half::MachineConfig.word();
+    reports.get(half).is_some_and(|it| it.idle)
 }
 
 /// What is wrong with a pool, for people.

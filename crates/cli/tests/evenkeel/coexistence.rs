@@ -25,6 +25,7 @@ fn status_and_explain_say_whose_a_node_is_and_who_does_the_work() -> Result<()> 
     fleet.pool("worker", "rendered-worker-1", |_| {})?;
     fleet.node("ours", "worker", "rendered-worker-1")?;
     fleet.node("theirs", "worker", "rendered-worker-1")?;
+    fleet.node("late", "worker", "rendered-worker-0")?;
     fleet.kubectl(&["annotate", "node", "theirs", &format!("{VOUCHER}-")])?;
     let why = "desiredConfig rendered-worker-1 is foreign: no annotation evenkeel.dev/desired-config vouches for it, so Evenkeel changes nothing on this node";
 
@@ -84,6 +85,15 @@ fn status_and_explain_say_whose_a_node_is_and_who_does_the_work() -> Result<()> 
         assert_eq!(told["state"], coexistence.word());
         assert_eq!(told["idle"], coexistence.is_idle());
         assert_eq!(json["pools"][0]["state"], state);
+        // What a node waits for is one thing, whoever is asked.
+        let mut nodes = json["pools"][0]["nodes"].as_array().into_iter().flatten();
+        let late = nodes.find(|it| it["node"] == "late");
+        let waits_for = late.map(|it| it["waitsFor"].clone()).unwrap_or_default();
+        let nothing = "nothing: OpenShift's operator manages this node";
+        assert_eq!(waits_for == nothing, coexistence.is_idle(), "{waits_for}");
+        let explain = ["explain", "late", "--wait", "0s", "-o", "json"];
+        let explained = fleet.says("viewer", &explain)?.json();
+        assert_eq!(explained["rollout"]["waitsFor"], waits_for);
     }
     lease(Coexistence::Absent)?;
     let said = fleet.says("viewer", &["status"])?;

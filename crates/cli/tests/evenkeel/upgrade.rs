@@ -76,6 +76,9 @@ fn upgrades_are_shown_node_by_node_and_held_by_whoever_may() -> Result<()> {
         row("win-3"),
         format!("win-3 {OLD} → {NEW} Waiting win-2 to finish")
     );
+    let explained = fleet.says("viewer", &["explain", "win-3", "--wait", "0s"])?;
+    let line = "  rollout of pool windows: Waiting, win-2 to finish\n";
+    assert!(explained.out.contains(line), "{explained:?}");
     let shown = fleet.says("viewer", &["status", "-o", "json"])?.json();
     assert_eq!(shown["windows"]["nodes"][1]["from"], OLD);
     assert_eq!(

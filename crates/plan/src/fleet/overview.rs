@@ -67,6 +67,14 @@ pub struct PoolView<'a> {
     pub torn: Vec<(&'a str, Vec<&'a str>)>,
 }
 
+/// Says of nodes that wait that nobody does anything for them: OpenShift's operator has the work.
+pub fn idle(views: &mut [PoolView<'_>]) {
+    let nodes = views.iter_mut().flat_map(|it| &mut it.nodes);
+    for node in nodes.filter(|it| it.state == NodeProgress::Waiting) {
+        "nothing: OpenShift's operator manages this node".clone_into(&mut node.waits_for);
+    }
+}
+
 /// All pools, in the order in which they are given.
 pub fn view<'a>(pools: &'a [Pool], assignment: &Assignment<'a>) -> Vec<PoolView<'a>> {
     let members = pools.iter().zip(&assignment.members);

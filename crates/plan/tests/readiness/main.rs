@@ -7,6 +7,8 @@ mod feeds;
 mod ownership;
 mod promises;
 mod scenarios;
+#[path = "../script/mod.rs"]
+mod script;
 mod storms;
 mod waiting;
 mod world;

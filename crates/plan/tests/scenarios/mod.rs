@@ -13,22 +13,15 @@
 //! ```
 
 use std::fmt::Write;
-use std::str::FromStr;
 
 use evenkeel_plan::fleet::budget::MaxUnavailable;
 use evenkeel_plan::fleet::node::Node;
 
 use crate::fleet::{Deed, Fleet};
+use crate::script::{Result, lines, number};
 
 /// Steps after which a script that settles must have.
 const ROUNDS: usize = 100;
-
-type Result<T> = std::result::Result<T, String>;
-
-fn number<T: FromStr>(text: &str) -> Result<T> {
-    let number = text.parse();
-    number.map_err(|_| format!("{text:?} is not a number"))
-}
 
 struct Scenario {
     fleet: Fleet,
@@ -148,14 +141,10 @@ impl Scenario {
 #[test]
 fn every_scenario_is_decided_as_its_snapshot_says() {
     insta::glob!("*.script", |path| {
-        let script = std::fs::read_to_string(path).unwrap();
-        let lines = script
-            .lines()
-            .map(|it| it.split('#').next().unwrap_or_default().trim());
-        let mut lines = lines.filter(|it| !it.is_empty());
-        let mut scenario = Scenario::begin(lines.next().unwrap_or_default()).unwrap();
+        let mut lines = lines(path).into_iter();
+        let mut scenario = Scenario::begin(&lines.next().unwrap_or_default()).unwrap();
         for line in lines {
-            scenario.happens(line).unwrap();
+            scenario.happens(&line).unwrap();
         }
         insta::assert_snapshot!(scenario.text);
     });

@@ -2,6 +2,8 @@
 
 mod fleets;
 mod scenarios;
+#[path = "../script/mod.rs"]
+mod script;
 mod world;
 
 use evenkeel_api::windows::windows_pool::{Strategy, condition};

@@ -11,20 +11,18 @@
 //! starts n1 dp, stops n1 dp, condition n1 NetReady True
 //! off n1, on n1, reboots n1      # the machine is cut off, is back, has another boot
 //! freeze, thaw                   # the API server
-//! pass 30s                       # so much time passes, with everything that is alive renewing
+//! pass 30 seconds                # so much time passes, with everything that is alive renewing
 //! ```
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use evenkeel_api::duration;
 use evenkeel_plan::readiness::{ReadinessAction, TaintChange};
 use serde_json::{Value, json};
 
+use crate::script::{Result, lines, number};
 use crate::world::{World, rule};
-
-type Result<T> = std::result::Result<T, String>;
 
 struct Scenario {
     world: World,
@@ -85,10 +83,7 @@ impl Scenario {
             }
             ["freeze"] => world.freeze(),
             ["thaw"] => world.thaw(),
-            ["pass", time] => {
-                let time = duration::parse(time)?;
-                world.pass(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-            }
+            ["pass", seconds, "seconds"] => world.pass(1_000 * number::<u64>(seconds)?),
             _ => return Err(format!("nobody knows what {line:?} is")),
         }
         let done = self.world.log[before..].iter();
@@ -158,17 +153,14 @@ fn shown(action: &ReadinessAction) -> String {
 #[test]
 fn every_scenario_is_decided_as_its_snapshot_says() {
     insta::glob!("*.script", |path| {
-        let script = std::fs::read_to_string(path).unwrap();
         let mut scenario = Scenario {
             world: World::new(&[]),
             boots: 0,
             nodes: BTreeMap::new(),
             text: String::new(),
         };
-        let lines = script.lines();
-        let lines = lines.map(|it| it.split('#').next().unwrap_or_default().trim());
-        for line in lines.filter(|it| !it.is_empty()) {
-            scenario.happens(line).unwrap();
+        for line in lines(path) {
+            scenario.happens(&line).unwrap();
         }
         insta::assert_snapshot!(scenario.text);
     });
