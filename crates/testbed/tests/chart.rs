@@ -215,6 +215,8 @@ fn odd_values_are_taken_to_their_places_and_wrong_ones_are_refused_by_name() -> 
         ("--set=operator.replica=2", "replica"),
         ("--set=operator.drainOnTimeout=panic", "drainOnTimeout"),
         ("--set=image.registry=registry.example.com/", "registry"),
+        ("--set=global.imageRegistry=/registry", "imageRegistry"),
+        ("--set=image.digests.agent=latest", "agent"),
         ("--set=uninstall.timeoutSeconds=1", "timeoutSeconds"),
         ("--set=agent.port=70000", "port"),
         (

@@ -17,10 +17,13 @@ app.kubernetes.io/name: evenkeel-{{ .component }}
 {{- end }}
 
 {{/*
-The image of a program.
+The image of a program. A digest says more than a tag: where there is one, it alone counts.
 */}}
 {{- define "evenkeel.image" -}}
-{{ with .root.Values.image.registry }}{{ . }}/{{ end }}evenkeel-{{ .component }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- $image := .root.Values.image -}}
+{{- $registry := (.root.Values.global).imageRegistry | default $image.registry -}}
+{{- $digest := index $image.digests .component -}}
+{{ with $registry }}{{ . }}/{{ end }}evenkeel-{{ .component }}{{ if $digest }}@{{ $digest }}{{ else }}:{{ $image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/*

@@ -1,0 +1,158 @@
+//! The programs of a release, built so that the folder they are built in leaves no trace in them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// A target, and what is built for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    /// As Rust calls it.
+    pub(crate) triple: &'static str,
+    /// As people call it: system and architecture.
+    pub(crate) system: &'static str,
+    pub(crate) architecture: &'static str,
+    pub(crate) programs: &'static [&'static str],
+    /// The C compiler, and the Debian package that brings it.
+    compiler: (&'static str, &'static str),
+    settings: &'static [(&'static str, &'static str)],
+}
+
+const LINUX: &[&str] = &["evenkeel", "evenkeel-agent", "evenkeel-operator"];
+
+/// All targets of a release.
+pub(crate) const TARGETS: [Target; 3] = [
+    Target {
+        triple: "x86_64-unknown-linux-musl",
+        system: "linux",
+        architecture: "amd64",
+        programs: LINUX,
+        compiler: ("musl-gcc", "musl-tools"),
+        settings: &[("CC_x86_64_unknown_linux_musl", "musl-gcc")],
+    },
+    Target {
+        triple: "aarch64-unknown-linux-musl",
+        system: "linux",
+        architecture: "arm64",
+        programs: LINUX,
+        compiler: ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+        settings: &[
+            ("CC_aarch64_unknown_linux_musl", "aarch64-linux-gnu-gcc"),
+            // The helpers behind outlined atomics are those of another C library.
+            ("CFLAGS_aarch64_unknown_linux_musl", "-mno-outline-atomics"),
+            (
+                "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER",
+                "aarch64-linux-gnu-gcc",
+            ),
+        ],
+    },
+    Target {
+        triple: "x86_64-pc-windows-gnu",
+        system: "windows",
+        architecture: "amd64",
+        programs: &["evenkeel-agent"],
+        compiler: ("x86_64-w64-mingw32-gcc", "mingw-w64"),
+        settings: &[],
+    },
+];
+
+impl Target {
+    /// The file name of one of its programs.
+    pub(crate) fn file(&self, program: &str) -> String {
+        if self.system == "windows" {
+            format!("{program}.exe")
+        } else {
+            program.to_owned()
+        }
+    }
+
+    /// What this machine lacks to build for it, with the command that brings it.
+    fn check(&self) -> Result<()> {
+        let (compiler, package) = self.compiler;
+        if Command::new(compiler).arg("--version").output().is_err() {
+            bail!(
+                "{}: {compiler} is not installed: apt-get install {package}",
+                self.triple
+            );
+        }
+        let folder = said(
+            "rustc",
+            &["--print", "target-libdir", "--target", self.triple],
+        )?;
+        if !Path::new(&folder).exists() {
+            bail!(
+                "the Rust target {0} is not installed: rustup target add {0}",
+                self.triple
+            );
+        }
+        Ok(())
+    }
+
+    /// Builds its programs in `project`, with the `commit` in them, and returns the folder that they are in.
+    pub(crate) fn build(&self, project: &Path, profile: &str, commit: &str) -> Result<PathBuf> {
+        self.check()?;
+        let folder = project.join("target/release-build");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo
+            .current_dir(project)
+            .args([
+                "build",
+                "--locked",
+                "--profile",
+                profile,
+                "--target",
+                self.triple,
+            ])
+            .arg("--target-dir")
+            .arg(&folder)
+            .arg("--config")
+            .arg(self.remapping(project)?)
+            .env("EVENKEEL_COMMIT", commit)
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .envs(self.settings.iter().copied());
+        for program in self.programs {
+            cargo.args(["--bin", program]);
+        }
+        let status = cargo.status().context("cannot run cargo")?;
+        if !status.success() {
+            bail!("the build for {} failed: see above", self.triple);
+        }
+        let profile = if profile == "dev" { "debug" } else { profile };
+        Ok(folder.join(self.triple).join(profile))
+    }
+
+    /// A setting for cargo that takes the places of this machine out of the programs.
+    fn remapping(&self, project: &Path) -> Result<String> {
+        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = home
+            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
+            .context("neither CARGO_HOME nor HOME is set")?;
+        let flags = [(project, "/evenkeel"), (home.as_path(), "/cargo")];
+        let flags = flags.map(|(from, to)| {
+            serde_json::json!(format!("--remap-path-prefix={}={to}", from.display())).to_string()
+        });
+        Ok(format!(
+            "target.{}.rustflags=[{}]",
+            self.triple,
+            flags.join(",")
+        ))
+    }
+}
+
+/// What a program prints, without the line's end.
+pub(crate) fn said(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .with_context(|| format!("cannot run {program}"))?;
+    if !output.status.success() {
+        bail!(
+            "{program} {} failed: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
