@@ -27,6 +27,8 @@ pub mod cache;
 #[cfg(target_os = "linux")]
 pub mod chart;
 #[cfg(target_os = "linux")]
+pub mod cluster;
+#[cfg(target_os = "linux")]
 pub mod control_plane;
 #[cfg(target_os = "linux")]
 pub mod egress_proxy;

@@ -36,8 +36,18 @@ pub struct SystemdNode {
     name: String,
     keys: Keys,
     tree: PathBuf,
+    equipment: Option<Equipment>,
     network: Network,
     scratch: Scratch,
+}
+
+/// What makes a node more than a machine with systemd.
+#[derive(Debug, Clone)]
+pub(crate) struct Equipment {
+    /// Files that the node has besides those of Debian.
+    pub(crate) layer: PathBuf,
+    /// A shell script that runs with each boot of the node, next to it.
+    pub(crate) companion: String,
 }
 
 /// What there is only while the node is switched on.
@@ -74,6 +84,14 @@ impl SystemdNode {
     ///
     /// The first one on a machine makes the Debian tree, which takes a minute or two.
     pub fn boot(name: &str) -> Result<Self> {
+        Self::boot_equipped(name, |_, _| Ok(None))
+    }
+
+    /// The same, with what `equip` lays into the layer of the node's own files, and says of it. It is given its address, too.
+    pub(crate) fn boot_equipped(
+        name: &str,
+        equip: impl FnOnce(&Path, Ipv4Addr) -> Result<Option<Equipment>>,
+    ) -> Result<Self> {
         identity::check(name)?;
         for need in Self::NEEDS {
             need.check()?;
@@ -93,11 +111,13 @@ impl SystemdNode {
             &layers.join("upper"),
             &scratch.path().join("keys"),
         )?;
+        let equipment = equip(&layers.join("upper"), network.address())?;
         let mut node = Self {
             power: None,
             name: name.to_owned(),
             keys,
             tree,
+            equipment,
             network,
             scratch,
         };
@@ -113,7 +133,7 @@ impl SystemdNode {
         }
         let place = self.scratch.path();
         let unique = place.file_name().unwrap_or(place.as_os_str());
-        let cgroup = Cgroup::new(&unique.to_string_lossy())?;
+        let cgroup = Cgroup::new(&unique.to_string_lossy(), self.equipment.is_some())?;
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private"]);
         command.args(["--pid", "--fork", "--kill-child"]);
@@ -121,6 +141,11 @@ impl SystemdNode {
         command.args(["evenkeel-testbed-node", &self.name]);
         command.arg(&self.tree).arg(place.join("layers"));
         command.arg(self.network.net()).args(cgroup.paths());
+        if let Some(equipment) = &self.equipment {
+            command.env("EQUIPMENT", &equipment.layer);
+            command.env("COMPANION", &equipment.companion);
+            command.env("CONTROLLERS", cgroup.controllers());
+        }
         self.power = Some(Power {
             supervisor: Running::start(
                 &format!("node {}", self.name),
@@ -307,13 +332,16 @@ impl SystemdNode {
         let power = self.power.as_ref().ok_or_else(|| self.failed("is off"))?;
         let mut process = power.supervisor.id();
         for _ in 0..3 {
-            process = children(process)
-                .and_then(|children| children.last().copied())
+            let children = children(process).unwrap_or_default();
+            // What runs next to nspawn are children of its parent, too.
+            let nspawn = children.iter().find(|it| comm(**it) == "systemd-nspawn");
+            process = nspawn
+                .or(children.last())
+                .copied()
                 .ok_or_else(|| self.failed("is not up"))?;
         }
         // Until nspawn has become systemd, its name spaces are half made.
-        let comm = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-        if comm.trim() != "systemd" {
+        if comm(process) != "systemd" {
             return Err(self.failed("is not up"));
         }
         Ok(process)
@@ -354,6 +382,12 @@ impl SystemdNode {
     fn failed(&self, what: &str) -> Error {
         Error::failed(format!("node {} {what}", self.name))
     }
+}
+
+/// What a process is called.
+fn comm(process: u32) -> String {
+    let comm = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+    comm.trim().to_owned()
 }
 
 fn children(process: u32) -> Option<Vec<u32>> {

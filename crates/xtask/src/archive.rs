@@ -10,7 +10,7 @@ use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of `contents`, in hexadecimal digits.
-pub(crate) fn sha256(contents: &[u8]) -> String {
+pub fn sha256(contents: &[u8]) -> String {
     let digest = Sha256::digest(contents);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -24,18 +24,18 @@ struct Entry {
 
 /// Files by path, each with its mode. Folders follow from the paths.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Archive {
+pub struct Archive {
     entries: BTreeMap<String, Entry>,
 }
 
 impl Archive {
     /// Adds a file that everybody may read.
-    pub(crate) fn file(&mut self, path: &str, contents: impl Into<Vec<u8>>) {
+    pub fn file(&mut self, path: &str, contents: impl Into<Vec<u8>>) {
         self.add(path, 0o644, contents.into());
     }
 
     /// Adds a file that everybody may run.
-    pub(crate) fn program(&mut self, path: &str, contents: impl Into<Vec<u8>>) {
+    pub fn program(&mut self, path: &str, contents: impl Into<Vec<u8>>) {
         self.add(path, 0o755, contents.into());
     }
 
@@ -45,7 +45,7 @@ impl Archive {
     }
 
     /// Adds all files below `folder`, under `prefix`.
-    pub(crate) fn folder(&mut self, prefix: &str, folder: &Path) -> Result<()> {
+    pub fn folder(&mut self, prefix: &str, folder: &Path) -> Result<()> {
         let entries = std::fs::read_dir(folder)
             .with_context(|| format!("cannot read {}", folder.display()))?;
         for entry in entries {
@@ -64,7 +64,7 @@ impl Archive {
     }
 
     /// The archive as tar, with `time` (seconds since 1970) as the age of everything.
-    pub(crate) fn tar(&self, time: u64) -> Result<Vec<u8>> {
+    pub fn tar(&self, time: u64) -> Result<Vec<u8>> {
         let mut tar = tar::Builder::new(Vec::new());
         let mut folders = std::collections::BTreeSet::new();
         for (path, entry) in &self.entries {
@@ -84,7 +84,7 @@ impl Archive {
     }
 
     /// The archive as compressed tar.
-    pub(crate) fn tar_gz(&self, time: u64) -> Result<Vec<u8>> {
+    pub fn tar_gz(&self, time: u64) -> Result<Vec<u8>> {
         gzip(&self.tar(time)?)
     }
 }
@@ -100,7 +100,7 @@ fn header(mode: u32, time: u64) -> tar::Header {
 }
 
 /// Compresses `contents`, without a name or a time in the result.
-pub(crate) fn gzip(contents: &[u8]) -> Result<Vec<u8>> {
+pub fn gzip(contents: &[u8]) -> Result<Vec<u8>> {
     let mut gzip = GzBuilder::new().write(Vec::new(), Compression::best());
     gzip.write_all(contents)?;
     Ok(gzip.finish()?)

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::archive::Archive;
-use crate::image::Layout;
+use evenkeel_xtask::archive::Archive;
+use evenkeel_xtask::image::Layout;
 
 const CONFIG: &str = "application/vnd.cncf.helm.config.v1+json";
 const CONTENT: &str = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";

@@ -13,26 +13,29 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 
 /// What an image is, besides its files.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ImageConfig<'a> {
-    pub(crate) user: &'a str,
-    pub(crate) entrypoint: &'a [&'a str],
-    pub(crate) labels: &'a [(&'a str, &'a str)],
+pub struct ImageConfig<'a> {
+    /// Who runs in it, as `UID:GID`.
+    pub user: &'a str,
+    /// The program, and its first arguments.
+    pub entrypoint: &'a [&'a str],
+    /// What registries show of it.
+    pub labels: &'a [(&'a str, &'a str)],
 }
 
 /// Blobs, and what an index says of them.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub struct Layout {
     archive: Archive,
     time: u64,
 }
 
 /// Where a blob is, as manifests say it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Descriptor(Value);
+pub struct Descriptor(Value);
 
 impl Descriptor {
     /// The digest of the blob.
-    pub(crate) fn digest(&self) -> &str {
+    pub fn digest(&self) -> &str {
         self.0["digest"].as_str().unwrap_or_default()
     }
 
@@ -44,7 +47,7 @@ impl Descriptor {
 
 impl Layout {
     /// An empty one, for artifacts as old as `time`.
-    pub(crate) fn new(time: u64) -> Self {
+    pub fn new(time: u64) -> Self {
         let mut archive = Archive::default();
         archive.file("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
         Self { archive, time }
@@ -65,7 +68,7 @@ impl Layout {
     }
 
     /// An image of one architecture, with `files` as its only layer.
-    pub(crate) fn image(
+    pub fn image(
         &mut self,
         architecture: &str,
         files: &Archive,
@@ -94,7 +97,7 @@ impl Layout {
     }
 
     /// An artifact that is no image: one blob, and the words that describe it.
-    pub(crate) fn artifact(
+    pub fn artifact(
         &mut self,
         config: (&str, &Value),
         layer: (&str, Vec<u8>),
@@ -113,18 +116,24 @@ impl Layout {
     }
 
     /// One image for several architectures.
-    pub(crate) fn for_all(&mut self, images: &[Descriptor]) -> Descriptor {
+    pub fn for_all(&mut self, images: &[Descriptor]) -> Descriptor {
         let manifests: Vec<&Value> = images.iter().map(|it| &it.0).collect();
         let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": manifests });
         self.json(INDEX, &index)
     }
 
     /// The file that `skopeo`, `podman`, `oras` and `ctr` read, in which `what` is called `name`.
-    pub(crate) fn packed(mut self, name: &str, what: Descriptor) -> Result<Vec<u8>> {
+    pub fn packed(mut self, name: &str, what: Descriptor) -> Result<Vec<u8>> {
         let tag = name.rsplit_once(':').map_or("latest", |(_, tag)| tag);
+        // Without a registry in it, a name in a pod is one of the default registry.
+        let whole = if name.contains('/') {
+            name.to_owned()
+        } else {
+            format!("docker.io/library/{name}")
+        };
         let named = what.with(
             "annotations",
-            json!({ "io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag }),
+            json!({ "io.containerd.image.name": whole, "org.opencontainers.image.ref.name": tag }),
         );
         let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [named.0] });
         self.archive.file("index.json", index.to_string());

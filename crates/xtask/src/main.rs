@@ -2,10 +2,8 @@
 
 #![forbid(unsafe_code)]
 
-mod archive;
 mod chart;
 mod dependencies;
-mod image;
 mod krew;
 mod programs;
 mod release;
@@ -41,6 +39,9 @@ enum Task {
         /// Build only for these targets. By default: all that a release has.
         #[arg(long, value_name = "TARGET", value_delimiter = ',')]
         target: Vec<String>,
+        /// Make it although there are uncommitted changes, for trying things out. Its commit is then not what it is made of.
+        #[arg(long)]
+        allow_changes: bool,
         /// Where people download the release, for the krew manifest.
         #[arg(
             long,
@@ -56,9 +57,10 @@ fn main() -> ExitCode {
         out,
         profile,
         target,
+        allow_changes,
         download,
     } = Arguments::parse().task;
-    match Release::new(out, &profile, &target, download).and_then(|it| it.make()) {
+    match Release::new(out, &profile, &target, allow_changes, download).and_then(|it| it.make()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cargo xtask: {error:#}");

@@ -113,7 +113,7 @@ impl Target {
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .envs(self.settings.iter().copied());
         for program in self.programs {
-            cargo.args(["--bin", program]);
+            cargo.args(["--package", package(program), "--bin", program]);
         }
         let status = cargo.status().context("cannot run cargo")?;
         if !status.success() {
@@ -138,6 +138,14 @@ impl Target {
             self.triple,
             flags.join(",")
         ))
+    }
+}
+
+/// The package of a program.
+fn package(program: &str) -> &str {
+    match program {
+        "evenkeel" => "evenkeel-cli",
+        other => other,
     }
 }
 

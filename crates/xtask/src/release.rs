@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::archive::{Archive, sha256};
 use crate::chart::PackedChart;
 use crate::dependencies::Dependencies;
-use crate::image::{ImageConfig, Layout};
 use crate::krew::{self, Download};
 use crate::programs::{TARGETS, Target, said};
+use evenkeel_xtask::archive::{Archive, sha256};
+use evenkeel_xtask::image::{ImageConfig, Layout};
 
 /// The packages whose programs are released.
 const PACKAGES: [&str; 3] = ["evenkeel-agent", "evenkeel-cli", "evenkeel-operator"];
@@ -40,6 +40,7 @@ impl Release {
         out: Option<PathBuf>,
         profile: &str,
         targets: &[String],
+        allow_changes: bool,
         download: String,
     ) -> Result<Self> {
         let known: Vec<&str> = TARGETS.iter().map(|it| it.triple).collect();
@@ -57,7 +58,7 @@ impl Release {
             said("git", &[&["-C", &folder], arguments].concat())
         };
         let changes = git(&["status", "--porcelain"])?;
-        if let Some(change) = changes.lines().next() {
+        if let (Some(change), false) = (changes.lines().next(), allow_changes) {
             bail!(
                 "a release is made of a commit, and there are uncommitted changes ({change}): commit them"
             );

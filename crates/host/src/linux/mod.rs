@@ -35,7 +35,7 @@ use crate::disk::Host;
 use crate::{Error, Result};
 
 /// Where the kernel says which boot this is.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
 const OFFLINE: &str = "a folder tree that is not running cannot stage it: apply it on the running \
     machine itself, without --root, or remove it from the configuration";
@@ -145,9 +145,14 @@ impl Host for LinuxHost {
     }
 
     fn boot_id(&self) -> Result<BootId> {
-        // The kernel is the machine's own, from wherever one looks.
-        let text = std::fs::read_to_string(BOOT_ID)
-            .map_err(|error| Error::path("read", BOOT_ID, error))?;
+        // A machine that shares its kernel with others says of its own boot what the kernel does not know. Where its /proc
+        // cannot be seen, the kernel's word counts.
+        let machines = self.systemd.as_ref().map(|it| it.root().join(BOOT_ID));
+        let seen = machines.and_then(|path| std::fs::read_to_string(path).ok());
+        let of_kernel = Path::new("/").join(BOOT_ID);
+        let text = seen
+            .map_or_else(|| std::fs::read_to_string(&of_kernel), Ok)
+            .map_err(|error| Error::path("read", of_kernel.to_string_lossy(), error))?;
         Ok(BootId(text.trim().to_owned()))
     }
 

@@ -7,7 +7,7 @@
 
 mod audit;
 mod authority;
-mod programs;
+pub(crate) mod programs;
 mod servers;
 
 use std::net::SocketAddr;
@@ -145,6 +145,11 @@ impl ControlPlane {
     /// Where the API server listens, as this machine reaches it.
     pub fn address(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// The certificate of the authority that signs everybody's.
+    pub(crate) fn authority(&self) -> String {
+        self.servers.authority.certificate()
     }
 
     /// The login that may do everything.

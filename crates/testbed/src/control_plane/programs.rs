@@ -42,6 +42,19 @@ const PROGRAMS: [GoProgram; 5] = [
     },
 ];
 
+/// What nodes of a real cluster run.
+const KUBELET: GoProgram = GoProgram {
+    name: "kubelet",
+    package: "k8s.io/kubernetes/cmd/kubelet",
+    takes: "a minute",
+};
+
+/// The kubelet of the same version, found next to the others or built.
+pub(crate) fn kubelet() -> Result<PathBuf> {
+    let flags = linker_flags(MODULE.version_of("k8s.io/kubernetes")?);
+    MODULE.program(&cached()?, &KUBELET, &flags)
+}
+
 /// A folder that has every program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Programs(PathBuf);

@@ -14,6 +14,9 @@ use crate::process::Running;
 use crate::scratch::Scratch;
 use crate::{Doing, Error, Result, network};
 
+/// The address of the Service of the API server: the first of its range.
+pub(super) const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+
 /// Files and arguments shared by the servers.
 pub(super) struct Servers {
     pub(super) programs: Programs,
@@ -34,14 +37,21 @@ impl Servers {
             &[
                 IpAddr::V4(Ipv4Addr::LOCALHOST),
                 IpAddr::V4(network::GATEWAY),
+                IpAddr::V4(SERVICE),
             ],
         )?;
+        let to_kubelets =
+            servers
+                .authority
+                .client("kube-apiserver-kubelet-client", &["system:masters"], None)?;
         let tokens = authority::key()?;
         for (name, text) in [
             ("ca.crt", servers.authority.certificate()),
             ("ca.key", servers.authority.key()),
             ("api-server.crt", api_server.certificate),
             ("api-server.key", api_server.key),
+            ("kubelet-client.crt", to_kubelets.certificate),
+            ("kubelet-client.key", to_kubelets.key),
             ("tokens.key", tokens.serialize_pem()),
             ("tokens.pub", tokens.public_key_pem()),
             (audit::POLICY_FILE, audit::POLICY.to_owned()),
@@ -107,6 +117,10 @@ impl Servers {
             self.flag("tls-cert-file", "api-server.crt"),
             self.flag("tls-private-key-file", "api-server.key"),
             self.flag("client-ca-file", "ca.crt"),
+            // A name of a node says nothing to this machine.
+            "--kubelet-preferred-address-types=InternalIP".to_owned(),
+            self.flag("kubelet-client-certificate", "kubelet-client.crt"),
+            self.flag("kubelet-client-key", "kubelet-client.key"),
             self.flag("service-account-key-file", "tokens.pub"),
             self.flag("service-account-signing-key-file", "tokens.key"),
             self.flag("audit-policy-file", audit::POLICY_FILE),

@@ -11,20 +11,39 @@ use crate::{Doing, Error, Result, reaper};
 #[derive(Debug)]
 pub(super) struct Cgroup {
     paths: Vec<PathBuf>,
+    /// Those of the first version's controllers.
+    controllers: Vec<PathBuf>,
 }
 
 impl Cgroup {
-    /// Makes a group called `name`, which must be nobody else's.
-    pub(super) fn new(name: &str) -> Result<Self> {
+    /// Makes a group called `name`, which must be nobody else's. Whoever runs containers in it needs it in the hierarchies
+    /// of all controllers.
+    pub(super) fn new(name: &str, has_containers: bool) -> Result<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")
             .doing(|| "cannot read /proc/self/mountinfo")?;
-        let mut made = Self { paths: Vec::new() };
-        for hierarchy in hierarchies(&mounts) {
+        let mut made = Self {
+            paths: Vec::new(),
+            controllers: Vec::new(),
+        };
+        let make = |hierarchy: &Path, list: &mut Vec<PathBuf>| {
             let path = hierarchy.join(name);
             reaper::cgroup(&path)?;
-            made.paths.push(path.clone());
+            list.push(path.clone());
             std::fs::create_dir(&path)
-                .doing(|| format!("cannot make the control group {}", path.display()))?;
+                .doing(|| format!("cannot make the control group {}", path.display()))
+        };
+        let managed = hierarchies(&mounts);
+        for hierarchy in &managed {
+            make(hierarchy, &mut made.paths)?;
+        }
+        let others = if has_containers {
+            controllers(&mounts)
+        } else {
+            Vec::new()
+        };
+        for hierarchy in others.iter().filter(|it| !managed.contains(it)) {
+            make(hierarchy, &mut made.controllers)?;
+            inherit_processors(hierarchy, &hierarchy.join(name))?;
         }
         if made.paths.is_empty() {
             return Err(Error::Missing(
@@ -40,9 +59,16 @@ impl Cgroup {
         &self.paths
     }
 
+    /// Its folders in the hierarchies of controllers, as words of a shell.
+    pub(super) fn controllers(&self) -> String {
+        let paths = self.controllers.iter();
+        let paths: Vec<_> = paths.map(|it| it.display().to_string()).collect();
+        paths.join(" ")
+    }
+
     /// Removes it as soon as the last process in it is gone.
     fn vacate(&self) -> Result<()> {
-        for path in &self.paths {
+        for path in self.paths.iter().chain(&self.controllers) {
             until(
                 &format!("the control group {} to be empty", path.display()),
                 Duration::from_secs(10),
@@ -79,6 +105,28 @@ fn remove(path: &Path) -> std::io::Result<()> {
         }
     }
     std::fs::remove_dir(path)
+}
+
+/// Where the first version's controllers are mounted.
+fn controllers(mountinfo: &str) -> Vec<PathBuf> {
+    let lines = mountinfo.lines().filter_map(|line| {
+        let (mount, kind) = line.split_once(" - ")?;
+        let is_controller = kind.starts_with("cgroup ") && !kind.contains("name=");
+        is_controller.then(|| mount.split(' ').nth(4).map(PathBuf::from))?
+    });
+    lines.collect()
+}
+
+/// A group of the first version has no processors until somebody gives it some, and then nobody can enter it.
+fn inherit_processors(parent: &Path, group: &Path) -> Result<()> {
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        let of_parent = parent.join(file);
+        if of_parent.exists() {
+            std::fs::copy(&of_parent, group.join(file))
+                .doing(|| format!("cannot copy {}", of_parent.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Where the hierarchies are mounted that systemd uses: the second version's, and in a hybrid or old

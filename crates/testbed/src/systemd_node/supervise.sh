@@ -13,21 +13,30 @@ mount -t tmpfs -o mode=755 tmpfs "$stage"
 mkdir -p "$stage/node/tree" "$stage/node/layers" "$stage/node/root"
 touch "$stage/node/net"
 mount --bind "$net" "$stage/node/net"
+lower=tree
+if [ -n "${EQUIPMENT:-}" ]; then
+    mkdir -p "$stage/node/equipment"
+    mount --bind "$EQUIPMENT" "$stage/node/equipment"
+    lower=equipment:tree
+fi
 mount --bind "$tree" "$stage/node/tree"
 mount --bind "$layers" "$stage/node/layers"
 mount --rbind "$stage" /run
 mount -t tmpfs tmpfs /tmp
 cd /run/node
-mount -t overlay -o nodev,lowerdir=tree,upperdir=layers/upper,workdir=layers/work overlay root
+mount -t overlay -o nodev,lowerdir=$lower,upperdir=layers/upper,workdir=layers/work overlay root
 mount -t proc proc /proc
 while :; do
     code=0
+    [ -z "${COMPANION:-}" ] || sh -c "$COMPANION" companion &
     # A real machine may change its network, which here is its own; it may not make device files,
     # which here would be the host's.
     systemd-nspawn --quiet --directory=/run/node/root --boot --machine="$name" --hostname="$name" \
         --register=no --keep-unit --console=read-only --network-namespace-path=/run/node/net \
         --capability=CAP_NET_ADMIN --drop-capability=CAP_MKNOD \
         --link-journal=no --resolv-conf=off --timezone=off --setenv=SYSTEMD_COLORS=0 || code=$?
+    # What runs with the machine goes down with it. Process 1 itself is spared.
+    [ -z "${COMPANION:-}" ] || kill -9 -1 2>/dev/null || true
     # 133 is how a reboot ends it.
     [ "$code" = 133 ] || exit "$code"
     echo "$name reboots"
