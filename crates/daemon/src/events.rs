@@ -9,6 +9,7 @@ mod queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_api::notice::{Notice, Severity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -28,8 +29,8 @@ const NOTE: usize = 1024;
 const WORD: usize = 128;
 /// Events of things without a namespace live here.
 const DEFAULT_NAMESPACE: &str = "default";
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// The pauses while the API server takes none.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// What happened to an object.
@@ -236,7 +237,7 @@ enum Fate {
 impl Sender {
     /// Sends what is due, one after the other, for ever.
     async fn work(self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES;
         loop {
             let next = self.shared.queue().next(Instant::now());
             let delivery = match next {
@@ -266,12 +267,11 @@ impl Sender {
                         self.shared.queue().put_last(&delivery.key);
                     }
                     let hurry = self.shared.hurry.notified();
-                    let _ = tokio::time::timeout(pause, hurry).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    let _ = tokio::time::timeout(pauses.next_pause(), hurry).await;
                     continue;
                 }
             };
-            pause = FIRST_PAUSE;
+            pauses.reset();
             self.shared.queue().sent(&delivery, &sent, Instant::now());
             self.shared.progress.notify_waiters();
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_plan::windows::windows_node::{renew_again_after, renew_at};
@@ -25,8 +26,8 @@ use crate::reconcile::blocking;
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// How long an approval and the signature may take.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How long after it was not there yet a signature is looked for, at first and at most: nobody may watch requests.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How long after it was not there yet a signature is looked for: nobody may watch requests.
+const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 /// How often it is looked whether the login should be renewed.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
@@ -167,7 +168,7 @@ async fn signed(
     requests: &Api<CertificateSigningRequest>,
     name: &str,
 ) -> std::result::Result<Vec<u8>, String> {
-    let mut pause = ASK_AGAIN.0;
+    let mut pauses = ASK_AGAIN;
     loop {
         let found = requests
             .get(name)
@@ -185,8 +186,7 @@ async fn signed(
                 refused.type_
             ));
         }
-        tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(ASK_AGAIN.1);
+        tokio::time::sleep(pauses.next_pause()).await;
     }
 }
 

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_api::names::pod;
 use jiff::Timestamp;
 
 use super::{Ours, Toleration};
 
-/// The first wait after a refused eviction; it doubles with each.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest such wait: a budget that allows it is noticed within this time.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// The waits after refused evictions: a budget that allows one is noticed within the longest.
+const WAITS: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// The controller of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -176,8 +175,7 @@ pub struct Attempt {
 impl Attempt {
     /// Whether it is time for another one.
     pub fn is_over(&self, now: Timestamp) -> bool {
-        let doubled = FIRST_WAIT.saturating_mul(1 << self.times.saturating_sub(1).min(10));
-        let wait = doubled.min(LONGEST_WAIT).max(self.wait);
+        let wait = WAITS.after(self.times).max(self.wait);
         // A clock that was set back must not make the wait longer.
         now < self.at || since(self.at, now) >= wait
     }
