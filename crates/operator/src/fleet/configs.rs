@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::fleet::nodes::watching;
-use crate::fleet::pools::resource;
+use crate::objects::resource;
 use crate::store::{Identity, Kept, Store};
 
 const KIND: &str = "MachineConfig";
@@ -100,9 +100,10 @@ struct Named {
 
 impl Configs {
     pub(crate) fn new(client: Client) -> Self {
+        let kind = resource(group::MACHINE_CONFIGURATION, "v1", KIND, PLURAL);
         Self {
-            api: Api::all_with(client.clone(), &resource(KIND, PLURAL)),
-            metadata: Api::all_with(client.clone(), &resource(KIND, PLURAL)),
+            api: Api::all_with(client.clone(), &kind),
+            metadata: Api::all_with(client.clone(), &kind),
             client,
             store: Store::new(),
         }

@@ -18,12 +18,10 @@ use jiff::Timestamp;
 use super::{Cluster, Done};
 use crate::fleet::nodes::Seen;
 use crate::fleet::permits::{Permitted, Record};
-use crate::shared::Shared;
 
 /// The work on some of all nodes.
 pub(super) struct Fleet {
     cluster: Cluster,
-    shared: Shared,
     pub(super) work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
     /// Nodes with work on them.
     busy: BTreeSet<String>,
@@ -49,10 +47,9 @@ struct View {
 }
 
 impl Fleet {
-    pub(super) fn new(cluster: Cluster, shared: Shared) -> Self {
+    pub(super) fn new(cluster: Cluster) -> Self {
         Self {
             cluster,
-            shared,
             work: FuturesUnordered::new(),
             busy: BTreeSet::new(),
             writing: BTreeSet::new(),
@@ -64,17 +61,12 @@ impl Fleet {
     /// Some work has come to an end.
     pub(super) fn finished(&mut self, done: Done) {
         match done {
-            Done::Node {
-                name,
-                uid,
-                is_gone,
-                is_over,
-            } => {
+            Done::Node { name, uid, end } => {
                 self.busy.remove(&name);
-                if is_gone {
-                    self.cluster.nodes.store().remove(&name, &uid);
+                if end.is_gone {
+                    self.cluster.shared.nodes.store().remove(&name, &uid);
                 }
-                if is_over {
+                if end.is_over {
                     self.over.insert(name);
                 }
             }
@@ -92,7 +84,7 @@ impl Fleet {
 
     /// Whether the nodes of a record are ours to decide on.
     fn is_active(&self, record: &Record) -> bool {
-        let coexistence = &self.shared.coexistence;
+        let coexistence = &self.cluster.shared.coexistence;
         match record {
             Record::Pool(_) => !coexistence.is_idle(),
             Record::Windows => !coexistence.is_idle_for_windows(),
@@ -103,14 +95,14 @@ impl Fleet {
     /// Those who ask for something, and who of them has a permit.
     fn view(&self) -> View {
         // Beside another operator that drains nodes of a system, they are its own.
-        let coexistence = &self.shared.coexistence;
+        let coexistence = &self.cluster.shared.coexistence;
         let (is_idle, is_idle_for_windows) =
             (coexistence.is_idle(), coexistence.is_idle_for_windows());
-        let (windows, permits) = (&self.shared.windows, &self.shared.permits);
+        let (windows, permits) = (&self.cluster.shared.windows, &self.cluster.shared.permits);
         let claims = windows.claims();
         let is_managed_node = |node: &Node| {
             if node.is_windows() {
-                let is_known = self.shared.knows_windows_pool();
+                let is_known = self.cluster.shared.knows_windows_pool();
                 is_known && !is_idle_for_windows && windows_pool::is_managed_node(node, &claims)
             } else {
                 !is_idle
@@ -118,7 +110,7 @@ impl Fleet {
         };
         let mut granted = permits.granted();
         granted.retain(|name, _| !self.over.contains(name));
-        self.cluster.nodes.store().look(|all| {
+        self.cluster.shared.nodes.store().look(|all| {
             let permitted = Permitted::of(granted.keys(), all);
             let mut view = View::default();
             for seen in all.values() {
@@ -149,7 +141,7 @@ impl Fleet {
                 gone.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
             };
             let nodes = all.values().map(|seen| permitted.node(seen));
-            let pools = self.cluster.pools.wanted();
+            let pools = self.cluster.shared.pools.wanted();
             let assignment = Assignment::of(&pools, nodes);
             let mut answers = BTreeMap::new();
             let mut answer = |record: Record, allowance, members: &[&Node], away: &[&str]| {
@@ -189,7 +181,7 @@ impl Fleet {
 
     /// Begins whatever can begin now.
     pub(super) fn go_on(&mut self) {
-        if !self.shared.is_listed() {
+        if !self.cluster.shared.is_listed() {
             return;
         }
         let view = self.view();
@@ -241,15 +233,15 @@ impl Fleet {
 
     fn begin(&mut self, name: String, uid: String) {
         if self.busy.insert(name.clone()) {
-            let care = self.cluster.clone().care_unless_it_panics(name, uid);
+            let care = self.cluster.clone().care_for(name, uid);
             self.work.push(care.boxed_local());
         }
     }
 
     /// Claims records that are not ours yet, and records who gets a permit and whose is over.
     fn keep_records(&mut self, view: &View) {
-        let permits = &self.shared.permits;
-        let pools = self.cluster.pools.wanted();
+        let permits = &self.cluster.shared.permits;
+        let pools = self.cluster.shared.pools.wanted();
         let mut records: BTreeSet<Record> =
             pools.iter().map(|it| permits.of_pool(&it.name)).collect();
         records.insert(permits.of_windows());

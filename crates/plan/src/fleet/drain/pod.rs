@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evenkeel_api::backoff::Backoff;
 use evenkeel_api::names::pod;
+use evenkeel_api::notice::Notice;
 use jiff::Timestamp;
 
 use super::{Ours, Toleration};
@@ -122,6 +123,38 @@ impl Pod {
     }
 }
 
+/// What became of the eviction of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Eviction {
+    /// It is on its way.
+    Accepted,
+    /// It is gone, or the one of that name is another by now: the next list will tell.
+    Gone,
+    /// Not now, and not again before this time is over.
+    Refused(Refusal, Duration),
+}
+
+impl Eviction {
+    /// What an answer with `code` means that is no yes: `budget` is what the server says of a disruption budget, if it
+    /// does, `message` its whole sentence, and `wait` how long it wants us to wait.
+    pub fn refused(code: u16, budget: Option<&str>, message: &str, wait: Duration) -> Self {
+        match code {
+            // 404: gone already. 409: the uid is another, or somebody wrote to it just now.
+            404 | 409 => Self::Gone,
+            _ => Self::Refused(Refusal::of(code, budget, message), wait),
+        }
+    }
+
+    /// One word for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Gone => "gone",
+            Self::Refused(refusal, _) => refusal.category(),
+        }
+    }
+}
+
 /// Why the API server did not evict a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -136,9 +169,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What an answer with `code` means: `budget` is what the server says of a disruption budget, if it
-    /// does, and `message` its whole sentence.
-    pub fn of(code: u16, budget: Option<&str>, message: &str) -> Self {
+    fn of(code: u16, budget: Option<&str>, message: &str) -> Self {
         match (code, budget) {
             (429, Some(budget)) => Self::Budget(budget.to_owned()),
             (429, None) => Self::Busy(message.to_owned()),
@@ -170,6 +201,39 @@ pub struct Attempt {
     pub wait: Duration,
     /// What it said.
     pub refusal: Refusal,
+}
+
+/// Takes note of what became of the eviction of `pod` at `now` in `attempts` (by uid), and returns what is to be said at
+/// once. A budget that does not allow it now is no news before the deadline.
+pub fn answered(
+    attempts: &mut BTreeMap<String, Attempt>,
+    pod: &Pod,
+    answer: Eviction,
+    now: Timestamp,
+) -> Option<Notice> {
+    let (refusal, wait) = match answer {
+        Eviction::Accepted => {
+            attempts.remove(&pod.uid);
+            return None;
+        }
+        Eviction::Gone => return None,
+        Eviction::Refused(refusal, wait) => (refusal, wait),
+    };
+    let notice = match &refusal {
+        Refusal::Budget(_) | Refusal::Busy(_) => None,
+        Refusal::Misconfigured(why) | Refusal::Failed(why) => {
+            let message = format!("cannot evict pod {pod}, will retry: {why}");
+            Some(Notice::warning("EvictionFailed", message))
+        }
+    };
+    let attempt = Attempt {
+        times: attempts.get(&pod.uid).map_or(0, |it| it.times) + 1,
+        at: now,
+        wait,
+        refusal,
+    };
+    attempts.insert(pod.uid.clone(), attempt);
+    notice
 }
 
 impl Attempt {
