@@ -34,6 +34,15 @@ const FLUSH_EVENTS: Duration = Duration::from_secs(3);
 /// How often a worker without work says that it is alive; less than the shortest `--stuck-after`.
 const BEAT: Duration = Duration::from_secs(5);
 
+/// What `--stuck-after` says: long enough for a worker to say that it is alive.
+pub(crate) fn stuck_after(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_secs(10);
+    match evenkeel_api::duration::parse(text)? {
+        short if short < LEAST => Err(format!("{text} is too short: write at least 10s")),
+        duration => Ok(duration),
+    }
+}
+
 /// What one system does in its own way.
 pub(crate) trait System: Sized + 'static {
     /// Its kind of machine.

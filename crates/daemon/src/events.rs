@@ -6,6 +6,7 @@
 
 mod queue;
 
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,7 @@ use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use self::queue::{Delivery, Key, Queue, Sent};
+use self::queue::{Delivery, Queue, Sent};
 use crate::Metrics;
 use crate::program::Program;
 
@@ -46,6 +47,17 @@ pub struct Event {
     pub action: String,
     /// What happened, for people. What is longer than 1 kB is cut.
     pub note: String,
+}
+
+impl Eq for Event {}
+
+impl Hash for Event {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.object.namespace.hash(state);
+        self.object.name.hash(state);
+        self.reason.hash(state);
+        self.note.hash(state);
+    }
 }
 
 /// How much is kept, and how often the same is said.
@@ -137,7 +149,7 @@ impl Events {
     }
 
     /// Puts `event` into the queue. Never waits, never fails.
-    pub fn publish(&self, event: Event) {
+    pub fn publish(&self, mut event: Event) {
         tracing::debug!(
             reason = event.reason,
             object = event.object.name,
@@ -145,21 +157,19 @@ impl Events {
             "event"
         );
         // The API server takes none without an action.
-        let action = match event.action.as_str() {
-            "" => event.reason.clone(),
-            _ => event.action,
-        };
-        let key = Key {
-            object: event.object,
-            severity: event.severity,
+        if event.action.is_empty() {
+            event.action.clone_from(&event.reason);
+        }
+        let event = Event {
             reason: cut(event.reason, WORD),
-            action: cut(action, WORD),
+            action: cut(event.action, WORD),
             note: cut(event.note, NOTE),
+            ..event
         };
         let dropped = self
             .shared
             .queue()
-            .push(key, Instant::now(), Timestamp::now());
+            .push(event, Instant::now(), Timestamp::now());
         if dropped > 0 {
             self.shared.metrics.drop_events("queue_full", dropped);
         }
@@ -188,15 +198,7 @@ impl Events {
 
     /// Pending events: those that the API server does not have yet, oldest first.
     pub fn pending(&self) -> Vec<Event> {
-        let queue = self.shared.queue();
-        let pending = queue.pending().map(|key| Event {
-            object: key.object.clone(),
-            severity: key.severity,
-            reason: key.reason.clone(),
-            action: key.action.clone(),
-            note: key.note.clone(),
-        });
-        pending.collect()
+        self.shared.queue().pending().cloned().collect()
     }
 }
 
