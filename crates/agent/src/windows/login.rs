@@ -20,8 +20,7 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::pem::parse_x509_pem;
 
 use super::machine::Machine;
-use super::{answer, host_error};
-use crate::reconcile::blocking;
+use super::{answer, on_machine};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// How long an approval and the signature may take.
@@ -41,9 +40,7 @@ struct Kept {
 /// Gets this machine's agent a new login with one that may ask for it: the old one has ended, and nobody can
 /// renew that.
 pub(crate) async fn replace(daemon: &Daemon, given: &Path) -> Result<()> {
-    let node = blocking(|| Machine::open().node_name()).await;
-    let node = node.map_err(|reason| Error::work(reason.text))?;
-    let node = node.map_err(|error| host_error(&error))?;
+    let node = on_machine(Machine::node_name).await?;
     let node = node.ok_or_else(|| {
         Error::work(
             "this machine is not a node yet: run bootstrap, which also gets a login".to_owned(),
@@ -90,9 +87,8 @@ pub(crate) async fn obtain(client: &Client, bootstrap: &Path, node: &str) -> Res
         ..NamedAuthInfo::default()
     }];
     let text = serde_json::to_vec(&login).map_err(|error| failed(error.to_string()))?;
-    let kept = blocking(move || Machine::open().keep_login(&text)).await;
-    kept.map_err(|reason| failed(reason.text))?
-        .map_err(|error| failed(error.with_causes()))
+    let kept = on_machine(move |machine| machine.keep_login(&text)).await;
+    kept.map_err(|error| failed(error.to_string()))
 }
 
 /// Waits until the login that is kept should be renewed, and does that; tries again until it is done, or until
@@ -136,9 +132,8 @@ pub(crate) async fn renewed(client: &Client, node: &str) {
 
 /// The login that is kept, if there is one.
 async fn kept() -> std::result::Result<Option<Kept>, String> {
-    let login = blocking(|| Machine::open().login()).await;
-    let login = login.map_err(|reason| reason.text)?;
-    let login = login.map_err(|error| error.with_causes())?;
+    let login = on_machine(Machine::login).await;
+    let login = login.map_err(|error| error.to_string())?;
     let Some(text) = login else { return Ok(None) };
     let login = Kubeconfig::from_yaml(&String::from_utf8_lossy(&text));
     let login = login.map_err(|error| error.to_string())?;
