@@ -51,18 +51,10 @@ macro_rules! narrow {
 pub(crate) use narrow;
 
 /// Objects of the kind `K`, each kept as a `T`. Clones are the same.
+#[derive(Clone)]
 pub(crate) struct Objects<K, T> {
     api: Api<K>,
     store: Store<T>,
-}
-
-impl<K: Clone, T> Clone for Objects<K, T> {
-    fn clone(&self) -> Self {
-        Self {
-            api: self.api.clone(),
-            store: self.store.clone(),
-        }
-    }
 }
 
 impl<K, T> Objects<K, T>

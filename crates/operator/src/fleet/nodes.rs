@@ -88,19 +88,8 @@ pub(crate) struct Seen {
     pub(crate) addresses: Box<[Box<str>]>,
     /// The instance that it was made of, with the user who logs in there.
     pub(crate) instance: Option<Box<str>>,
-    /// What only readiness looks at.
-    readiness: Readiness,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Readiness {
-    boot_id: Box<str>,
-    taints: Vec<Value>,
-    owners: Option<String>,
-    record: Option<String>,
-    extensions: Option<String>,
-    has_annotations: bool,
-    conditions: Vec<ConditionSnapshot>,
+    /// What only readiness looks at; the rest of it is above.
+    readiness: NodeSnapshot,
 }
 
 impl From<NodeObject> for Seen {
@@ -130,14 +119,14 @@ impl From<NodeObject> for Seen {
         status.addresses.truncate(bounds::MANY);
         let is_ready = |it: &Condition| *it.kind == *"Ready" && *it.status == *"True";
         let annotation = |name: &str| metadata.annotations.as_ref()?.get(name).cloned();
-        let mut readiness = Readiness {
-            boot_id: status.node_info.boot_id.into(),
+        let mut readiness = NodeSnapshot {
+            boot_id: status.node_info.boot_id,
             taints: spec.taints,
             owners: annotation(annotation::READINESS_OWNERS),
             record: annotation(annotation::READINESS_RECORD),
             extensions,
             has_annotations,
-            conditions: Vec::new(),
+            ..NodeSnapshot::default()
         };
         let instance = annotation(annotation::INSTANCE).map(Into::into);
         let mut node = Node {
@@ -187,19 +176,12 @@ impl From<NodeObject> for Seen {
 impl Seen {
     /// The Node, as readiness looks at it.
     pub(crate) fn snapshot(&self) -> NodeSnapshot {
-        let readiness = self.readiness.clone();
         NodeSnapshot {
             name: self.node.name.clone(),
             uid: self.uid.clone(),
             labels: self.node.labels.clone(),
-            boot_id: readiness.boot_id.into(),
-            taints: readiness.taints,
-            owners: readiness.owners,
-            record: readiness.record,
-            extensions: readiness.extensions,
-            has_annotations: readiness.has_annotations,
             has_permit: self.node.claims_permit(),
-            conditions: readiness.conditions,
+            ..self.readiness.clone()
         }
     }
 
