@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::worker::stuck_after;
+
 /// Keep one node in its declared state
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
@@ -46,14 +48,6 @@ pub(crate) struct ControllerArguments {
     /// Every operation has a shorter limit of its own, even the slowest image pull.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = stuck_after)]
     pub(crate) stuck_after: Duration,
-}
-
-fn stuck_after(text: &str) -> Result<Duration, String> {
-    const LEAST: Duration = Duration::from_secs(10);
-    match evenkeel_api::duration::parse(text)? {
-        short if short < LEAST => Err(format!("{text} is too short: write at least 10s")),
-        duration => Ok(duration),
-    }
 }
 
 #[cfg(test)]

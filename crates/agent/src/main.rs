@@ -25,6 +25,12 @@ mod windows;
 mod worker;
 
 use anyhow::Result;
+use evenkeel_daemon::Program;
+
+const PROGRAM: Program = Program {
+    name: "evenkeel-agent",
+    version: env!("CARGO_PKG_VERSION"),
+};
 
 #[cfg(target_os = "linux")]
 fn main() -> Result<()> {

@@ -3,6 +3,7 @@
 use evenkeel_api::notice::Notice;
 use evenkeel_daemon::Events;
 use evenkeel_host::verify::Finding;
+use evenkeel_plan::machine::phase::Phase;
 use k8s_openapi::api::core::v1::ObjectReference;
 
 /// An Event on this machine's Node.
@@ -22,6 +23,34 @@ impl NodeEvent {
     pub(crate) fn warning(category: &'static str, action: &'static str, message: String) -> Self {
         let notice = Notice::warning(category, message);
         Self { notice, action }
+    }
+
+    /// The node has come to `phase`, if both systems say so alike; `done` and `applying` are the system's own categories,
+    /// and `what` is what its nodes are brought to.
+    pub(crate) fn of_phase(
+        phase: &Phase,
+        (done, applying): (&'static str, &'static str),
+        what: &str,
+    ) -> Option<Self> {
+        Some(match phase {
+            Phase::Done { config } => {
+                let message = format!("the node is up to date with {what} {config}");
+                Self::normal(done, "Update", message)
+            }
+            Phase::Degraded(reason) => {
+                Self::warning(reason.category, "Update", reason.text.clone())
+            }
+            Phase::AwaitDrain { target, changes } => {
+                let message =
+                    format!("drain requested for the update to {what} {target}: {changes}");
+                Self::normal("DrainRequested", "Drain", message)
+            }
+            Phase::Apply { target, changes } => {
+                let message = format!("updating to {what} {target}: {changes}");
+                Self::normal(applying, "Update", message)
+            }
+            Phase::Unmanaged | Phase::Heal { .. } | Phase::Reboot => return None,
+        })
     }
 
     /// One word for what happened.

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_plan::machine::phase::Reason;
 
-/// How long after a failure it is tried again, at first and at most.
-const RETRY: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(5));
-/// How long after the API server did not answer it is asked again, at first and at most.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How long after a failure it is tried again.
+pub(crate) const RETRY: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
+/// How long after the API server did not answer it is asked again.
+pub(crate) const ASK_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
 /// When the worker works again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +54,8 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The next one after `failures` in a row.
-    pub(crate) fn after(failures: &mut u32, reason: Reason) -> Self {
-        let pause = next_pause(RETRY, failures);
+    /// One that is tried again after `pause`.
+    pub(crate) fn tried_again_after(pause: Duration, reason: Reason) -> Self {
         Self {
             reason,
             again_at: Instant::now() + pause,
@@ -73,11 +73,6 @@ impl Failure {
     }
 }
 
-/// How long the API server is left alone that has not answered so often in a row.
-pub(crate) fn retry_after(unanswered: &mut u32) -> Duration {
-    next_pause(ASK_AGAIN, unanswered)
-}
-
 /// Does what may wait, in a thread that may.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
@@ -87,11 +82,4 @@ pub(crate) async fn blocking<T: Send + 'static>(
         let text = format!("internal error in the agent (please report): {error}");
         Reason::new("Crashed", text)
     })
-}
-
-/// Twice as long each time, within limits.
-fn next_pause((first, longest): (Duration, Duration), times: &mut u32) -> Duration {
-    let pause = first.saturating_mul(1 << (*times).min(10)).min(longest);
-    *times = times.saturating_add(1);
-    pause
 }

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_api::names::annotation;
 use evenkeel_daemon::{Check, Events, Heartbeat, Stop};
 use evenkeel_host::disk::Host;
@@ -22,7 +23,7 @@ use crate::node_client::NodeClient;
 use crate::node_event::NodeEvent;
 use crate::own_node::OwnNode;
 use crate::pending_events;
-use crate::reconcile::{Failure, ReconcileError, Requeue, blocking, retry_after};
+use crate::reconcile::{ASK_AGAIN, Failure, RETRY, ReconcileError, Requeue, blocking};
 use crate::slow_steps::Steps;
 use crate::trigger::Trigger;
 
@@ -32,6 +33,15 @@ const REBOOT_AGAIN: Duration = Duration::from_mins(5);
 const FLUSH_EVENTS: Duration = Duration::from_secs(3);
 /// How often a worker without work says that it is alive; less than the shortest `--stuck-after`.
 const BEAT: Duration = Duration::from_secs(5);
+
+/// What `--stuck-after` says: long enough for a worker to say that it is alive.
+pub(crate) fn stuck_after(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_secs(10);
+    match evenkeel_api::duration::parse(text)? {
+        short if short < LEAST => Err(format!("{text} is too short: write at least 10s")),
+        duration => Ok(duration),
+    }
+}
 
 /// What one system does in its own way.
 pub(crate) trait System: Sized + 'static {
@@ -126,8 +136,8 @@ pub(crate) struct Worker<S: System> {
     /// When the machine was told to boot.
     rebooting_since: Option<Instant>,
     pub(crate) failure: Option<Failure>,
-    failures: u32,
-    unanswered: u32,
+    failures: Backoff,
+    unanswered: Backoff,
     /// The phase that people were told of last.
     pub(crate) told: Option<Phase>,
 }
@@ -154,8 +164,8 @@ impl<S: System> Worker<S> {
             drift_watcher: None,
             rebooting_since: None,
             failure: None,
-            failures: 0,
-            unanswered: 0,
+            failures: RETRY,
+            unanswered: ASK_AGAIN,
             told: None,
         }
     }
@@ -232,7 +242,7 @@ impl<S: System> Worker<S> {
     async fn reconcile(&mut self) -> Requeue {
         match self.work().await {
             Ok(requeue) => {
-                self.unanswered = 0;
+                self.unanswered.reset();
                 if self.knows_node {
                     self.health.ready.ready();
                 }
@@ -243,7 +253,7 @@ impl<S: System> Worker<S> {
                 Requeue::Now
             }
             Err(ReconcileError::Cluster(error)) => {
-                let pause = retry_after(&mut self.unanswered);
+                let pause = self.unanswered.next_pause();
                 self.health
                     .ready
                     .not_ready("the API server does not answer");
@@ -283,7 +293,7 @@ impl<S: System> Worker<S> {
             forced: system.forced,
             failed: failure.as_ref().map(|reason| Failed {
                 reason,
-                tries: self.failures,
+                tries: self.failures.times(),
             }),
             drain: Drain {
                 asked: node.said(annotation::DESIRED_DRAIN),
@@ -295,7 +305,7 @@ impl<S: System> Worker<S> {
         match phase {
             Phase::Unmanaged | Phase::AwaitDrain { .. } => Ok(self.requeue()),
             Phase::Done { .. } => {
-                self.failures = 0;
+                self.failures.reset();
                 Ok(self.requeue())
             }
             Phase::Degraded(reason) => Ok(S::degraded(self, reason)),
@@ -424,7 +434,8 @@ impl<S: System> Worker<S> {
     }
 
     pub(crate) fn fail(&mut self, reason: Reason) {
-        self.failure = Some(Failure::after(&mut self.failures, reason));
+        let pause = self.failures.next_pause();
+        self.failure = Some(Failure::tried_again_after(pause, reason));
     }
 
     /// Sends an Event, and counts it.

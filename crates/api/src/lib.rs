@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 pub mod crds;
 pub mod document;
 pub mod duration;

@@ -27,7 +27,6 @@ pub struct Daemon {
     events: Events,
     stop: Stop,
     address: Option<SocketAddr>,
-    metrics_address: Option<SocketAddr>,
     limit: Duration,
 }
 
@@ -94,7 +93,6 @@ impl Daemon {
             events,
             stop,
             address,
-            metrics_address,
             limit: STOP,
         })
     }
@@ -139,11 +137,6 @@ impl Daemon {
     /// Where health is served, and metrics unless they have an address of their own.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
-    }
-
-    /// Where metrics are served over HTTPS.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics_address
     }
 
     /// Is a candidate for leadership by `lease`, from now on.

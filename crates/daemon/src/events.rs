@@ -6,9 +6,11 @@
 
 mod queue;
 
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_api::notice::{Notice, Severity};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -19,7 +21,7 @@ use kube::{Api, Client};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use self::queue::{Delivery, Key, Queue, Sent};
+use self::queue::{Delivery, Queue, Sent};
 use crate::Metrics;
 use crate::program::Program;
 
@@ -28,8 +30,8 @@ const NOTE: usize = 1024;
 const WORD: usize = 128;
 /// Events of things without a namespace live here.
 const DEFAULT_NAMESPACE: &str = "default";
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// The pauses while the API server takes none.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// What happened to an object.
@@ -45,6 +47,17 @@ pub struct Event {
     pub action: String,
     /// What happened, for people. What is longer than 1 kB is cut.
     pub note: String,
+}
+
+impl Eq for Event {}
+
+impl Hash for Event {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.object.namespace.hash(state);
+        self.object.name.hash(state);
+        self.reason.hash(state);
+        self.note.hash(state);
+    }
 }
 
 /// How much is kept, and how often the same is said.
@@ -136,7 +149,7 @@ impl Events {
     }
 
     /// Puts `event` into the queue. Never waits, never fails.
-    pub fn publish(&self, event: Event) {
+    pub fn publish(&self, mut event: Event) {
         tracing::debug!(
             reason = event.reason,
             object = event.object.name,
@@ -144,21 +157,19 @@ impl Events {
             "event"
         );
         // The API server takes none without an action.
-        let action = match event.action.as_str() {
-            "" => event.reason.clone(),
-            _ => event.action,
-        };
-        let key = Key {
-            object: event.object,
-            severity: event.severity,
+        if event.action.is_empty() {
+            event.action.clone_from(&event.reason);
+        }
+        let event = Event {
             reason: cut(event.reason, WORD),
-            action: cut(action, WORD),
+            action: cut(event.action, WORD),
             note: cut(event.note, NOTE),
+            ..event
         };
         let dropped = self
             .shared
             .queue()
-            .push(key, Instant::now(), Timestamp::now());
+            .push(event, Instant::now(), Timestamp::now());
         if dropped > 0 {
             self.shared.metrics.drop_events("queue_full", dropped);
         }
@@ -187,15 +198,7 @@ impl Events {
 
     /// Pending events: those that the API server does not have yet, oldest first.
     pub fn pending(&self) -> Vec<Event> {
-        let queue = self.shared.queue();
-        let pending = queue.pending().map(|key| Event {
-            object: key.object.clone(),
-            severity: key.severity,
-            reason: key.reason.clone(),
-            action: key.action.clone(),
-            note: key.note.clone(),
-        });
-        pending.collect()
+        self.shared.queue().pending().cloned().collect()
     }
 }
 
@@ -236,7 +239,7 @@ enum Fate {
 impl Sender {
     /// Sends what is due, one after the other, for ever.
     async fn work(self) {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = PAUSES;
         loop {
             let next = self.shared.queue().next(Instant::now());
             let delivery = match next {
@@ -266,12 +269,11 @@ impl Sender {
                         self.shared.queue().put_last(&delivery.key);
                     }
                     let hurry = self.shared.hurry.notified();
-                    let _ = tokio::time::timeout(pause, hurry).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    let _ = tokio::time::timeout(pauses.next_pause(), hurry).await;
                     continue;
                 }
             };
-            pause = FIRST_PAUSE;
+            pauses.reset();
             self.shared.queue().sent(&delivery, &sent, Instant::now());
             self.shared.progress.notify_waiters();
         }

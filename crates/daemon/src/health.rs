@@ -83,11 +83,6 @@ impl Health {
         };
     }
 
-    /// Whether every part is ready.
-    pub fn is_ready(&self) -> bool {
-        self.readiness().good
-    }
-
     /// From now on the program is not ready, because it ends.
     pub(crate) fn stopping(&self) {
         self.state().stopping = true;
@@ -196,14 +191,14 @@ mod tests {
     #[test]
     fn it_is_ready_when_every_part_is_and_the_others_are_named_with_their_reasons() {
         let health = Health::default();
-        assert!(health.is_ready());
+        assert!(health.readiness().good);
         let (node, config) = (health.check("node"), health.check("config"));
         node.ready();
         let seen = health.readiness();
         assert!(!seen.good);
         assert_eq!(seen.words, "[-] config: has not started yet\n[+] node\n");
         config.ready();
-        assert!(health.is_ready());
+        assert!(health.readiness().good);
         node.not_ready("the API server is away");
         drop(node);
         assert_eq!(
@@ -223,7 +218,7 @@ mod tests {
         assert!(health.liveness(Instant::now()).good);
         assert_eq!(health.readiness().words, "[-] api-server: no route\n");
         check.ready();
-        assert!(health.is_ready());
+        assert!(health.readiness().good);
         assert_eq!(health.readiness().words, format!("[+] api-server\n{line}"));
         health.note("api-server", None);
         assert_eq!(health.liveness(Instant::now()).words, "");

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -81,58 +80,42 @@ macro_rules! metrics {
 #[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
-    requests: Family<RequestLabels, Counter>,
-    errors: Family<ReasonLabels, Counter>,
-    dropped_events: Family<ReasonLabels, Counter>,
-    leader: Family<LeaseLabels, Gauge>,
+    own: OwnMetrics,
     reachability: Reachability,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
-    verb: String,
-    resource: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReasonLabels {
-    reason: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LeaseLabels {
-    lease: String,
+crate::metrics! {
+    /// What every program of ours counts.
+    struct OwnMetrics {
+        requests: Family<RequestLabels, Counter> = "evenkeel_api_requests",
+            "Requests to the API server, by verb and resource";
+        errors: Family<ReasonLabels, Counter> = "evenkeel_api_errors",
+            "Requests to the API server that failed, by reason: a status code, timeout or connection";
+        dropped_events: Family<ReasonLabels, Counter> = "evenkeel_events_dropped",
+            "Kubernetes Events that were not sent, by reason";
+        leader: Family<LeaseLabels, Gauge> = "evenkeel_leader",
+            "Whether this program is the leader, by Lease";
+    }
+    labels RequestLabels { verb: String, resource: String }
+    labels ReasonLabels { reason: String }
+    labels LeaseLabels { lease: String }
 }
 
 impl Metrics {
     /// The metrics of `program`, all of them zero.
     pub fn new(program: Program) -> Self {
-        let metrics = Self {
+        let mut metrics = Self {
             registry: Arc::default(),
-            requests: Family::default(),
-            errors: Family::default(),
-            dropped_events: Family::default(),
-            leader: Family::default(),
+            own: OwnMetrics::default(),
             reachability: Reachability::default(),
         };
+        metrics.own = OwnMetrics::shown_in(&metrics);
         metrics.register(|registry| {
+            let build = vec![("program", program.name), ("version", program.version)];
             registry.register(
                 "evenkeel_build",
                 "Name and version of the running program",
-                Info::new(vec![
-                    ("program", program.name),
-                    ("version", program.version),
-                ]),
-            );
-            registry.register(
-                "evenkeel_api_requests",
-                "Requests to the API server, by verb and resource",
-                metrics.requests.clone(),
-            );
-            registry.register(
-                "evenkeel_api_errors",
-                "Requests to the API server that failed, by reason: a status code, timeout or connection",
-                metrics.errors.clone(),
+                Info::new(build),
             );
             registry.register(
                 "evenkeel_apiserver_reachable",
@@ -140,19 +123,9 @@ impl Metrics {
                 metrics.reachability.gauge(),
             );
             registry.register(
-                "evenkeel_events_dropped",
-                "Kubernetes Events that were not sent, by reason",
-                metrics.dropped_events.clone(),
-            );
-            registry.register(
                 "evenkeel_panics",
                 "Panics that were contained, by part of the program",
                 crate::panics::COUNTS.clone(),
-            );
-            registry.register(
-                "evenkeel_leader",
-                "Whether this program is the leader, by Lease",
-                metrics.leader.clone(),
             );
         });
         metrics
@@ -178,12 +151,12 @@ impl Metrics {
 
     /// How many requests failed for `reason`: a status code, `timeout` or `connection`.
     pub fn api_errors(&self, reason: &str) -> u64 {
-        of(&self.errors, reason).get()
+        of(&self.own.errors, reason).get()
     }
 
     /// How many Events were not sent for `reason`: `queue_full` or `refused`.
     pub fn events_dropped(&self, reason: &str) -> u64 {
-        of(&self.dropped_events, reason).get()
+        of(&self.own.dropped_events, reason).get()
     }
 
     /// What became of the last request.
@@ -192,22 +165,22 @@ impl Metrics {
     }
 
     pub(crate) fn request(&self, verb: &str, resource: &str) -> Counter {
-        self.requests.get_or_create_owned(&RequestLabels {
+        self.own.requests.get_or_create_owned(&RequestLabels {
             verb: verb.to_owned(),
             resource: resource.to_owned(),
         })
     }
 
     pub(crate) fn failed(&self, reason: &str) {
-        of(&self.errors, reason).inc();
+        of(&self.own.errors, reason).inc();
     }
 
     pub(crate) fn drop_events(&self, reason: &str, count: u64) {
-        of(&self.dropped_events, reason).inc_by(count);
+        of(&self.own.dropped_events, reason).inc_by(count);
     }
 
     pub(crate) fn leader(&self, lease: &str) -> Gauge {
-        self.leader.get_or_create_owned(&LeaseLabels {
+        self.own.leader.get_or_create_owned(&LeaseLabels {
             lease: lease.to_owned(),
         })
     }

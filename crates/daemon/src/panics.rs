@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use evenkeel_api::backoff::Backoff;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -21,10 +22,10 @@ compile_error!(
     "a program of ours contains panics: it must unwind, so no profile may say panic = \"abort\""
 );
 
-/// The pause before a part of the program starts again; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause; a part that ran for longer than this begins with the first one again.
+/// The longest pause before a part of the program starts again; one that ran for longer than this begins with the first
+/// one again.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), LONGEST_PAUSE);
 /// In a debug build, the part and the object whose work panics: `rollout/worker`, or `rollout/` for the part itself. So
 /// tests see what it costs.
 const REHEARSAL: &str = "EVENKEEL_PANIC";
@@ -100,32 +101,24 @@ pub async fn contain_work<R>(part: &str, object: &str, work: impl Future<Output 
 
 /// Runs `work` until it ends; after a panic it begins anew.
 pub async fn supervise(part: &str, work: impl AsyncFn()) {
-    let mut pauses = Pauses(FIRST_PAUSE);
+    let mut pauses = PAUSES;
     loop {
         let begin = Instant::now();
         if contain_work(part, "", work()).await.is_some() {
             return;
         }
-        let pause = pauses.after(begin.elapsed());
+        let pause = pause_after(&mut pauses, begin.elapsed());
         tracing::error!("{part} restarts in {pause:?}");
         tokio::time::sleep(pause).await;
     }
 }
 
-/// The next pause, if the part does not run for long.
-struct Pauses(Duration);
-
-impl Pauses {
-    /// The pause of a part that ran for so long.
-    fn after(&mut self, ran: Duration) -> Duration {
-        let pause = if ran > LONGEST_PAUSE {
-            FIRST_PAUSE
-        } else {
-            self.0
-        };
-        self.0 = (pause * 2).min(LONGEST_PAUSE);
-        pause
+/// The pause of a part that ran for so long.
+fn pause_after(pauses: &mut Backoff, ran: Duration) -> Duration {
+    if ran > LONGEST_PAUSE {
+        pauses.reset();
     }
+    pauses.next_pause()
 }
 
 /// A panic on this thread ends the task it is in, and nothing else: for threads whose tasks are waited for.
@@ -265,11 +258,12 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_minute_and_begin_anew_after_a_good_while() {
-        let mut pauses = Pauses(FIRST_PAUSE);
+        let mut pauses = PAUSES;
+        let mut seconds_after = |ran| pause_after(&mut pauses, ran).as_secs();
         let short = Duration::from_secs(2);
-        let seconds: Vec<u64> = (0..8).map(|_| pauses.after(short).as_secs()).collect();
+        let seconds: Vec<u64> = (0..8).map(|_| seconds_after(short)).collect();
         assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
-        assert_eq!(pauses.after(Duration::from_mins(2)), FIRST_PAUSE);
-        assert_eq!(pauses.after(short), Duration::from_secs(2));
+        assert_eq!(seconds_after(Duration::from_mins(2)), 1);
+        assert_eq!(seconds_after(short), 2);
     }
 }

@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
 use kube::Client;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
@@ -25,10 +26,8 @@ const ANSWER: Duration = Duration::from_secs(8);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How long the API server may be away before it is said. One lost connection is none.
 const HICCUP: Duration = Duration::from_secs(3);
-/// The first pause between two lines that say the same; it doubles.
-const SAY_AGAIN: Duration = Duration::from_secs(10);
-/// The longest such pause.
-const SAY_AGAIN_AT_LAST: Duration = Duration::from_mins(1);
+/// The pauses between two lines that say the same.
+const SAY_AGAIN: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(1));
 /// How much is told of a cause, in characters.
 const LONGEST_CAUSE: usize = 1024;
 
@@ -135,7 +134,7 @@ impl Watch {
 
     /// Until the first answer: not ready, and it says why.
     async fn connect(&self) {
-        let (begin, mut lines) = (Instant::now(), Lines::default());
+        let (begin, mut lines) = (Instant::now(), Lines::new());
         loop {
             self.ask().await;
             if self.reachability.is_answered_within(Duration::ZERO).await {
@@ -156,7 +155,7 @@ impl Watch {
 
     /// From the first failure after an answer to the next answer. Readiness is what the parts make of it.
     async fn outage(&self) {
-        let (begin, mut lines) = (Instant::now(), Lines::default());
+        let (begin, mut lines) = (Instant::now(), Lines::new());
         loop {
             let words = self.reachability.words();
             self.health.note(PART, Some(words.clone()));
@@ -187,32 +186,35 @@ impl Watch {
 }
 
 /// Says the same at growing intervals, and something else at once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lines {
+    /// What was said last, and when it may be said again.
     last: Option<(String, Instant)>,
-    pause: Duration,
+    pauses: Backoff,
 }
 
 impl Lines {
+    const fn new() -> Self {
+        Self {
+            last: None,
+            pauses: SAY_AGAIN,
+        }
+    }
+
     /// Logs `words` if it is time to, `now`; and how long until the next time.
     fn say(&mut self, words: &str, begin: Instant, now: Instant) -> Duration {
-        let due = match &self.last {
-            Some((said, at)) if said == words => (*at + self.pause).duration_since(now),
-            _ => {
-                self.pause = Duration::ZERO;
-                Duration::ZERO
-            }
-        };
-        if !due.is_zero() {
-            return due;
+        match &self.last {
+            Some((said, due)) if said == words && now < *due => return due.duration_since(now),
+            Some((said, _)) if said == words => {}
+            _ => self.pauses.reset(),
         }
         match now.duration_since(begin).as_secs() {
             0 => tracing::warn!("{words}"),
             seconds => tracing::warn!("{words} (for {seconds} s)"),
         }
-        self.last = Some((words.to_owned(), now));
-        self.pause = (self.pause * 2).clamp(SAY_AGAIN, SAY_AGAIN_AT_LAST);
-        self.pause
+        let pause = self.pauses.next_pause();
+        self.last = Some((words.to_owned(), now + pause));
+        pause
     }
 }
 
@@ -282,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_same_is_said_again_after_10_20_40_and_60_seconds_and_something_else_at_once() {
-        let (mut lines, begin) = (Lines::default(), Instant::now());
+        let (mut lines, begin) = (Lines::new(), Instant::now());
         let (mut now, second) = (begin, Duration::from_secs(1));
         for seconds in [10, 20, 40, 60, 60] {
             let pause = lines.say("away", begin, now);
@@ -292,6 +294,6 @@ mod tests {
             now += pause;
         }
         lines.say("away", begin, now);
-        assert_eq!(lines.say("refused", begin, now), SAY_AGAIN);
+        assert_eq!(lines.say("refused", begin, now), 10 * second);
     }
 }

@@ -13,9 +13,7 @@ use evenkeel_plan::windows::proxy::Variable;
 use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 
 use crate::VERSION;
-use crate::controllers::Options;
 use crate::fleet::uninstall;
-use crate::windows::instances::controller::InstanceOptions;
 use crate::windows::pool;
 use crate::windows::proxy::Given;
 
@@ -193,7 +191,7 @@ pub(crate) struct ProxyArguments {
 
 impl ProxyArguments {
     /// What is said of the proxy, by these and by the environment.
-    fn given(&self) -> Given {
+    pub(crate) fn given(&self) -> Given {
         let chart = [
             (Variable::HttpProxy, &self.http),
             (Variable::HttpsProxy, &self.https),
@@ -227,36 +225,27 @@ pub(crate) struct LimitArguments {
     pub(crate) slow_eviction: Duration,
 }
 
+impl LimitArguments {
+    /// How careful readiness is when much is wrong at once.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            silence_pause: self.silence,
+            eviction_pause: self.eviction,
+            slow_eviction_pause: self.slow_eviction,
+            ..Limits::default()
+        }
+    }
+}
+
 impl Run {
-    /// What all of it comes to.
-    pub(crate) fn options(&self) -> Result<Options> {
-        let settings = DrainSettings::read(Some(&self.drain_timeout), Some(&self.drain_on_timeout))
-            .map_err(evenkeel_daemon::Error::work)?;
-        Ok(Options {
-            nodes: self.node_selector.clone(),
-            pools: self.pool_selector.clone(),
-            rules: self.rule_selector.clone(),
-            machines: self.instances.machine_selector.clone(),
-            limits: Limits {
-                silence_pause: self.limits.silence,
-                eviction_pause: self.limits.eviction,
-                slow_eviction_pause: self.limits.slow_eviction,
-                ..Limits::default()
-            },
-            namespace: self.namespace.clone(),
-            pod: self.pod_name.clone().filter(|it| !it.is_empty()),
-            drain: settings,
-            payload: self.payload.clone(),
-            windows_pool: self.windows_pool.clone(),
-            operator_condition: self.operator_condition.clone().filter(|it| !it.is_empty()),
-            minimum_kubernetes: Some(self.minimum_kubernetes),
-            take_over: self.take_over.iter().copied().collect(),
-            instances: InstanceOptions {
-                machine_user: self.instances.machine_user.clone(),
-                work_within: self.instances.instance_timeout,
-                leave_within: self.instances.leave_timeout,
-            },
-            proxy: self.proxy.given(),
-        })
+    /// How long a drain may take, and what then, where the pool does not say.
+    pub(crate) fn drain_settings(&self) -> Result<DrainSettings> {
+        DrainSettings::read(Some(&self.drain_timeout), Some(&self.drain_on_timeout))
+            .map_err(evenkeel_daemon::Error::work)
+    }
+
+    /// Whether every node of a pool that we care for is one that we care for.
+    pub(crate) fn sees_all_nodes(&self) -> bool {
+        self.node_selector.is_none() || self.pool_selector.is_some()
     }
 }

@@ -1,19 +1,15 @@
 //! Starts every controller, and keeps each of them running: observe, plan, apply, report.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use evenkeel_daemon::panics::supervise;
 use evenkeel_daemon::{Daemon, Metrics, Term};
-use evenkeel_plan::fleet::coexistence::Half;
 use evenkeel_plan::fleet::drain::DrainSettings;
-use evenkeel_plan::readiness::Limits;
-use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 
+use crate::arguments::Run;
 use crate::fleet::coexistence::metrics::CoexistenceMetrics;
 use crate::fleet::coexistence::{Neighbours, Voice};
 use crate::fleet::configs::Configs;
@@ -40,48 +36,6 @@ use crate::windows::services::store::ServiceMaps;
 use crate::windows::ssh::Ssh;
 use crate::windows::trusted_ca::store::TrustedCa;
 use crate::windows::{certificates, nodes, offer, operator_condition, proxy, services, trusted_ca};
-
-/// What the person who runs the operator says.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Options {
-    /// Only Nodes that match this label selector.
-    pub(crate) nodes: Option<String>,
-    /// Only pools that match this label selector.
-    pub(crate) pools: Option<String>,
-    /// Only Machines that match this label selector.
-    pub(crate) machines: Option<String>,
-    /// Only readiness rules that match this label selector.
-    pub(crate) rules: Option<String>,
-    /// How careful readiness is when much is wrong at once.
-    pub(crate) limits: Limits,
-    /// The namespace that our own Lease is in.
-    pub(crate) namespace: String,
-    /// The pod that we are, if we are one.
-    pub(crate) pod: Option<String>,
-    /// How long a drain may take, and what then, where the pool does not say.
-    pub(crate) drain: DrainSettings,
-    /// The payload of Windows instances; without one nothing is done for them.
-    pub(crate) payload: Option<PathBuf>,
-    /// The name of the WindowsPool.
-    pub(crate) windows_pool: String,
-    /// The `OperatorCondition` in which OLM reads whether a newer version may be installed.
-    pub(crate) operator_condition: Option<String>,
-    /// The oldest Kubernetes on which Windows nodes are upgraded, if not the usual one.
-    pub(crate) minimum_kubernetes: Option<Kubernetes>,
-    /// What is taken over from OpenShift's own operators, once they are gone.
-    pub(crate) take_over: BTreeSet<Half>,
-    /// What is said about instances.
-    pub(crate) instances: controller::InstanceOptions,
-    /// What is said about the proxy of Windows nodes.
-    pub(crate) proxy: proxy::Given,
-}
-
-impl Options {
-    /// Whether every node of a pool that we care for is one that we care for.
-    fn sees_all_nodes(&self) -> bool {
-        self.nodes.is_none() || self.pools.is_some()
-    }
-}
 
 /// The metrics of all controllers.
 pub(crate) struct ControllerMetrics {
@@ -113,24 +67,25 @@ impl ControllerMetrics {
 pub(crate) async fn run(
     daemon: &Daemon,
     metrics: &ControllerMetrics,
-    options: &Options,
+    arguments: &Run,
+    drain: DrainSettings,
     term: Term,
 ) {
     let client = daemon.client();
     let rules = Rules::new(client.clone());
     let pools = Pools::new(client.clone());
-    let windows = Windows::new(client.clone(), &options.windows_pool);
-    let permits = PermitRecords::new(&client, &options.namespace, &pools, &windows, term);
+    let windows = Windows::new(client.clone(), &arguments.windows_pool);
+    let permits = PermitRecords::new(&client, &arguments.namespace, &pools, &windows, term);
     let shared = Shared {
         events: daemon.events().clone(),
         stop: daemon.stop().clone(),
         nodes: Nodes::new(client.clone()),
         pools,
         configs: Configs::new(client.clone()),
-        coexistence: Neighbours::new(options.take_over.clone()),
+        coexistence: Neighbours::new(arguments.take_over.iter().copied().collect()),
         windows,
         permits,
-        has_windows: options.payload.is_some(),
+        has_windows: arguments.payload.is_some(),
         client: client.clone(),
     };
     let (stop, health) = (daemon.stop(), daemon.health());
@@ -138,21 +93,27 @@ pub(crate) async fn run(
         client,
         events: daemon.events(),
         metrics: &metrics.coexistence,
-        namespace: &options.namespace,
+        namespace: &arguments.namespace,
     };
-    let (of_nodes, of_pools) = (options.nodes.as_deref(), options.pools.as_deref());
-    let of_rules = options.rules.as_deref();
+    let (of_nodes, of_pools) = (
+        arguments.node_selector.as_deref(),
+        arguments.pool_selector.as_deref(),
+    );
+    let of_rules = arguments.rule_selector.as_deref();
     let drains = async || {
-        let own = Installation::new(&options.namespace, options.pod.as_deref());
-        drain::run(&shared, &metrics.drains, options.drain, own).await;
+        let own = Installation::new(
+            &arguments.namespace,
+            arguments.pod_name.as_deref().filter(|it| !it.is_empty()),
+        );
+        drain::run(&shared, &metrics.drains, drain, own).await;
     };
     let readiness = async || {
         let needs = readiness::Needs {
             rules: &rules,
             metrics: &metrics.readiness,
             drains: &metrics.drains,
-            limits: options.limits,
-            namespace: &options.namespace,
+            limits: arguments.limits.limits(),
+            namespace: &arguments.namespace,
         };
         readiness::run(&shared, needs).await;
     };
@@ -174,20 +135,23 @@ pub(crate) async fn run(
         })
         .and("drain", drains)
         .and("render", async || {
-            render::run(&shared, &metrics.pools, options.sees_all_nodes()).await;
+            render::run(&shared, &metrics.pools, arguments.sees_all_nodes()).await;
         })
         .and("rollout", async || {
             rollout::run(&shared, &metrics.pools).await;
         })
         .and("operator-condition", async || {
-            let name = options.operator_condition.as_deref();
-            operator_condition::run(&shared, name, &options.namespace).await;
+            let name = arguments
+                .operator_condition
+                .as_deref()
+                .filter(|it| !it.is_empty());
+            operator_condition::run(&shared, name, &arguments.namespace).await;
         })
         .and("rules", async || {
             rules.keep(of_rules, health.check("rules"), stop).await;
         })
         .and("readiness", readiness);
-    let windows = care_for_windows(&shared, daemon, metrics, options);
+    let windows = care_for_windows(&shared, daemon, metrics, arguments);
     tokio::join!(controllers.run(), windows);
 }
 
@@ -214,14 +178,14 @@ async fn care_for_windows(
     shared: &Shared,
     daemon: &Daemon,
     metrics: &ControllerMetrics,
-    options: &Options,
+    arguments: &Run,
 ) {
-    let Some(payload) = &options.payload else {
+    let Some(payload) = &arguments.payload else {
         tracing::info!("no payload: Windows nodes are not managed (set --payload)");
         return;
     };
     let (stop, health) = (daemon.stop(), daemon.health());
-    let maps = ServiceMaps::new(daemon.client(), &options.namespace);
+    let maps = ServiceMaps::new(daemon.client(), &arguments.namespace);
     let ssh = match Ssh::new() {
         Ok(ssh) => ssh,
         Err(error) => {
@@ -229,7 +193,7 @@ async fn care_for_windows(
             return;
         }
     };
-    let (client, namespace) = (daemon.client(), options.namespace.as_str());
+    let (client, namespace) = (daemon.client(), arguments.namespace.as_str());
     let proxy = Proxy::new(client.clone());
     let bundle = TrustedCa::new(client.clone(), namespace);
     let configuring = Configuring::default();
@@ -243,12 +207,20 @@ async fn care_for_windows(
         windows: shared.windows.clone(),
         configuring: configuring.clone(),
         metrics: metrics.instances.clone(),
-        machines: Machines::new(client.clone(), options.machines.as_deref()),
+        machines: Machines::new(
+            client.clone(),
+            arguments.instances.machine_selector.as_deref(),
+        ),
         machine_sets: MachineSets::new(client.clone()),
         known: Known::default(),
         client,
     });
-    let minimum = options.minimum_kubernetes.unwrap_or(gate::MINIMUM);
+    let given = arguments.proxy.given();
+    let instances = controller::InstanceOptions {
+        machine_user: arguments.instances.machine_user.clone(),
+        work_within: arguments.instances.instance_timeout,
+        leave_within: arguments.instances.leave_timeout,
+    };
     let controllers = Controllers::default();
     let controllers = controllers
         .and("windows-pool", async || {
@@ -265,22 +237,28 @@ async fn care_for_windows(
             bundle.keep(health.check("trusted-ca"), stop).await;
         })
         .and("proxy", async || {
-            proxy::run(shared, &proxy, &maps, &options.proxy, &metrics.proxy).await;
+            proxy::run(shared, &proxy, &maps, &given, &metrics.proxy).await;
         })
         .and("trusted-ca", async || {
             trusted_ca::run(shared, &bundle, &proxy, &metrics.proxy).await;
         })
         .and("offer", async || {
-            offer::run(shared, payload, &options.namespace, &proxy).await;
+            offer::run(shared, payload, &arguments.namespace, &proxy).await;
         })
         .and("services", async || {
             services::run(shared, &maps, &metrics.windows).await;
         })
         .and("windows-nodes", async || {
-            nodes::run(shared, &fleet, &metrics.windows, minimum).await;
+            nodes::run(
+                shared,
+                &fleet,
+                &metrics.windows,
+                arguments.minimum_kubernetes,
+            )
+            .await;
         })
         .and("instances", async || {
-            Box::pin(controller::run(shared, &fleet, &options.instances)).await;
+            Box::pin(controller::run(shared, &fleet, &instances)).await;
         })
         .and("certificates", async || {
             certificates::run(shared, &fleet, namespace).await;

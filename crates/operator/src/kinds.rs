@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
 use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::{ApiResource, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 
-/// A kind that was made a moment ago is not served yet: how long after that it is asked for again, at first and at most.
-const FIRST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_mins(1);
+/// A kind that was made a moment ago is not served yet: how long after that it is asked for again.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_mins(1));
 
 /// A kind.
 pub(crate) struct Kind {
@@ -55,11 +55,10 @@ impl Kind {
                 Some(true) => {}
             }
             let followed = async {
-                let mut pause = FIRST;
+                let mut pauses = PAUSES;
                 loop {
                     follow().await;
-                    tokio::time::sleep(pause).await;
-                    pause = (2 * pause).min(LONGEST);
+                    tokio::time::sleep(pauses.next_pause()).await;
                 }
             };
             let gone = async { while let Some(true) = is_there().await {} };

@@ -73,7 +73,7 @@ async fn obey(arguments: &Operator) -> Result<()> {
 }
 
 async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
-    let options = run.options()?;
+    let drain = run.drain_settings()?;
     let daemon = Daemon::start(PROGRAM, arguments).await?;
     let metrics = ControllerMetrics::shown_in(daemon.metrics());
     let lease = LeaseName {
@@ -84,7 +84,7 @@ async fn run(arguments: &evenkeel_daemon::Arguments, run: &Run) -> Result<()> {
     daemon
         .run(async |daemon| {
             let work = async |term| {
-                Box::pin(controllers::run(daemon, &metrics, &options, term)).await;
+                Box::pin(controllers::run(daemon, &metrics, run, drain, term)).await;
             };
             leadership.run_while_leading(work).await;
             Ok(())

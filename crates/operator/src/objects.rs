@@ -5,7 +5,8 @@ use std::fmt::Debug;
 
 use evenkeel_api::names::program;
 use evenkeel_daemon::{Check, Stop};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
 use serde::Serialize;
@@ -14,19 +15,46 @@ use serde_json::{Value, json};
 
 use crate::store::{Kept, Store};
 
+/// Says of which kind a type is that has no more of an object than we read.
+macro_rules! narrow {
+    ($object:ty, $kind:literal, $plural:literal, $group:literal, $scope:ty) => {
+        impl kube::Resource for $object {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> std::borrow::Cow<'_, str> {
+                $kind.into()
+            }
+
+            fn group((): &()) -> std::borrow::Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> std::borrow::Cow<'_, str> {
+                "v1".into()
+            }
+
+            fn plural((): &()) -> std::borrow::Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &kube::core::ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut kube::core::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+pub(crate) use narrow;
+
 /// Objects of the kind `K`, each kept as a `T`. Clones are the same.
+#[derive(Clone)]
 pub(crate) struct Objects<K, T> {
     api: Api<K>,
     store: Store<T>,
-}
-
-impl<K: Clone, T> Clone for Objects<K, T> {
-    fn clone(&self) -> Self {
-        Self {
-            api: self.api.clone(),
-            store: self.store.clone(),
-        }
-    }
 }
 
 impl<K, T> Objects<K, T>
@@ -133,6 +161,32 @@ where
         let made = self.api.create(&PostParams::default(), &object).await?;
         Ok(self.noted(made))
     }
+}
+
+/// All objects of which `page` is the first, each as `read` takes it.
+pub(crate) async fn list_all<K, T>(
+    api: &Api<K>,
+    mut page: ListParams,
+    read: impl Fn(K) -> T,
+) -> kube::Result<Vec<T>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let mut all = Vec::new();
+    loop {
+        let list = api.list(&page).await?;
+        all.extend(list.items.into_iter().map(&read));
+        match list.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}
+
+/// A kind, for requests.
+pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    ApiResource::from_gvk_with_plural(&kind, plural)
 }
 
 /// `body`, for the object as it was seen and no other.

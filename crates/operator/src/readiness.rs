@@ -128,9 +128,11 @@ enum Read {
 }
 
 enum Written {
-    Yes(Box<Seen>),
-    /// Somebody else was quicker: this is what is there.
-    Refused(Option<Box<Seen>>),
+    /// This is there now, if anything: by us, or because somebody else was quicker.
+    Now {
+        seen: Option<Box<Seen>>,
+        is_ours: bool,
+    },
     Failed(String),
 }
 
@@ -278,13 +280,9 @@ impl Controller<'_> {
             } => {
                 self.requests -= 1;
                 let is_done = match outcome {
-                    Written::Yes(seen) => {
+                    Written::Now { seen, is_ours } => {
+                        let what = if is_ours { what } else { "refused" };
                         self.needs.metrics.wrote(what);
-                        self.readiness.see_node(seen.snapshot(), now);
-                        true
-                    }
-                    Written::Refused(seen) => {
-                        self.needs.metrics.wrote("refused");
                         match seen {
                             Some(seen) => self.readiness.see_node(seen.snapshot(), now),
                             None => self.readiness.forget_node(&node, now),

@@ -46,17 +46,9 @@ pub(crate) trait Kept {
 }
 
 /// All objects of one kind that we care for. Clones are the same.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Store<T> {
     shared: Rc<Shared<T>>,
-}
-
-impl<T> Clone for Store<T> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: Rc::clone(&self.shared),
-        }
-    }
 }
 
 #[derive(Debug)]

@@ -4,9 +4,13 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_daemon::Stop;
 use futures::future::{LocalBoxFuture, select_all};
 use tokio::sync::watch;
+
+/// The pauses after failures in a row, for what shall be right within a second.
+const AFTER_FAILURE: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Something that tells when it has changed.
 trait Source {
@@ -38,7 +42,7 @@ pub(crate) struct Triggers<'s> {
     together: Duration,
     /// Something has changed that nobody was told of yet.
     woken: bool,
-    failures: u32,
+    failures: Backoff,
 }
 
 impl<'s> Triggers<'s> {
@@ -49,7 +53,7 @@ impl<'s> Triggers<'s> {
             sources: Vec::new(),
             together: Duration::ZERO,
             woken: false,
-            failures: 0,
+            failures: AFTER_FAILURE,
         }
     }
 
@@ -107,13 +111,12 @@ impl<'s> Triggers<'s> {
         while self.next(pause).await {
             pause = match reconcile().await {
                 Ok(pause) => {
-                    self.failures = 0;
+                    self.failures.reset();
                     pause
                 }
                 Err(error) => {
-                    self.failures = self.failures.saturating_add(1);
                     tracing::warn!("cannot {what}, will retry: {error}");
-                    backoff(self.failures)
+                    Some(self.failures.next_pause())
                 }
             };
         }
@@ -126,14 +129,6 @@ pub(crate) async fn after(pause: Option<Duration>) {
         Some(pause) => tokio::time::sleep(pause).await,
         None => std::future::pending().await,
     }
-}
-
-/// The pause after so many failures in a row, for what shall be right within a second: it doubles. None after none.
-fn backoff(failures: u32) -> Option<Duration> {
-    const FIRST: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(5);
-    let doubled = FIRST * 2u32.saturating_pow(failures.checked_sub(1)?.min(9));
-    Some(doubled.min(LONGEST))
 }
 
 #[cfg(test)]
@@ -211,11 +206,9 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_limit() {
-        let pauses: Vec<_> = (0..9)
-            .filter_map(backoff)
-            .map(|it| it.as_millis())
-            .collect();
+        let millis = |failures| AFTER_FAILURE.after(failures).as_millis();
+        let pauses: Vec<_> = (1..9).map(millis).collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(backoff(u32::MAX), Some(Duration::from_secs(5)));
+        assert_eq!(millis(u32::MAX), 5000);
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use evenkeel_api::names::{annotation, cordon, pod};
 use evenkeel_api::notice::Severity;
 use evenkeel_plan::fleet::drain::{
-    Attempt, DrainSettings, Next, Ours, Owner, Pod, Refusal, Stay, evict, grant, losses, next,
-    refused,
+    Attempt, DrainSettings, Eviction, Next, Ours, Owner, Pod, Refusal, Stay, answered, evict,
+    grant, losses, next,
 };
 use evenkeel_plan::fleet::node::{Node, NodePatch};
 use jiff::Timestamp;
@@ -353,10 +353,25 @@ fn what_is_lost_with_a_pod_is_said_and_so_is_what_can_never_be_evicted() {
         ]
     );
     assert_eq!(losses(&[&web("a")]), []);
-    assert_eq!(refused(&bare, &Refusal::Budget(String::new())), None);
-    let two = Refusal::of(500, None, "more than one budget");
-    let said = refused(&bare, &two).unwrap();
-    assert!(said.message.contains("shop/bare") && said.message.contains("more than one budget"));
+    let mut attempts = BTreeMap::new();
+    let mut said =
+        |answer, second| answered(&mut attempts, &bare, answer, at(second)).map(|it| it.message);
+    let held = Refusal::Budget(text("web"));
+    let held = Eviction::Refused(held, Duration::ZERO);
+    assert_eq!(said(held, 0), None);
+    let two = Eviction::refused(500, None, "more than one budget", Duration::from_secs(3));
+    let said_of_two = said(two.clone(), 1).unwrap();
+    assert!(said_of_two.contains("shop/bare") && said_of_two.contains("more than one budget"));
+    assert_eq!(said(Eviction::Gone, 2), None);
+    said(two, 3);
+    let attempt = &attempts["bare"];
+    let noted = (attempt.times, attempt.at, attempt.wait);
+    assert_eq!(noted, (3, at(3), Duration::from_secs(3)));
+    assert_eq!(
+        answered(&mut attempts, &bare, Eviction::Accepted, at(4)),
+        None
+    );
+    assert_eq!(attempts, BTreeMap::new());
 }
 
 #[test]
@@ -367,7 +382,12 @@ fn a_budget_is_told_from_a_busy_server_and_from_what_is_broken() {
         (500, None, "misconfigured"),
         (403, None, "failed"),
     ] {
-        assert_eq!(Refusal::of(code, budget, "said").category(), category);
+        let answer = Eviction::refused(code, budget, "said", Duration::ZERO);
+        assert_eq!(answer.category(), category);
+    }
+    for code in [404, 409] {
+        let answer = Eviction::refused(code, None, "said", Duration::ZERO);
+        assert_eq!(answer, Eviction::Gone, "the next list tells");
     }
 }
 

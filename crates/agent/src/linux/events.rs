@@ -10,33 +10,12 @@ impl NodeEvent {
     /// The node has come to `phase`; nothing where other Events say it better.
     pub(crate) fn of(phase: &Phase, current: Option<&str>) -> Option<Self> {
         match phase {
-            Phase::Unmanaged => None,
-            Phase::Done { config } => Some(Self::normal(
-                "ConfigDone",
-                "Update",
-                format!("the node is up to date with MachineConfig {config}"),
-            )),
             // Each path has an Event of its own, with the difference.
             Phase::Degraded(reason) if reason.category == Reason::DRIFT => None,
-            Phase::Degraded(reason) => Some(Self::warning(
-                reason.category,
-                "Update",
-                reason.text.clone(),
-            )),
             Phase::Heal { target } => Some(Self::normal(
                 "PreflightHealing",
                 "Preflight",
                 format!("healing drift before the update to MachineConfig {target}"),
-            )),
-            Phase::AwaitDrain { target, changes } => Some(Self::normal(
-                "DrainRequested",
-                "Drain",
-                format!("drain requested for the update to MachineConfig {target}: {changes}"),
-            )),
-            Phase::Apply { target, changes } => Some(Self::normal(
-                "ConfigApplying",
-                "Update",
-                format!("updating to MachineConfig {target}: {changes}"),
             )),
             Phase::Reboot => {
                 let note = match current {
@@ -45,6 +24,7 @@ impl NodeEvent {
                 };
                 Some(Self::normal("Rebooting", "Reboot", note))
             }
+            phase => Self::of_phase(phase, ("ConfigDone", "ConfigApplying"), "MachineConfig"),
         }
     }
 

@@ -35,7 +35,8 @@ metrics! {
 /// What an agent counts.
 #[derive(Debug)]
 pub(crate) struct AgentMetrics {
-    node: NodeMetrics,
+    /// Those that every node has.
+    pub(crate) node: NodeMetrics,
     own: LinuxMetrics,
 }
 
@@ -70,11 +71,6 @@ impl AgentMetrics {
         self.own
             .login
             .set(i64::try_from(seconds).unwrap_or(i64::MAX));
-    }
-
-    /// Those that every node has.
-    pub(crate) fn of_node(&self) -> &NodeMetrics {
-        &self.node
     }
 
     /// Shows what is in `history`.

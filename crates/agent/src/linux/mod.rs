@@ -17,7 +17,7 @@ mod update_history;
 use std::sync::Arc;
 
 use clap::Parser;
-use evenkeel_daemon::{Daemon, Error, Program, Result};
+use evenkeel_daemon::{Daemon, Error, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
 use tokio::sync::{mpsc, watch};
@@ -27,16 +27,12 @@ use self::machine::Machine;
 use self::metrics::AgentMetrics;
 use self::reported::LinuxReport;
 use self::system::Linux;
+use crate::PROGRAM;
 use crate::arguments::{Command, CommandLine, ControllerArguments};
 use crate::node_client::NodeClient;
 use crate::node_report::{self, NodeSnapshot};
 use crate::own_node::OwnNode;
 use crate::worker::{Worker, WorkerHealth};
-
-const PROGRAM: Program = Program {
-    name: "evenkeel-agent",
-    version: env!("CARGO_PKG_VERSION"),
-};
 
 /// The whole program.
 pub(crate) fn main() -> anyhow::Result<()> {

@@ -79,7 +79,7 @@ impl System for Linux {
     const WAIT_TO_SETTLE: &str = "the journal of the last update to be read";
 
     fn metrics(&self) -> &NodeMetrics {
-        self.metrics.of_node()
+        &self.metrics.node
     }
 
     fn observe_node(worker: &mut Worker<Self>, node: Option<&OwnNode>) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, group};
 use evenkeel_api::readiness::{
-    CertificateReport, KIND, PLURAL, ReadinessRule, VERSION, rule_from_json,
+    CertificateReport, KIND, PLURAL, ReadinessRule, VERSION, rule_from_object,
 };
 use evenkeel_plan::readiness::{Moment, Probing, Question, probed};
 use futures::StreamExt;
@@ -22,7 +22,6 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -186,7 +185,12 @@ impl Rules {
         let found = tokio::time::timeout(lease::ANSWER, self.api.list(&list)).await;
         match found {
             Ok(Ok(list)) => {
-                self.known = list.items.iter().filter_map(read).collect();
+                // A rule that cannot be read is told of by the operator.
+                let read = |it: &DynamicObject| {
+                    rule_from_object(it.metadata.name.as_deref(), &it.data["spec"])
+                };
+                let read = list.items.iter().filter_map(|it| read(it).ok());
+                self.known = read.map(|(rule, _)| rule).collect();
                 self.are_stale = false;
             }
             // A cluster that does not know rules has none; it is told when that changes.
@@ -197,15 +201,4 @@ impl Rules {
             ),
         }
     }
-}
-
-/// A rule that cannot be read is told of by the operator.
-fn read(object: &DynamicObject) -> Option<ReadinessRule> {
-    let document = json!({
-        "apiVersion": format!("{}/{VERSION}", group::EVENKEEL), "kind": KIND,
-        "metadata": { "name": object.metadata.name }, "spec": object.data["spec"],
-    });
-    rule_from_json(&document.to_string())
-        .ok()
-        .map(|(rule, _)| rule)
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use evenkeel_api::windows::version::Version;
 
+use crate::worker::stuck_after;
+
 /// Keep one Windows node in its declared state
 #[derive(Debug, Clone, Parser)]
 #[command(version, arg_required_else_help = true)]
@@ -130,14 +132,6 @@ pub(crate) enum ServiceCommand {
     Install(PlaceArguments),
     /// Stop and remove the service
     Remove,
-}
-
-fn stuck_after(text: &str) -> Result<Duration, String> {
-    const LEAST: Duration = Duration::from_secs(10);
-    match evenkeel_api::duration::parse(text)? {
-        short if short < LEAST => Err(format!("{text} is too short: write at least 10s")),
-        duration => Ok(duration),
-    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -17,7 +17,7 @@ use super::arguments::BootstrapArguments;
 use super::cluster;
 use super::machine::{DesiredServices, Kept, Machine};
 use super::values::commands_now;
-use super::{answer, host_error, login};
+use super::{HostResult, answer, login, on_machine};
 use crate::node_client::NodeClient;
 use crate::reconcile::blocking;
 
@@ -48,10 +48,7 @@ pub(crate) async fn bootstrap(
         .map_err(|reason| Error::work(reason.text))??;
     let node = own_node(&client, arguments.node_timeout).await?;
     let remembered = node.clone();
-    blocking(move || Machine::open().remember_node(&remembered))
-        .await
-        .map_err(|reason| Error::work(reason.text))?
-        .map_err(|error| host_error(&error))?;
+    on_machine(move |machine| machine.remember_node(&remembered)).await?;
     login::obtain(&client, bootstrap_login, &node).await?;
     let own = login::client(daemon).await?;
     hold(&NodeClient::new(own, &node)).await?;
@@ -105,9 +102,10 @@ async fn told(client: &Client, arguments: &BootstrapArguments) -> Result<(Servic
 
 /// Trusts whom the cluster's bundle names, before anything is started that may meet them.
 fn trust(machine: &Machine, published: &Published, services: &Services) -> Result<()> {
-    let done = machine.trust(published, Some(has_proxy(services)));
-    let trusted = done.map_err(|error| host_error(&error))?;
-    let synced = trusted.synced.map_err(|error| host_error(&error))?;
+    let trusted = machine
+        .trust(published, Some(has_proxy(services)))
+        .or_fail()?;
+    let synced = trusted.synced.or_fail()?;
     let bundle = trusted.bundle;
     let problems = bundle.problems.iter().map(ToString::to_string);
     for words in problems.chain(bundle.warnings.iter().map(ToString::to_string)) {
@@ -121,7 +119,7 @@ fn trust(machine: &Machine, published: &Published, services: &Services) -> Resul
 /// Sets the variables, and starts exactly the bootstrap services. Others that are there already, because
 /// this is not the first time, stay as they are.
 fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) -> Result<()> {
-    machine.settle().map_err(|error| host_error(&error))?;
+    machine.settle().or_fail()?;
     let mut first = services.clone();
     first.services.retain(|service| service.bootstrap);
     let commands = commands_now(&first, limit);
@@ -133,16 +131,14 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
         commands: commands.found,
         hash: None,
     };
-    let plan = machine
-        .bring(&desired, kept)
-        .map_err(|error| host_error(&error))?;
+    let plan = machine.bring(&desired, kept).or_fail()?;
     if !plan.missing.is_empty() {
         return Err(Error::work(format!(
             "these payload files are missing or differ from the ConfigMap: {}: copy the payload first",
             plan.missing.join(", ")
         )));
     }
-    let standing = machine.settle().map_err(|error| host_error(&error))?;
+    let standing = machine.settle().or_fail()?;
     let mut targets = standing.targets;
     // Its files were looked at a moment ago; whoever watches them comes next.
     targets.retain(|_, target| !matches!(target.part, Part::Payload(_)));
@@ -170,7 +166,7 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
 
 /// The Node whose internal address is this machine's, as soon as there is one.
 pub(crate) async fn own_node(client: &Client, patience: Duration) -> Result<String> {
-    let addresses = about::addresses().map_err(|error| host_error(&error))?;
+    let addresses = about::addresses().or_fail()?;
     let mut last = format!("no Node has one of the internal addresses {addresses:?}");
     let found = cluster::find_node(client, &addresses, &mut last);
     let found = tokio::time::timeout(patience, found).await;

@@ -15,8 +15,7 @@ use super::arguments::CleanupArguments;
 use super::bootstrap::own_node;
 use super::cluster;
 use super::machine::Machine;
-use super::{answer, host_error};
-use crate::reconcile::blocking;
+use super::{answer, on_machine};
 
 /// How long the Node is looked for if nobody remembers its name.
 const LOOK: Duration = Duration::from_secs(5);
@@ -58,14 +57,6 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
     }
     on_machine(Machine::forget).await?;
     answer(&serde_json::json!({ "removed": gone, "node": node }))
-}
-
-async fn on_machine<T: Send + 'static>(
-    work: impl FnOnce(&Machine) -> evenkeel_host::Result<T> + Send + 'static,
-) -> Result<T> {
-    let done = blocking(move || work(&Machine::open())).await;
-    done.map_err(|reason| Error::work(reason.text))?
-        .map_err(|error| host_error(&error))
 }
 
 /// The services that a ConfigMap lists, with their number in the order of creation, by name in small

@@ -17,7 +17,7 @@ use super::reported::WindowsReport;
 use super::roots::Roots;
 use super::system::Windows;
 use super::values::Scripts;
-use super::{bootstrap, cluster, host_error, login};
+use super::{HostResult, bootstrap, cluster, login};
 use crate::node_client::NodeClient;
 use crate::node_report::{self, NodeSnapshot};
 use crate::worker::{Worker, WorkerHealth};
@@ -36,8 +36,7 @@ pub(crate) async fn control(
     if let Err(error) = machine.close_folders() {
         tracing::warn!("{}", error.with_causes());
     }
-    let known = machine.node_name().map_err(|error| host_error(&error))?;
-    let node = match known {
+    let node = match machine.node_name().or_fail()? {
         Some(node) => node,
         None => bootstrap::own_node(&daemon.client(), NODE).await?,
     };

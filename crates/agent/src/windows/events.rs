@@ -9,32 +9,12 @@ impl NodeEvent {
     /// The node has come to `phase`.
     pub(crate) fn of(phase: &Phase) -> Option<Self> {
         match phase {
-            Phase::Unmanaged | Phase::Heal { .. } => None,
-            Phase::Done { config } => Some(Self::normal(
-                "ServicesDone",
-                "Update",
-                format!("the node is up to date with services {config}"),
-            )),
-            Phase::Degraded(reason) => Some(Self::warning(
-                reason.category,
-                "Update",
-                reason.text.clone(),
-            )),
-            Phase::AwaitDrain { target, changes } => Some(Self::normal(
-                "DrainRequested",
-                "Drain",
-                format!("drain requested for the update to services {target}: {changes}"),
-            )),
-            Phase::Apply { target, changes } => Some(Self::normal(
-                "ServicesApplying",
-                "Update",
-                format!("updating to services {target}: {changes}"),
-            )),
             Phase::Reboot => Some(Self::normal(
                 "Rebooting",
                 "Reboot",
                 "rebooting, because environment variables have changed".to_owned(),
             )),
+            phase => Self::of_phase(phase, ("ServicesDone", "ServicesApplying"), "services"),
         }
     }
 

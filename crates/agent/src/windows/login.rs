@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_api::names::identity::{AGENT_GROUP, AGENT_USER_PREFIX};
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_plan::windows::windows_node::{renew_again_after, renew_at};
@@ -19,14 +20,13 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::pem::parse_x509_pem;
 
 use super::machine::Machine;
-use super::{answer, host_error};
-use crate::reconcile::blocking;
+use super::{answer, on_machine};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// How long an approval and the signature may take.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How long after it was not there yet a signature is looked for, at first and at most: nobody may watch requests.
-const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// How long after it was not there yet a signature is looked for: nobody may watch requests.
+const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 /// How often it is looked whether the login should be renewed.
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
@@ -40,9 +40,7 @@ struct Kept {
 /// Gets this machine's agent a new login with one that may ask for it: the old one has ended, and nobody can
 /// renew that.
 pub(crate) async fn replace(daemon: &Daemon, given: &Path) -> Result<()> {
-    let node = blocking(|| Machine::open().node_name()).await;
-    let node = node.map_err(|reason| Error::work(reason.text))?;
-    let node = node.map_err(|error| host_error(&error))?;
+    let node = on_machine(Machine::node_name).await?;
     let node = node.ok_or_else(|| {
         Error::work(
             "this machine is not a node yet: run bootstrap, which also gets a login".to_owned(),
@@ -89,9 +87,8 @@ pub(crate) async fn obtain(client: &Client, bootstrap: &Path, node: &str) -> Res
         ..NamedAuthInfo::default()
     }];
     let text = serde_json::to_vec(&login).map_err(|error| failed(error.to_string()))?;
-    let kept = blocking(move || Machine::open().keep_login(&text)).await;
-    kept.map_err(|reason| failed(reason.text))?
-        .map_err(|error| failed(error.with_causes()))
+    let kept = on_machine(move |machine| machine.keep_login(&text)).await;
+    kept.map_err(|error| failed(error.to_string()))
 }
 
 /// Waits until the login that is kept should be renewed, and does that; tries again until it is done, or until
@@ -135,9 +132,8 @@ pub(crate) async fn renewed(client: &Client, node: &str) {
 
 /// The login that is kept, if there is one.
 async fn kept() -> std::result::Result<Option<Kept>, String> {
-    let login = blocking(|| Machine::open().login()).await;
-    let login = login.map_err(|reason| reason.text)?;
-    let login = login.map_err(|error| error.with_causes())?;
+    let login = on_machine(Machine::login).await;
+    let login = login.map_err(|error| error.to_string())?;
     let Some(text) = login else { return Ok(None) };
     let login = Kubeconfig::from_yaml(&String::from_utf8_lossy(&text));
     let login = login.map_err(|error| error.to_string())?;
@@ -167,7 +163,7 @@ async fn signed(
     requests: &Api<CertificateSigningRequest>,
     name: &str,
 ) -> std::result::Result<Vec<u8>, String> {
-    let mut pause = ASK_AGAIN.0;
+    let mut pauses = ASK_AGAIN;
     loop {
         let found = requests
             .get(name)
@@ -185,8 +181,7 @@ async fn signed(
                 refused.type_
             ));
         }
-        tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(ASK_AGAIN.1);
+        tokio::time::sleep(pauses.next_pause()).await;
     }
 }
 

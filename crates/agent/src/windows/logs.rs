@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::machine::Machine;
-use super::{host_error, questions};
+use super::{HostResult, questions};
 
 /// Writes a compressed archive: every log file, and `inspect.json`.
 pub(crate) fn bundle(out: &mut impl Write) -> Result<()> {
@@ -30,10 +30,10 @@ pub(crate) fn bundle(out: &mut impl Write) -> Result<()> {
     };
     let about = questions::this_machine()?.to_string();
     add("inspect.json", about.as_bytes())?;
-    for name in disk.list(folder).map_err(|error| host_error(&error))? {
+    for name in disk.list(folder).or_fail()? {
         let contents = disk.read(&format!(r"{folder}\{name}"));
         // One that was rotated away meanwhile is in the next one.
-        if let Some(contents) = contents.map_err(|error| host_error(&error))? {
+        if let Some(contents) = contents.or_fail()? {
             add(&name, &contents)?;
         }
     }

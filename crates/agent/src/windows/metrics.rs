@@ -29,7 +29,8 @@ metrics! {
 /// What an agent counts. Clones count the same.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentMetrics {
-    node: NodeMetrics,
+    /// Those that every node has.
+    pub(crate) node: NodeMetrics,
     own: WindowsMetrics,
     certificates: Arc<Mutex<Option<CertificateReport>>>,
 }
@@ -103,10 +104,5 @@ impl AgentMetrics {
             let counter = self.own.trust_writes.get_or_create(&WriteLabels { what });
             counter.inc_by(count);
         }
-    }
-
-    /// Those that every node has.
-    pub(crate) fn of_node(&self) -> &NodeMetrics {
-        &self.node
     }
 }

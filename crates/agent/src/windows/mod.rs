@@ -24,17 +24,15 @@ mod values;
 use std::time::Duration;
 
 use clap::Parser;
-use evenkeel_daemon::{Daemon, Error, Listen, Program, Result, Stop};
+use evenkeel_daemon::{Daemon, Error, Listen, Result, Stop};
 
 use self::arguments::{Command, CommandLine};
+use self::machine::Machine;
+use crate::PROGRAM;
+use crate::reconcile::blocking;
 
 /// How long a thread for what blocks is kept: each is dear while it does nothing.
 const IDLE_THREAD: Duration = Duration::from_secs(1);
-
-const PROGRAM: Program = Program {
-    name: "evenkeel-agent",
-    version: env!("CARGO_PKG_VERSION"),
-};
 
 /// The whole program.
 pub(crate) fn main() -> anyhow::Result<()> {
@@ -111,9 +109,24 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
     }
 }
 
-/// An error of the machine as one of the program.
-fn host_error(error: &evenkeel_host::Error) -> Error {
-    Error::work(error.with_causes())
+/// What the machine said, as what the program says.
+trait HostResult<T> {
+    /// The same, or an error with all its causes.
+    fn or_fail(self) -> Result<T>;
+}
+
+impl<T> HostResult<T> for evenkeel_host::Result<T> {
+    fn or_fail(self) -> Result<T> {
+        self.map_err(|error| Error::work(error.with_causes()))
+    }
+}
+
+/// Asks something of the machine, in a thread that may wait.
+async fn on_machine<T: Send + 'static>(
+    work: impl FnOnce(&Machine) -> evenkeel_host::Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = blocking(move || work(&Machine::open())).await;
+    done.map_err(|reason| Error::work(reason.text))?.or_fail()
 }
 
 /// What was asked, as JSON on standard output.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::arguments::{ServiceCommand, TrustCommand};
 use super::machine::Machine;
-use super::{answer, host_error};
+use super::{HostResult, answer};
 
 pub(crate) fn inspect() -> Result<()> {
     answer(&this_machine()?)
@@ -37,14 +37,13 @@ pub(crate) fn this_machine() -> Result<serde_json::Value> {
             "hash": kept.as_ref().map(|it| &it.hash),
         }))
     };
-    look().map_err(|error| host_error(&error))
+    look().or_fail()
 }
 
 /// Logins are put into the folder after this, and nobody else may read them.
 pub(crate) fn prepare(paths: &[String]) -> Result<()> {
     let machine = Machine::open();
-    let closed = machine.close_folders();
-    closed.map_err(|error| host_error(&error))?;
+    machine.close_folders().or_fail()?;
     answer(&json!({ "machine": this_machine()?, "checksums": sums(&machine, paths)? }))
 }
 
@@ -58,8 +57,7 @@ fn sums<'p>(
 ) -> Result<BTreeMap<&'p String, Option<String>>> {
     let mut sums = BTreeMap::new();
     for path in paths {
-        let sum = machine.host.checksum(path);
-        let sum = sum.map_err(|error| host_error(&error))?;
+        let sum = machine.host.checksum(path).or_fail()?;
         sums.insert(path, sum.map(|hash| hash.to_string()));
     }
     Ok(sums)
@@ -68,7 +66,7 @@ fn sums<'p>(
 pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
     match command {
         TrustCommand::List => {
-            let roots = trust::roots().map_err(|error| host_error(&error))?;
+            let roots = trust::roots().or_fail()?;
             let roots: Vec<_> = roots
                 .iter()
                 .map(|root| json!({ "sha256": root.fingerprint.to_string(), "ours": root.is_our_root }))
@@ -77,8 +75,7 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
         }
         TrustCommand::Sync { file } => {
             let path = file.display().to_string();
-            let read = Machine::open().host.disk().read(&path);
-            let text = read.map_err(|error| host_error(&error))?;
+            let text = Machine::open().host.disk().read(&path).or_fail()?;
             let text = text.ok_or_else(|| Error::work(format!("file {path} does not exist")))?;
             let now = jiff::Timestamp::now().as_second();
             let bundle = TrustBundle::read(&path, &String::from_utf8_lossy(&text), now);
@@ -86,7 +83,7 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
                 tracing::warn!("{warning}");
             }
             let certificates = certificates(&path, &bundle)?;
-            let synced = trust::sync(&certificates).map_err(|error| host_error(&error))?;
+            let synced = trust::sync(&certificates).or_fail()?;
             let words = |hashes: &[evenkeel_plan::machine::entry::Hash]| -> Vec<String> {
                 hashes.iter().map(ToString::to_string).collect()
             };
@@ -140,9 +137,8 @@ pub(crate) fn service(command: &ServiceCommand) -> Result<()> {
     };
     let place = place::service(AGENT_SERVICE);
     let disk = machine.host.disk();
-    disk.put(&place, &entry)
-        .map_err(|error| host_error(&error))?;
-    let seen = disk.look(&place).map_err(|error| host_error(&error))?;
+    disk.put(&place, &entry).or_fail()?;
+    let seen = disk.look(&place).or_fail()?;
     match seen.differs_from(&entry) {
         None => answer(&json!({ "service": AGENT_SERVICE })),
         Some(why) => Err(Error::work(format!("service {AGENT_SERVICE}: {why}"))),

@@ -111,7 +111,7 @@ impl System for Windows {
     const WAIT_TO_SETTLE: &str = "payload files to be copied to the store";
 
     fn metrics(&self) -> &NodeMetrics {
-        self.metrics.of_node()
+        &self.metrics.node
     }
 
     fn observe_node(worker: &mut Worker<Self>, node: Option<&OwnNode>) {

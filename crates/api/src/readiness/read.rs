@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::keys::{EXTENSION, RULE};
 use super::{
-    AGENT_EXPIRY, AGENT_EXTENSION, Check, EVICT_AFTER, Extension, LEAST_EXPIRY, NODE, Operator,
-    ReadinessRule, Requirement, Selector, Source,
+    AGENT_EXPIRY, AGENT_EXTENSION, Check, EVICT_AFTER, Extension, KIND, LEAST_EXPIRY, NODE,
+    Operator, ReadinessRule, Requirement, Selector, Source, VERSION,
 };
 use crate::duration;
 use crate::located::Node;
+use crate::names::group;
 use crate::names::object::EXTENSIONS_NAMESPACE;
 use crate::problem::{At, Findings, Problems, Warning};
 use crate::shape;
@@ -55,6 +56,20 @@ pub fn rule_from_json(text: &str) -> Result<(ReadinessRule, Vec<Warning>), Probl
     let (rule, warnings) = findings.finish(rule)?;
     // Without a rule there was a problem, and the line above has returned.
     Ok((rule.unwrap_or_default(), warnings))
+}
+
+/// Reads a rule from an object of the API server.
+pub fn rule_from_object(
+    name: Option<&str>,
+    spec: &serde_json::Value,
+) -> Result<(ReadinessRule, Vec<Warning>), Problems> {
+    let document = serde_json::json!({
+        "apiVersion": format!("{}/{VERSION}", group::EVENKEEL),
+        "kind": KIND,
+        "metadata": { "name": name },
+        "spec": spec,
+    });
+    rule_from_json(&document.to_string())
 }
 
 /// Reads a rule whose shape was checked against [`RULE`].

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use evenkeel_api::names::group;
 use evenkeel_api::readiness::{
-    KIND, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_json,
+    KIND, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_object,
 };
 use evenkeel_plan::readiness::{
     Feed, LeaseSnapshot, Limits, Moment, NodeSnapshot, PodSnapshot, Readiness,
@@ -76,11 +76,7 @@ pub(crate) async fn all_rules(cluster: &Cluster) -> Result<Vec<Rule>> {
     };
     let read = |mut object: DynamicObject| {
         let name = object.metadata.name.unwrap_or_default();
-        let document = json!({
-            "apiVersion": format!("{}/{VERSION}", group::EVENKEEL), "kind": KIND,
-            "metadata": { "name": name }, "spec": object.data["spec"],
-        });
-        let rule = rule_from_json(&document.to_string());
+        let rule = rule_from_object(Some(&name), &object.data["spec"]);
         Rule {
             name,
             generation: object.metadata.generation.unwrap_or_default(),

@@ -1,44 +1,19 @@
 //! What waits to be sent, and what was said before. No I/O and no clock: time is an argument.
 
 use std::collections::{HashMap, VecDeque};
-use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
 
-use evenkeel_api::notice::Severity;
-
-use super::EventsOptions;
+use super::{Event, EventsOptions};
 
 /// The longest beginning of an Event's name that is taken from the object's.
 const NAME: usize = 200;
 
-/// What makes two Events the same.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Key {
-    pub(super) object: ObjectReference,
-    pub(super) severity: Severity,
-    pub(super) reason: String,
-    pub(super) action: String,
-    pub(super) note: String,
-}
-
-impl Eq for Key {}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.object.namespace.hash(state);
-        self.object.name.hash(state);
-        self.reason.hash(state);
-        self.note.hash(state);
-    }
-}
-
 /// One request that shall be sent now.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Delivery {
-    pub(super) key: Key,
+    pub(super) key: Event,
     /// Name of the Event.
     pub(super) name: String,
     /// Whether the Event must be made; else only its count goes up.
@@ -75,9 +50,9 @@ struct Series {
 #[derive(Debug)]
 pub(super) struct Queue {
     options: EventsOptions,
-    series: HashMap<Key, Series>,
+    series: HashMap<Event, Series>,
     /// Those with something to send, oldest first.
-    waiting: VecDeque<Key>,
+    waiting: VecDeque<Event>,
     stamp: i128,
     hurry: bool,
 }
@@ -94,7 +69,7 @@ impl Queue {
     }
 
     /// Adds one; says how many had to be forgotten for it.
-    pub(super) fn push(&mut self, key: Key, now: Instant, time: Timestamp) -> u64 {
+    pub(super) fn push(&mut self, key: Event, now: Instant, time: Timestamp) -> u64 {
         self.forget_old(now);
         if let Some(series) = self.series.get_mut(&key) {
             let waits = series.count > series.known;
@@ -177,7 +152,7 @@ impl Queue {
     }
 
     /// The others go first.
-    pub(super) fn put_last(&mut self, key: &Key) {
+    pub(super) fn put_last(&mut self, key: &Event) {
         if let Some(place) = self.waiting.iter().position(|waiting| waiting == key) {
             self.waiting.remove(place);
             self.waiting.push_back(key.clone());
@@ -185,8 +160,8 @@ impl Queue {
     }
 
     /// Pending events: those of which none was sent yet, oldest first.
-    pub(super) fn pending(&self) -> impl Iterator<Item = &Key> {
-        let is_untold = |key: &&Key| self.series.get(*key).is_some_and(|it| it.known == 0);
+    pub(super) fn pending(&self) -> impl Iterator<Item = &Event> {
+        let is_untold = |key: &&Event| self.series.get(*key).is_some_and(|it| it.known == 0);
         self.waiting.iter().filter(is_untold)
     }
 
@@ -194,7 +169,7 @@ impl Queue {
         self.waiting.is_empty()
     }
 
-    fn remove(&mut self, key: &Key) {
+    fn remove(&mut self, key: &Event) {
         self.series.remove(key);
         self.waiting.retain(|waiting| waiting != key);
     }
@@ -228,7 +203,7 @@ impl Queue {
     }
 
     /// A name that no other Event has: the object's, and the time, which never repeats here.
-    fn name(&mut self, key: &Key, time: Timestamp) -> String {
+    fn name(&mut self, key: &Event, time: Timestamp) -> String {
         self.stamp = time.as_nanosecond().max(self.stamp + 1);
         let name: String = key
             .object
@@ -252,6 +227,9 @@ impl Queue {
 mod tests {
     use std::time::Duration;
 
+    use evenkeel_api::notice::Severity;
+    use k8s_openapi::api::core::v1::ObjectReference;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -264,8 +242,8 @@ mod tests {
         })
     }
 
-    fn key(name: &str, note: &str) -> Key {
-        Key {
+    fn key(name: &str, note: &str) -> Event {
+        Event {
             object: ObjectReference {
                 name: Some(name.to_owned()),
                 ..ObjectReference::default()

@@ -5,7 +5,6 @@
 //! out here, by a look at that one path. Only hashes are kept in memory, contents stay in the store.
 
 mod monitor;
-mod pace;
 
 use std::time::Duration;
 

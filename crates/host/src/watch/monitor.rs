@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_plan::machine::entry::{Activity, Entry, ServiceEntry};
+use evenkeel_plan::machine::pace::{HEALS_AGAIN, Hint, Pace, Trouble};
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::targets::{Part, Targets};
 
-use super::pace::{Crashes, Hint, Pace, retry};
 use super::{Event, Heard, Look, Source};
 use crate::disk::{Disk, Host};
 use crate::execute::{Claim, State};
@@ -37,7 +38,7 @@ pub struct Monitor<'a, H> {
     /// Paths that drifted lately.
     paces: BTreeMap<String, Pace>,
     /// Services that ended by themselves lately, by their place.
-    crashes: BTreeMap<String, Crashes>,
+    crashes: BTreeMap<String, Pace>,
 }
 
 /// A look at everything, in the order of the paths.
@@ -55,8 +56,12 @@ struct Drift {
     finding: Finding,
     /// When the first hint came.
     since: Instant,
-    /// When it is tried again to heal it, after how many failures, the last of which said this.
-    retry: Option<(Instant, u32, String)>,
+    /// When it is tried again to heal it.
+    retry_at: Option<Instant>,
+    /// The pauses between those tries.
+    pauses: Backoff,
+    /// Why the last one failed.
+    failed: Option<String>,
     /// We put it back, and what must follow is left to do: whoever uses it was not told.
     is_half_healed: bool,
 }
@@ -168,7 +173,7 @@ impl<'a, H: Host> Monitor<'a, H> {
             return Duration::ZERO;
         }
         let hints = self.hints.iter().map(|(path, hint)| self.due(path, hint));
-        let retries = self.drifts.values().filter_map(Drift::retry_at);
+        let retries = self.drifts.values().filter_map(|drift| drift.retry_at);
         let next = hints
             .chain(retries)
             .min()
@@ -186,7 +191,7 @@ impl<'a, H: Host> Monitor<'a, H> {
         let retried = self
             .drifts
             .iter()
-            .filter(|(_, drift)| drift.retry_at().is_some_and(|at| at <= start))
+            .filter(|(_, drift)| drift.retry_at.is_some_and(|at| at <= start))
             .map(|(path, _)| (path.clone(), start));
         let due: Vec<(String, Instant)> = hinted.chain(retried).collect();
         for (path, since) in due {
@@ -244,8 +249,8 @@ impl<'a, H: Host> Monitor<'a, H> {
             let now = Instant::now();
             if !is_crash(&finding) {
                 let pace = self.paces.entry(path.to_owned());
-                let pace = pace.or_insert_with(|| Pace::new(now));
-                if let Some(times) = pace.drifted(now) {
+                let pace = pace.or_insert_with(|| Pace::of(Trouble::Drift, now));
+                if let Some(times) = pace.again(now) {
                     tell(Event::Fought {
                         finding: finding.clone(),
                         times,
@@ -259,7 +264,9 @@ impl<'a, H: Host> Monitor<'a, H> {
                 .or_insert(Drift {
                     finding,
                     since,
-                    retry: None,
+                    retry_at: None,
+                    pauses: HEALS_AGAIN,
+                    failed: None,
                     is_half_healed: false,
                 });
         }
@@ -273,18 +280,14 @@ impl<'a, H: Host> Monitor<'a, H> {
             return;
         };
         let now = Instant::now();
-        if drift.retry_at().is_some_and(|at| at > now) {
+        if drift.retry_at.is_some_and(|at| at > now) {
             return;
         }
         if is_crash(&drift.finding) {
             let crashes = self.crashes.entry(path.to_owned());
-            let crashes = crashes.or_insert_with(|| Crashes::new(now));
+            let crashes = crashes.or_insert_with(|| Pace::of(Trouble::Crash, now));
             if crashes.not_before() > now {
-                let (failures, said) = drift
-                    .retry
-                    .take()
-                    .map_or_else(Default::default, |(_, failures, said)| (failures, said));
-                drift.retry = Some((crashes.not_before(), failures, said));
+                drift.retry_at = Some(crashes.not_before());
                 return;
             }
             if let Some(times) = crashes.again(now) {
@@ -303,14 +306,11 @@ impl<'a, H: Host> Monitor<'a, H> {
                 }
             }
             Err(error) => {
-                let failures = drift.retry.as_ref().map_or(0, |(_, failures, _)| *failures);
-                let again_in = retry(failures);
-                let said = format!("{error:?}");
-                let is_new = drift
-                    .retry
-                    .as_ref()
-                    .is_none_or(|(_, _, last)| *last != said);
-                drift.retry = Some((Instant::now() + again_in, failures.saturating_add(1), said));
+                let again_in = drift.pauses.next_pause();
+                drift.retry_at = Some(Instant::now() + again_in);
+                let failed = Some(format!("{error:?}"));
+                let is_new = drift.failed != failed;
+                drift.failed = failed;
                 let target = self.targets.get(path);
                 drift.is_half_healed =
                     target.is_some_and(|target| judge(self.host.disk(), path, target).is_none());
@@ -342,12 +342,6 @@ impl Sweep {
             at: None,
             again: false,
         }
-    }
-}
-
-impl Drift {
-    fn retry_at(&self) -> Option<Instant> {
-        self.retry.as_ref().map(|(at, _, _)| *at)
     }
 }
 

@@ -6,7 +6,7 @@
 pub(crate) mod metrics;
 mod observer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, program};
@@ -31,6 +31,9 @@ use crate::triggers;
 /// How long after the API server failed it is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// How we live with each; nobody knows before somebody has looked.
+type State = BTreeMap<Half, Coexistence>;
+
 /// What is known of the other operators. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Neighbours {
@@ -39,39 +42,13 @@ pub(crate) struct Neighbours {
     take_over: BTreeSet<Half>,
 }
 
-/// How we live with each; nobody knows before somebody has looked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct State {
-    machine_config: Option<Coexistence>,
-    windows: Option<Coexistence>,
-}
-
-impl State {
-    fn of(self, half: Half) -> Option<Coexistence> {
-        match half {
-            Half::MachineConfig => self.machine_config,
-            Half::Windows => self.windows,
-        }
-    }
-
-    fn set(&mut self, half: Half, coexistence: Coexistence) -> Option<Coexistence> {
-        let field = match half {
-            Half::MachineConfig => &mut self.machine_config,
-            Half::Windows => &mut self.windows,
-        };
-        field.replace(coexistence)
-    }
-
-    /// What people are told, once both are known.
-    fn reports(self) -> Option<CoexistenceReports> {
-        let report = |half: Half| {
-            Some((
-                half.word().to_owned(),
-                CoexistenceReport::of(half, self.of(half)?),
-            ))
-        };
-        Half::ALL.into_iter().map(report).collect()
-    }
+/// What people are told, once both are known.
+fn reports(state: &State) -> Option<CoexistenceReports> {
+    let report = |half: Half| {
+        let report = CoexistenceReport::of(half, *state.get(&half)?);
+        Some((half.word().to_owned(), report))
+    };
+    Half::ALL.into_iter().map(report).collect()
 }
 
 /// Where it is told.
@@ -94,7 +71,7 @@ impl Neighbours {
     }
 
     fn of(&self, half: Half) -> Option<Coexistence> {
-        self.state.borrow().of(half)
+        self.state.borrow().get(&half).copied()
     }
 
     fn is_idle_for(&self, half: Half) -> bool {
@@ -181,7 +158,7 @@ impl Neighbours {
     fn set(&self, half: Half, coexistence: Coexistence) -> Option<Coexistence> {
         let mut before = None;
         self.state.send_if_modified(|state| {
-            before = state.set(half, coexistence);
+            before = state.insert(half, coexistence);
             before != Some(coexistence)
         });
         before
@@ -215,9 +192,9 @@ impl Neighbours {
             Api::namespaced(voice.client.clone(), voice.namespace);
         let mut changes = self.state.subscribe();
         loop {
-            let state = *changes.borrow_and_update();
+            let known = reports(&changes.borrow_and_update());
             let mut pause = None;
-            if let Some(reports) = state.reports() {
+            if let Some(reports) = known {
                 let text = serde_json::to_string(&reports).unwrap_or_default();
                 let patch =
                     json!({ "metadata": { "annotations": { annotation::COEXISTENCE: text } } });
@@ -249,7 +226,7 @@ mod tests {
         neighbours.set(Half::MachineConfig, Coexistence::Absent);
         assert!(!neighbours.is_idle() && neighbours.is_idle_for_windows());
         assert!(neighbours.is_known() && !neighbours.is_known_for_windows());
-        assert_eq!(neighbours.state.borrow().reports(), None);
+        assert_eq!(reports(&neighbours.state.borrow()), None);
         neighbours.set(Half::Windows, Coexistence::Alive);
         assert!(neighbours.is_idle_for_windows() && neighbours.is_known_for_windows());
         neighbours.set(Half::Windows, Coexistence::Lapsed);
@@ -259,7 +236,7 @@ mod tests {
         );
         neighbours.set(Half::Windows, Coexistence::TakenOver);
         assert!(!neighbours.is_idle_for_windows());
-        let reports = neighbours.state.borrow().reports().unwrap_or_default();
+        let reports = reports(&neighbours.state.borrow()).unwrap_or_default();
         let words: Vec<_> = reports
             .iter()
             .map(|(half, it)| (half.as_str(), it.state.as_str()))

@@ -5,6 +5,7 @@ use evenkeel_api::names::{group, label};
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::render::ConfigSnapshot;
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Request};
 use kube::runtime::watcher::watcher;
@@ -14,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::fleet::nodes::watching;
-use crate::fleet::pools::resource;
+use crate::objects::resource;
 use crate::store::{Identity, Kept, Store};
 
 const KIND: &str = "MachineConfig";
@@ -83,14 +84,8 @@ pub(crate) struct Configs {
 /// A page of a list, each item as it was written.
 #[derive(Deserialize)]
 struct Page {
-    metadata: PageMetadata,
+    metadata: ListMeta,
     items: Vec<Box<RawValue>>,
-}
-
-#[derive(Deserialize)]
-struct PageMetadata {
-    #[serde(rename = "continue", default)]
-    token: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -100,9 +95,10 @@ struct Named {
 
 impl Configs {
     pub(crate) fn new(client: Client) -> Self {
+        let kind = resource(group::MACHINE_CONFIGURATION, "v1", KIND, PLURAL);
         Self {
-            api: Api::all_with(client.clone(), &resource(KIND, PLURAL)),
-            metadata: Api::all_with(client.clone(), &resource(KIND, PLURAL)),
+            api: Api::all_with(client.clone(), &kind),
+            metadata: Api::all_with(client.clone(), &kind),
             client,
             store: Store::new(),
         }
@@ -146,7 +142,7 @@ impl Configs {
                     item.get().to_owned(),
                 ));
             }
-            match page.metadata.token.filter(|it| !it.is_empty()) {
+            match page.metadata.continue_.filter(|it| !it.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => return Ok(sources),
             }

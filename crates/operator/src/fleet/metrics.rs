@@ -71,8 +71,8 @@ impl PoolMetrics {
         self.rendered.get_or_create(&Outcome { outcome }).inc();
     }
 
-    /// A node was told what to run.
-    pub(crate) fn told(&self) {
-        self.told.inc();
+    /// So many nodes were told what to run.
+    pub(crate) fn told(&self, nodes: usize) {
+        self.told.inc_by(u64::try_from(nodes).unwrap_or(u64::MAX));
     }
 }

@@ -1,7 +1,7 @@
 //! Nodes, as narrow as our decisions need them: read, kept and written. A whole Node has 12 KiB, what
 //! is kept of it here a few hundred bytes.
 
-use std::borrow::Cow;
+use std::time::Duration;
 
 use evenkeel_api::names::{annotation, taint};
 use evenkeel_daemon::{Check, Stop};
@@ -9,20 +9,25 @@ use evenkeel_plan::fleet::bounds;
 use evenkeel_plan::fleet::drain::Candidate;
 use evenkeel_plan::fleet::node::{Node, NodePatch};
 use evenkeel_plan::readiness::{ConditionSnapshot, NodeSnapshot, own_list};
+use futures::StreamExt;
 use k8s_openapi::ClusterResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch};
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::objects::{Objects, ours};
+use crate::objects::{Objects, list_all, narrow, ours};
 use crate::store::{Identity, Kept, Store};
 
 /// How many objects are asked for at a time: also if all of them are as large as can be (1.5 MiB), there is room for them.
 pub(crate) const PAGE: u32 = 15;
+/// How many nodes are written at once.
+const WRITES: usize = 16;
+/// How long after the API server failed it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is read of a Node.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -71,34 +76,7 @@ struct Condition {
     last_transition_time: Option<Box<str>>,
 }
 
-impl Resource for NodeObject {
-    type DynamicType = ();
-    type Scope = ClusterResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Node".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "nodes".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+narrow!(NodeObject, "Node", "nodes", "", ClusterResourceScope);
 
 /// A Node as it was at one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,19 +88,8 @@ pub(crate) struct Seen {
     pub(crate) addresses: Box<[Box<str>]>,
     /// The instance that it was made of, with the user who logs in there.
     pub(crate) instance: Option<Box<str>>,
-    /// What only readiness looks at.
-    readiness: Readiness,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Readiness {
-    boot_id: Box<str>,
-    taints: Vec<Value>,
-    owners: Option<String>,
-    record: Option<String>,
-    extensions: Option<String>,
-    has_annotations: bool,
-    conditions: Vec<ConditionSnapshot>,
+    /// What only readiness looks at; the rest of it is above.
+    readiness: NodeSnapshot,
 }
 
 impl From<NodeObject> for Seen {
@@ -152,14 +119,14 @@ impl From<NodeObject> for Seen {
         status.addresses.truncate(bounds::MANY);
         let is_ready = |it: &Condition| *it.kind == *"Ready" && *it.status == *"True";
         let annotation = |name: &str| metadata.annotations.as_ref()?.get(name).cloned();
-        let mut readiness = Readiness {
-            boot_id: status.node_info.boot_id.into(),
+        let mut readiness = NodeSnapshot {
+            boot_id: status.node_info.boot_id,
             taints: spec.taints,
             owners: annotation(annotation::READINESS_OWNERS),
             record: annotation(annotation::READINESS_RECORD),
             extensions,
             has_annotations,
-            conditions: Vec::new(),
+            ..NodeSnapshot::default()
         };
         let instance = annotation(annotation::INSTANCE).map(Into::into);
         let mut node = Node {
@@ -209,19 +176,12 @@ impl From<NodeObject> for Seen {
 impl Seen {
     /// The Node, as readiness looks at it.
     pub(crate) fn snapshot(&self) -> NodeSnapshot {
-        let readiness = self.readiness.clone();
         NodeSnapshot {
             name: self.node.name.clone(),
             uid: self.uid.clone(),
             labels: self.node.labels.clone(),
-            boot_id: readiness.boot_id.into(),
-            taints: readiness.taints,
-            owners: readiness.owners,
-            record: readiness.record,
-            extensions: readiness.extensions,
-            has_annotations: readiness.has_annotations,
             has_permit: self.node.claims_permit(),
-            conditions: readiness.conditions,
+            ..self.readiness.clone()
         }
     }
 
@@ -287,16 +247,8 @@ impl Nodes {
 
     /// All Nodes of the cluster, also those that we do not care for: a pod that has to go somewhere may go to any.
     pub(crate) async fn candidates(&self) -> kube::Result<Vec<Candidate>> {
-        let mut page = ListParams::default().limit(PAGE);
-        let mut all = Vec::new();
-        loop {
-            let list = self.0.api().list(&page).await?;
-            all.extend(list.items.into_iter().map(|it| Seen::from(it).candidate()));
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(all),
-            }
-        }
+        let page = ListParams::default().limit(PAGE);
+        list_all(self.0.api(), page, |it| Seen::from(it).candidate()).await
     }
 
     /// Writes a JSON Patch on the Node, and takes note of it.
@@ -327,6 +279,38 @@ impl Nodes {
             patch["spec"]["taints"] = json!(seen.taints(draining));
         }
         self.0.merge_as_seen(seen, patch).await.map(|_| ())
+    }
+
+    /// Writes each change on its Node, some at a time, and says so; `what` is written cannot be, where one fails. Those
+    /// that took effect, and when it is to be tried again.
+    pub(crate) async fn write_all(
+        &self,
+        pool: Option<&str>,
+        what: &str,
+        writes: Vec<(Seen, NodePatch)>,
+    ) -> (Vec<(Seen, NodePatch)>, Option<Duration>) {
+        let writes = futures::stream::iter(writes).map(async |(seen, change)| {
+            let written = self.write(&seen, &change).await;
+            (seen, change, written)
+        });
+        let answers: Vec<_> = writes.buffer_unordered(WRITES).collect().await;
+        let (mut done, mut again) = (Vec::new(), None);
+        for (seen, change, written) in answers {
+            let node = &seen.node.name;
+            match written {
+                Ok(()) => {
+                    tracing::info!(pool, node, "wrote on the node: {:?}", change.annotations);
+                    done.push((seen, change));
+                }
+                // Somebody else wrote to it, or it is gone: the watch will show it.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => {
+                    tracing::warn!(pool, node, "cannot write {what}, will retry: {error}");
+                    again = Some(AGAIN);
+                }
+            }
+        }
+        (done, again)
     }
 }
 

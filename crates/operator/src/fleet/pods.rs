@@ -1,19 +1,25 @@
 //! The pods of one node, as narrow as a drain needs them: listed, and evicted.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
-use evenkeel_plan::fleet::drain::{self, Owner, Pod, Refusal};
+use evenkeel_api::notice::Notice;
+use evenkeel_plan::fleet::drain::{self, Attempt, Eviction, Owner, Pod, Refusal};
 use evenkeel_plan::readiness::is_tolerated_by;
+use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, PostParams};
 use kube::core::Status;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
+
+use crate::fleet::drain::metrics::DrainMetrics;
+use crate::objects::{list_all, narrow};
 
 /// How many pods are asked for at a time.
 const PAGE: u32 = 250;
@@ -57,34 +63,7 @@ struct PodStatus {
     phase: Option<String>,
 }
 
-impl Resource for PodObject {
-    type DynamicType = ();
-    type Scope = NamespaceResourceScope;
-
-    fn kind((): &()) -> Cow<'_, str> {
-        "Pod".into()
-    }
-
-    fn group((): &()) -> Cow<'_, str> {
-        "".into()
-    }
-
-    fn version((): &()) -> Cow<'_, str> {
-        "v1".into()
-    }
-
-    fn plural((): &()) -> Cow<'_, str> {
-        "pods".into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
+narrow!(PodObject, "Pod", "pods", "", NamespaceResourceScope);
 
 impl From<PodObject> for Pod {
     fn from(object: PodObject) -> Self {
@@ -144,33 +123,40 @@ pub(crate) async fn named(
 /// All pods that are bound to the node `name`.
 pub(crate) async fn of_node(client: &Client, name: &str) -> kube::Result<Vec<Pod>> {
     let api: Api<PodObject> = Api::all(client.clone());
-    let mut page = ListParams::default()
+    let page = ListParams::default()
         .fields(&format!("spec.nodeName={name}"))
         .limit(PAGE);
-    let mut pods = Vec::new();
-    loop {
-        let list = api.list(&page).await?;
-        pods.extend(list.items.into_iter().map(Pod::from));
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(pods),
-        }
-    }
+    list_all(&api, page, Pod::from).await
 }
 
-/// What became of the eviction of a pod.
-#[derive(Debug)]
-pub(crate) enum Eviction {
-    /// It is on its way.
-    Accepted,
-    /// It is gone, or the one of that name is another by now: the next list will tell.
-    Gone,
-    /// Not now, and not again before this time is over.
-    Refused(Refusal, Duration),
+/// Asks for the evictions of `pods`, `at_once` of them at a time; tells what people should hear of refusals and of what is
+/// lost, and takes note in `attempts` of who was refused. Says how many were evicted.
+pub(crate) async fn evict<'p>(
+    client: &Client,
+    pods: impl Iterator<Item = &'p Pod>,
+    at_once: usize,
+    attempts: &mut BTreeMap<String, Attempt>,
+    metrics: &DrainMetrics,
+    tell: impl Fn(Notice),
+) -> usize {
+    let answers = futures::stream::iter(pods).map(async |pod| (pod, evict_one(client, pod).await));
+    let mut answers = pin!(answers.buffer_unordered(at_once));
+    let mut evicted = Vec::new();
+    while let Some((pod, answer)) = answers.next().await {
+        metrics.evicted(answer.category());
+        match &answer {
+            Eviction::Accepted => evicted.push(pod),
+            Eviction::Gone => {}
+            Eviction::Refused(refusal, _) => tracing::info!(%pod, "not evicted: {refusal:?}"),
+        }
+        drain::answered(attempts, pod, answer, Timestamp::now()).map(&tell);
+    }
+    drain::losses(&evicted).into_iter().for_each(tell);
+    evicted.len()
 }
 
 /// Evicts exactly this pod, with its own grace.
-pub(crate) async fn evict(client: &Client, pod: &Pod) -> Eviction {
+async fn evict_one(client: &Client, pod: &Pod) -> Eviction {
     let api: Api<PodObject> = Api::namespaced(client.clone(), &pod.namespace);
     let eviction = json!({
         "apiVersion": "policy/v1",
@@ -193,19 +179,13 @@ pub(crate) async fn evict(client: &Client, pod: &Pod) -> Eviction {
 }
 
 fn answer(status: &Status) -> Eviction {
-    match status.code {
-        // 404: gone already. 409: the uid is another, or somebody wrote to it just now.
-        404 | 409 => Eviction::Gone,
-        code => {
-            let details = status.details.as_ref();
-            let cause = details.and_then(|details| {
-                let mut causes = details.causes.iter();
-                causes.find(|cause| cause.reason == "DisruptionBudget")
-            });
-            let budget = cause.map(|cause| cause.message.as_str());
-            let wait = details.map_or(0, |details| details.retry_after_seconds);
-            let refusal = Refusal::of(code, budget, &status.message);
-            Eviction::Refused(refusal, Duration::from_secs(wait.into()))
-        }
-    }
+    let details = status.details.as_ref();
+    let cause = details.and_then(|details| {
+        let mut causes = details.causes.iter();
+        causes.find(|cause| cause.reason == "DisruptionBudget")
+    });
+    let budget = cause.map(|cause| cause.message.as_str());
+    let wait = details.map_or(0, |details| details.retry_after_seconds);
+    let wait = Duration::from_secs(wait.into());
+    Eviction::refused(status.code, budget, &status.message, wait)
 }

@@ -12,23 +12,17 @@ use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::pool::Pool;
 use evenkeel_plan::fleet::render::RenderProblem;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::{ApiResource, GroupVersionKind, Object};
+use kube::core::Object;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::fleet::nodes::watching;
-use crate::objects::Objects;
+use crate::objects::{Objects, resource};
 use crate::store::{Identity, Kept, Store};
 
 /// A pool as the API server has it. What is in it is judged later, field by field.
 pub(crate) type PoolObject = Object<Value, Value>;
-
-/// The kind, for requests.
-pub(crate) fn resource(kind: &str, plural: &str) -> ApiResource {
-    let kind = GroupVersionKind::gvk(group::MACHINE_CONFIGURATION, "v1", kind);
-    ApiResource::from_gvk_with_plural(&kind, plural)
-}
 
 /// A pool as it was at one version.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,8 +108,9 @@ pub(crate) struct Pools {
 
 impl Pools {
     pub(crate) fn new(client: Client) -> Self {
+        let kind = resource(group::MACHINE_CONFIGURATION, "v1", KIND, PLURAL);
         Self {
-            objects: Objects::new(Api::all_with(client, &resource(KIND, PLURAL))),
+            objects: Objects::new(Api::all_with(client, &kind)),
             problems: Rc::default(),
             rendered: watch::Sender::new(()),
         }

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::fleet::configs::SeenConfig;
 use crate::fleet::metrics::PoolMetrics;
+use crate::fleet::nodes::Seen;
 use crate::fleet::pools::SeenPool;
 use crate::shared::Shared;
 use crate::triggers::Triggers;
@@ -204,32 +205,25 @@ impl Renderer<'_> {
             let notice = Notice::warning("RenderedConfigRestored", note);
             self.tell(seen.reference(), notice);
         };
-        match &old {
-            Some(old) if is_as_made(old, &rendered, &seen.uid) => {}
-            Some(_) => {
-                configs
-                    .write(&document(seen, &rendered), old.as_ref())
-                    .await?;
-                restored("edited");
-            }
-            None => {
-                configs.write(&document(seen, &rendered), None).await?;
-                if was_there {
-                    restored("deleted");
-                } else {
+        let right = old.as_ref();
+        let right = right.filter(|it| is_as_made(it, &rendered, &seen.uid));
+        let version = if let Some(right) = right {
+            right.metadata.resource_version.clone()
+        } else {
+            let document = document(seen, &rendered);
+            configs.write(&document, old.as_ref()).await?;
+            match (&old, was_there) {
+                (Some(_), _) => restored("edited"),
+                (None, true) => restored("deleted"),
+                (None, false) => {
                     self.metrics.rendered("made");
                     let note = format!("rendered {name} from {}", rendered.sources.join(", "));
                     self.tell(seen.reference(), Notice::normal("Rendered", note));
                 }
             }
-        }
-        let written =
-            |all: &BTreeMap<String, SeenConfig>| all.get(&name).map(|it| it.version.clone());
-        let version = match &old {
-            Some(old) if is_as_made(old, &rendered, &seen.uid) => {
-                old.metadata.resource_version.clone()
-            }
-            _ => configs.store().look(written),
+            let written =
+                |all: &BTreeMap<String, SeenConfig>| all.get(&name).map(|it| it.version.clone());
+            configs.store().look(written)
         };
         let source = rendered.sources.into_iter().map(|name| Source {
             api_version: format!("{}/v1", group::MACHINE_CONFIGURATION),
@@ -273,24 +267,24 @@ impl Renderer<'_> {
     /// Deletes rendered configurations that no pool and no node uses.
     async fn collect(&self, pools: &[SeenPool]) -> kube::Result<()> {
         let mut users = ConfigUsers::default();
-        let mut add = |pool: &SeenPool| {
-            users.add_used(&pool.configuration.name);
-            let rolled_out = pool.status.configuration.as_ref();
-            rolled_out.inspect(|it| users.add_used(&it.name));
+        let add = |users: &mut ConfigUsers, pool: &SeenPool| {
+            let rolled_out = pool.status.configuration.iter();
+            for configuration in rolled_out.chain([&pool.configuration]) {
+                users.add_used(&configuration.name);
+            }
         };
-        pools.iter().for_each(&mut add);
-        self.shared
-            .pools
-            .store()
-            .look(|all| all.values().for_each(&mut add));
-        self.shared
-            .pools
-            .store()
-            .look(|all| all.values().for_each(|it| users.add_pool(&it.uid)));
-        self.shared
-            .nodes
-            .store()
-            .look(|all| all.values().for_each(|it| users.add_node(&it.node)));
+        for it in pools {
+            add(&mut users, it);
+        }
+        let Shared { pools, nodes, .. } = self.shared;
+        pools.store().look(|all| {
+            for it in all.values() {
+                add(&mut users, it);
+                users.add_pool(&it.uid);
+            }
+        });
+        let add_node = |it: &Seen| users.add_node(&it.node);
+        nodes.store().look(|all| all.values().for_each(add_node));
         let old: Vec<SeenConfig> = self.shared.configs.store().look(|all| {
             let unused = all.values().filter(|it| users.is_unused(&it.config));
             unused.cloned().collect()

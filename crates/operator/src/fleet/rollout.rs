@@ -9,7 +9,6 @@ use evenkeel_daemon::panics::contain;
 use evenkeel_plan::fleet::node::{Node, NodePatch};
 use evenkeel_plan::fleet::pool::{Assignment, Pool};
 use evenkeel_plan::fleet::rollout::{self, PoolCounts, RolloutState};
-use futures::StreamExt;
 
 use crate::conditions::dated;
 use crate::fleet::metrics::PoolMetrics;
@@ -21,10 +20,6 @@ use crate::triggers::Triggers;
 
 /// A pool's status is written at most once in this time.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
-/// How long after the API server failed it is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How many nodes are told at once.
-const WRITES: usize = 16;
 /// Conditions that we write; those of others stay.
 const OURS: [&str; 6] = [
     condition::UPDATED,
@@ -117,8 +112,14 @@ impl Controller<'_> {
             self.metrics
                 .pool(&seen.pool.name, decision.counts, decision.stopped.is_some());
             self.announce(seen, &decision);
-            again = soonest(again, self.tell(seen, decision.writes).await);
-            again = soonest(again, self.say(seen, decision.status).await);
+            let (nodes, pool) = (&self.shared.nodes, &seen.pool.name);
+            let what = "the node's desired configuration";
+            let (told, failed) = nodes.write_all(Some(pool), what, decision.writes).await;
+            self.metrics.told(told.len());
+            again = soonest(
+                soonest(again, failed),
+                self.say(seen, decision.status).await,
+            );
         }
         again
     }
@@ -171,39 +172,6 @@ impl Controller<'_> {
                 .map(|(pool, nodes)| contain("rollout", &pool.name, || decide(pool, nodes)));
             decisions.collect()
         })
-    }
-
-    /// Tells nodes what to run.
-    async fn tell(&self, pool: &SeenPool, writes: Vec<(Seen, NodePatch)>) -> Option<Duration> {
-        let answers: Vec<_> = futures::stream::iter(writes)
-            .map(async |(seen, change)| {
-                let written = self.shared.nodes.write(&seen, &change).await;
-                (seen, change, written)
-            })
-            .buffer_unordered(WRITES)
-            .collect()
-            .await;
-        let mut again = None;
-        for (seen, change, written) in answers {
-            let (pool, node) = (&pool.pool.name, &seen.node.name);
-            match written {
-                Ok(()) => {
-                    self.metrics.told();
-                    tracing::info!(pool, node, "wrote on the node: {:?}", change.annotations);
-                }
-                // Somebody else wrote to it, or it is gone: the watch will show it.
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-                Err(error) => {
-                    tracing::warn!(
-                        pool,
-                        node,
-                        "cannot write the node's desired configuration, will retry: {error}"
-                    );
-                    again = Some(AGAIN);
-                }
-            }
-        }
-        again
     }
 
     /// Writes the status of a pool, unless it says so already or was written just now.

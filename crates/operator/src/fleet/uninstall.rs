@@ -2,6 +2,7 @@
 //! says what of a Node is ours; here it is taken off, after everybody of ours who could put it back was
 //! stopped.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -16,11 +17,13 @@ use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{DeleteParams, ListParams, Patch};
+use kube::core::DynamicObject;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
+
+use crate::objects::{list_all, ours, resource};
 
 /// How many Nodes are read at once, and how many written.
 const PAGE: u32 = 200;
@@ -148,8 +151,7 @@ impl Uninstall<'_> {
             ),
             ("MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
         ] {
-            let resource = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
-            let resource = ApiResource::from_gvk_with_plural(&resource, plural);
+            let resource = resource("admissionregistration.k8s.io", "v1", kind, plural);
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
             self.remove_one(&api, kind, object::READINESS_POLICY)
                 .await?;
@@ -211,7 +213,7 @@ impl Uninstall<'_> {
     /// Takes what is ours off every Node, until nothing is left. Says how many had something.
     async fn clean_nodes(&self) -> Result<usize, Failed> {
         let beside_openshift = self.beside_openshift().await?;
-        let mut changed = std::collections::BTreeSet::new();
+        let mut changed = BTreeSet::new();
         loop {
             let marked = self.marked_nodes(beside_openshift).await?;
             if marked.is_empty() {
@@ -239,21 +241,14 @@ impl Uninstall<'_> {
     /// Every Node with something of ours on it.
     async fn marked_nodes(&self, beside_openshift: bool) -> Result<Vec<(Node, Farewell)>, Failed> {
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let mut page = ListParams::default().limit(PAGE);
-        let mut marked = Vec::new();
-        loop {
-            let list = nodes.list(&page).await.map_err(failed("list the nodes"))?;
-            page.continue_token = list.metadata.continue_.filter(|it| !it.is_empty());
-            for node in list.items {
-                let farewell = farewell_of(&node, beside_openshift);
-                if !farewell.is_empty() {
-                    marked.push((node, farewell));
-                }
-            }
-            if page.continue_token.is_none() {
-                return Ok(marked);
-            }
-        }
+        let page = ListParams::default().limit(PAGE);
+        let read = |node: Node| {
+            let farewell = farewell_of(&node, beside_openshift);
+            (!farewell.is_empty()).then_some((node, farewell))
+        };
+        let all = list_all(&nodes, page, read).await;
+        let all = all.map_err(failed("list the nodes"))?;
+        Ok(all.into_iter().flatten().collect())
     }
 
     /// One write, provided that the Node is still as it was seen. Says whether it was.
@@ -283,11 +278,7 @@ impl Uninstall<'_> {
             patch["spec"]["taints"] = json!(others);
         }
         let nodes: Api<Node> = Api::all(self.client.clone());
-        let parameters = PatchParams {
-            field_manager: Some(program::OPERATOR.to_owned()),
-            ..PatchParams::default()
-        };
-        match nodes.patch(&name, &parameters, &Patch::Merge(patch)).await {
+        match nodes.patch(&name, &ours(), &Patch::Merge(patch)).await {
             Ok(_) => Ok(true),
             // It changed meanwhile, or is gone: the next look tells.
             Err(kube::Error::Api(answer)) if [404, 409].contains(&answer.code) => Ok(false),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_api::notice::Notice;
-use evenkeel_plan::fleet::drain::{self, Attempt};
 use evenkeel_plan::readiness;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -13,11 +13,10 @@ use tokio::sync::watch;
 use super::Shared;
 use crate::fleet::drain::metrics::DrainMetrics;
 use crate::fleet::nodes::Seen;
-use crate::fleet::pods::{self, Eviction};
+use crate::fleet::pods;
 
-/// The first pause between two looks; it doubles while nobody goes.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The pauses between two looks, while nobody goes.
+const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// Evicts until it is stopped. New pods that tolerate nothing cannot come: the node is tainted.
 pub(super) async fn run(
@@ -27,67 +26,40 @@ pub(super) async fn run(
     mut stop: watch::Receiver<bool>,
 ) {
     let node = seen.node.name.as_str();
-    let mut attempts: BTreeMap<String, Attempt> = BTreeMap::new();
-    let mut pause = FIRST_PAUSE;
+    let announce = |notice| {
+        let events = &shared.events;
+        events.notify(seen.reference(), "Readiness", notice);
+    };
+    let mut attempts = BTreeMap::new();
+    let mut pauses = PAUSES;
     let mut is_told = false;
     while !*stop.borrow() && !shared.stop.is_asked() {
         match pods::of_node(&shared.client, node).await {
             Ok(pods) => {
-                let now = Timestamp::now();
-                let chosen = readiness::evict(&pods, &attempts, now);
+                let chosen = readiness::evict(&pods, &attempts, Timestamp::now());
                 if !is_told && !chosen.is_empty() {
                     is_told = true;
                     let note = format!(
                         "the node is not ready for too long: evicting {} pods",
                         chosen.len()
                     );
-                    announce(shared, seen, Notice::warning("EvictingPods", note));
+                    announce(Notice::warning("EvictingPods", note));
                 }
-                let mut evicted = Vec::new();
-                for pod in chosen {
-                    if *stop.borrow() {
-                        break;
-                    }
-                    match pods::evict(&shared.client, pod).await {
-                        Eviction::Accepted => {
-                            metrics.evicted("accepted");
-                            attempts.remove(&pod.uid);
-                            evicted.push(pod);
-                        }
-                        Eviction::Gone => metrics.evicted("gone"),
-                        Eviction::Refused(refusal, wait) => {
-                            metrics.evicted(refusal.category());
-                            if let Some(notice) = drain::refused(pod, &refusal) {
-                                announce(shared, seen, notice);
-                            }
-                            let times = attempts.get(&pod.uid).map_or(0, |it| it.times) + 1;
-                            let at = Timestamp::now();
-                            let attempt = Attempt {
-                                times,
-                                at,
-                                wait,
-                                refusal,
-                            };
-                            attempts.insert(pod.uid.clone(), attempt);
-                        }
-                    }
+                // One after the other: who is ready again keeps the rest.
+                let chosen = chosen.into_iter().take_while(|_| !*stop.borrow());
+                let client = &shared.client;
+                let evicted =
+                    pods::evict(client, chosen, 1, &mut attempts, metrics, announce).await;
+                if evicted > 0 {
+                    pauses.reset();
                 }
-                for notice in drain::losses(&evicted) {
-                    announce(shared, seen, notice);
-                }
-                pause = if evicted.is_empty() {
-                    (pause * 2).min(LONGEST_PAUSE)
-                } else {
-                    FIRST_PAUSE
-                };
             }
             Err(error) => {
                 tracing::warn!(node, "cannot list the node's pods, will retry: {error}");
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pauses.next_pause()) => {}
             _ = stop.changed() => {}
             () = shared.stop.stopped() => {}
         }
@@ -95,10 +67,6 @@ pub(super) async fn run(
     if is_told && *stop.borrow() {
         let message =
             "the node is ready again, or no rule selects it any more: no more pods are evicted";
-        announce(shared, seen, Notice::normal("EvictionStopped", message));
+        announce(Notice::normal("EvictionStopped", message));
     }
-}
-
-fn announce(shared: &Shared, seen: &Seen, notice: Notice) {
-    shared.events.notify(seen.reference(), "Readiness", notice);
 }

@@ -1,7 +1,6 @@
 //! The watches that evidence comes from, each in a task of its own, as narrow as decisions need it; and
 //! besides them a look at the API server every half second, which tells whether silence means anything.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::fleet::nodes::PAGE;
+use crate::objects::narrow;
 
 /// How long a kind that the cluster does not have is left alone.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -235,41 +235,14 @@ struct ContainerStatus {
     restart_count: u32,
 }
 
-macro_rules! resource {
-    ($object:ty, $kind:literal, $plural:literal, $group:literal) => {
-        impl Resource for $object {
-            type DynamicType = ();
-            type Scope = NamespaceResourceScope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                $kind.into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                $group.into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                "v1".into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-resource!(LeaseObject, "Lease", "leases", "coordination.k8s.io");
-resource!(PodObject, "Pod", "pods", "");
+narrow!(
+    LeaseObject,
+    "Lease",
+    "leases",
+    "coordination.k8s.io",
+    NamespaceResourceScope
+);
+narrow!(PodObject, "Pod", "pods", "", NamespaceResourceScope);
 
 fn snapshot(object: &LeaseObject) -> LeaseSnapshot {
     let spec = &object.spec;

@@ -2,15 +2,15 @@
 //! how that is written.
 
 use evenkeel_api::names::group;
-use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, RuleStatus, VERSION, rule_from_json};
+use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, RuleStatus, VERSION, rule_from_object};
 use evenkeel_daemon::{Check, Stop};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::{ApiResource, GroupVersionKind, Object};
+use kube::core::Object;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::fleet::nodes::watching;
-use crate::objects::Objects;
+use crate::objects::{Objects, resource};
 use crate::store::{Identity, Kept, Store};
 
 type RuleObject = Object<Value, Value>;
@@ -31,13 +31,8 @@ pub(crate) struct SeenRule {
 
 impl From<RuleObject> for SeenRule {
     fn from(object: RuleObject) -> Self {
-        let document = json!({
-            "apiVersion": format!("{}/{VERSION}", group::EVENKEEL),
-            "kind": KIND,
-            "metadata": { "name": object.metadata.name },
-            "spec": object.spec,
-        });
-        let (rule, warnings) = match rule_from_json(&document.to_string()) {
+        let name = object.metadata.name.as_deref();
+        let (rule, warnings) = match rule_from_object(name, &object.spec) {
             Ok((rule, warnings)) => {
                 let warnings = warnings.iter().map(ToString::to_string).collect();
                 (Ok(rule), warnings)
@@ -91,8 +86,7 @@ pub(crate) struct Rules(Objects<RuleObject, SeenRule>);
 
 impl Rules {
     pub(crate) fn new(client: Client) -> Self {
-        let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
-        let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+        let kind = resource(group::EVENKEEL, VERSION, KIND, PLURAL);
         Self(Objects::new(Api::all_with(client, &kind)))
     }
 

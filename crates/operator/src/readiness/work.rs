@@ -148,19 +148,21 @@ async fn read(client: &Client, nodes: &Nodes, node: &str, places: Vec<(Feed, Str
 
 /// What became of a write. Who was refused has read what is there.
 async fn written(nodes: &Nodes, node: &str, answer: kube::Result<Seen>) -> Written {
-    match answer {
-        Ok(seen) => Written::Yes(Box::new(seen)),
+    let (now, is_ours) = match answer {
         // 409: somebody wrote at the same time. 422: a test of the patch failed. 404: it is gone.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {
-            match nodes.read(node).await {
-                Ok(Some(seen)) => {
-                    nodes.store().put(seen.clone());
-                    Written::Refused(Some(Box::new(seen)))
-                }
-                Ok(None) => Written::Refused(None),
-                Err(error) => Written::Failed(error.to_string()),
-            }
+            (nodes.read(node).await, false)
         }
+        answer => (answer.map(Some), true),
+    };
+    match now {
+        Ok(seen) => Written::Now {
+            seen: seen.map(|seen| {
+                nodes.store().put(seen.clone());
+                Box::new(seen)
+            }),
+            is_ours,
+        },
         Err(error) => Written::Failed(error.to_string()),
     }
 }

@@ -22,7 +22,7 @@ use crate::listing;
 pub use self::candidate::{Candidate, Taint, Toleration, is_only_node};
 pub use self::own_pods::{Installation, Ours, decide, is_undecided};
 use self::pod::since;
-pub use self::pod::{Attempt, Owner, Pod, Refusal, Stay};
+pub use self::pod::{Attempt, Eviction, Owner, Pod, Refusal, Stay, answered};
 
 /// How long a drain may take before it is reported, unless said.
 pub const TIMEOUT: Duration = Duration::from_hours(1);
@@ -257,18 +257,6 @@ pub fn losses(evicted: &[&Pod]) -> Vec<Notice> {
         says.push(Notice::normal("EvictedWithEmptyDir", note));
     }
     says
-}
-
-/// What is to be said at once about an eviction that was refused. A budget that does not allow it now
-/// is no news before the deadline.
-pub fn refused(pod: &Pod, refusal: &Refusal) -> Option<Notice> {
-    match refusal {
-        Refusal::Budget(_) | Refusal::Busy(_) => None,
-        Refusal::Misconfigured(why) | Refusal::Failed(why) => Some(Notice::warning(
-            "EvictionFailed",
-            format!("cannot evict pod {pod}, will retry: {why}"),
-        )),
-    }
 }
 
 fn holds(pod: &Pod, attempts: &BTreeMap<String, Attempt>) -> String {

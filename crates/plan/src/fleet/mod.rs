@@ -12,5 +12,6 @@ pub mod overview;
 pub mod permit;
 pub mod pool;
 pub mod render;
+pub mod requests;
 pub mod rollout;
 pub mod uninstall;

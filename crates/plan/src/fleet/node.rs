@@ -181,37 +181,47 @@ impl Node {
         mut annotations: BTreeMap<String, String>,
     ) -> Self {
         let os = labels.get(label::OS).cloned();
-        let windows = (os.as_deref() == Some("windows")).then(|| WindowsFacts {
-            version: annotations.remove(annotation::WINDOWS_VERSION),
-            desired_version: annotations.remove(annotation::WINDOWS_DESIRED_VERSION),
-            desired_services: annotations.remove(annotation::DESIRED_SERVICES),
-            current_services: annotations.remove(annotation::CURRENT_SERVICES),
-            missing_files: annotations.remove(annotation::MISSING_FILES),
-            supplied: annotations.remove(annotation::SUPPLIED),
-            addresses: Vec::new(),
-        });
-        Self {
+        let mut node = Self {
             name,
             created,
+            windows: (os.as_deref() == Some("windows")).then(Box::default),
             os,
-            windows: windows.map(Box::new),
             labels: labels.iter().collect(),
-            ready: false,
-            unschedulable: false,
-            desired_drain: annotations.remove(annotation::DESIRED_DRAIN),
-            last_applied_drain: annotations.remove(annotation::LAST_APPLIED_DRAIN),
-            cordoned_by: annotations.remove(annotation::CORDONED_BY),
-            drain_granted: annotations.remove(annotation::DRAIN_GRANTED),
-            has_permit: false,
-            own_pods: annotations.remove(annotation::DRAIN_OWN_PODS),
-            drain_overdue: annotations.remove(annotation::DRAIN_OVERDUE),
-            reason: annotations.remove(annotation::REASON),
-            desired_config: annotations.remove(annotation::DESIRED_CONFIG),
-            voucher: annotations.remove(annotation::VOUCHER),
-            current_config: annotations.remove(annotation::CURRENT_CONFIG),
-            state: annotations.remove(annotation::STATE),
-            drift: annotations.remove(annotation::DRIFT),
+            ..Self::default()
+        };
+        for (name, field) in node.annotated() {
+            *field = annotations.remove(name);
         }
+        node
+    }
+
+    /// The annotations that are remembered, and where.
+    fn annotated(&mut self) -> impl Iterator<Item = (&'static str, &mut Option<String>)> {
+        let all = [
+            (annotation::DESIRED_DRAIN, &mut self.desired_drain),
+            (annotation::LAST_APPLIED_DRAIN, &mut self.last_applied_drain),
+            (annotation::CORDONED_BY, &mut self.cordoned_by),
+            (annotation::DRAIN_GRANTED, &mut self.drain_granted),
+            (annotation::DRAIN_OWN_PODS, &mut self.own_pods),
+            (annotation::DRAIN_OVERDUE, &mut self.drain_overdue),
+            (annotation::REASON, &mut self.reason),
+            (annotation::DESIRED_CONFIG, &mut self.desired_config),
+            (annotation::VOUCHER, &mut self.voucher),
+            (annotation::CURRENT_CONFIG, &mut self.current_config),
+            (annotation::STATE, &mut self.state),
+            (annotation::DRIFT, &mut self.drift),
+        ];
+        let windows = self.windows.as_mut().map(|it| {
+            [
+                (annotation::WINDOWS_VERSION, &mut it.version),
+                (annotation::WINDOWS_DESIRED_VERSION, &mut it.desired_version),
+                (annotation::DESIRED_SERVICES, &mut it.desired_services),
+                (annotation::CURRENT_SERVICES, &mut it.current_services),
+                (annotation::MISSING_FILES, &mut it.missing_files),
+                (annotation::SUPPLIED, &mut it.supplied),
+            ]
+        });
+        all.into_iter().chain(windows.into_iter().flatten())
     }
 }
 
@@ -261,34 +271,9 @@ impl NodePatch {
         if let Some(unschedulable) = self.unschedulable {
             node.unschedulable = unschedulable;
         }
-        for (name, field) in [
-            (annotation::DESIRED_DRAIN, &mut node.desired_drain),
-            (annotation::LAST_APPLIED_DRAIN, &mut node.last_applied_drain),
-            (annotation::CORDONED_BY, &mut node.cordoned_by),
-            (annotation::DRAIN_GRANTED, &mut node.drain_granted),
-            (annotation::DRAIN_OWN_PODS, &mut node.own_pods),
-            (annotation::DRAIN_OVERDUE, &mut node.drain_overdue),
-            (annotation::REASON, &mut node.reason),
-            (annotation::DESIRED_CONFIG, &mut node.desired_config),
-            (annotation::VOUCHER, &mut node.voucher),
-            (annotation::DRIFT, &mut node.drift),
-        ] {
+        for (name, field) in node.annotated() {
             if let Some(value) = self.annotations.get(name) {
                 field.clone_from(value);
-            }
-        }
-        if let Some(windows) = &mut node.windows {
-            for (name, field) in [
-                (
-                    annotation::WINDOWS_DESIRED_VERSION,
-                    &mut windows.desired_version,
-                ),
-                (annotation::DESIRED_SERVICES, &mut windows.desired_services),
-                (annotation::SUPPLIED, &mut windows.supplied),
-            ] {
-                if let Some(value) = self.annotations.get(name) {
-                    field.clone_from(value);
-                }
             }
         }
         node

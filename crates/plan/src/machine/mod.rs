@@ -9,6 +9,7 @@ pub mod entry;
 pub mod journal;
 pub mod linux_node;
 pub mod os;
+pub mod pace;
 pub mod phase;
 pub mod place;
 pub mod problem;

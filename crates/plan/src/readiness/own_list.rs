@@ -30,24 +30,27 @@ pub fn bounded(mut text: String) -> String {
 /// What `text`, the list of `node`, asks for, or why it counts for nothing.
 pub(super) fn read(node: &str, text: &str) -> Result<Vec<Extension>, String> {
     let place = format!("{} of node {node}", annotation::SYSTEM_EXTENSIONS);
+    let ignored = |why: String| {
+        Err(format!(
+            "{place} is ignored: {why}; write a NodeReadinessRule instead"
+        ))
+    };
     if text.len() > LONGEST {
-        return Err(format!(
-            "{place} is ignored: it is longer than {LONGEST} bytes; write a NodeReadinessRule instead"
-        ));
+        return ignored(format!("it is longer than {LONGEST} bytes"));
     }
     let read = extensions_from_json(&place, text);
     let (extensions, _) = read.map_err(|problems| problems.to_string())?;
     if extensions.len() > EXTENSIONS {
-        return Err(format!(
-            "{place} is ignored: it has {} extensions and the limit is {EXTENSIONS}; write a NodeReadinessRule instead",
-            extensions.len()
+        let count = extensions.len();
+        return ignored(format!(
+            "it has {count} extensions and the limit is {EXTENSIONS}"
         ));
     }
     let watches: BTreeSet<Feed> = extensions.iter().filter_map(feed).collect();
     if watches.len() > WATCHES {
-        return Err(format!(
-            "{place} is ignored: it needs {} watches (namespaces, kinds and selectors) and the limit is {WATCHES}; write a NodeReadinessRule instead",
-            watches.len()
+        let count = watches.len();
+        return ignored(format!(
+            "it needs {count} watches (namespaces, kinds and selectors) and the limit is {WATCHES}"
         ));
     }
     Ok(extensions)

@@ -3,13 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_api::windows::windows_pool::UpdatingNode;
-use evenkeel_plan::fleet::budget::{self, DisruptionBudget, DisruptionPermit};
-use evenkeel_plan::fleet::drain::{self, Next};
+use evenkeel_plan::fleet::budget::DisruptionPermit;
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::permit;
-use evenkeel_plan::fleet::pool::Assignment;
-use evenkeel_plan::windows::windows_pool;
+use evenkeel_plan::fleet::requests::{self, FleetSnapshot, Sharing, Turn};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
@@ -18,12 +15,10 @@ use jiff::Timestamp;
 use super::{Cluster, Done};
 use crate::fleet::nodes::Seen;
 use crate::fleet::permits::{Permitted, Record};
-use crate::shared::Shared;
 
 /// The work on some of all nodes.
 pub(super) struct Fleet {
     cluster: Cluster,
-    shared: Shared,
     pub(super) work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
     /// Nodes with work on them.
     busy: BTreeSet<String>,
@@ -36,7 +31,6 @@ pub(super) struct Fleet {
 }
 
 /// What is seen and decided at one moment.
-#[derive(Default)]
 struct View {
     /// Those who ask for something.
     asking: Vec<Seen>,
@@ -49,10 +43,9 @@ struct View {
 }
 
 impl Fleet {
-    pub(super) fn new(cluster: Cluster, shared: Shared) -> Self {
+    pub(super) fn new(cluster: Cluster) -> Self {
         Self {
             cluster,
-            shared,
             work: FuturesUnordered::new(),
             busy: BTreeSet::new(),
             writing: BTreeSet::new(),
@@ -64,17 +57,12 @@ impl Fleet {
     /// Some work has come to an end.
     pub(super) fn finished(&mut self, done: Done) {
         match done {
-            Done::Node {
-                name,
-                uid,
-                is_gone,
-                is_over,
-            } => {
+            Done::Node { name, uid, end } => {
                 self.busy.remove(&name);
-                if is_gone {
-                    self.cluster.nodes.store().remove(&name, &uid);
+                if end.is_gone {
+                    self.cluster.shared.nodes.store().remove(&name, &uid);
                 }
-                if is_over {
+                if end.is_over {
                     self.over.insert(name);
                 }
             }
@@ -92,7 +80,7 @@ impl Fleet {
 
     /// Whether the nodes of a record are ours to decide on.
     fn is_active(&self, record: &Record) -> bool {
-        let coexistence = &self.shared.coexistence;
+        let coexistence = &self.cluster.shared.coexistence;
         match record {
             Record::Pool(_) => !coexistence.is_idle(),
             Record::Windows => !coexistence.is_idle_for_windows(),
@@ -102,94 +90,66 @@ impl Fleet {
 
     /// Those who ask for something, and who of them has a permit.
     fn view(&self) -> View {
-        // Beside another operator that drains nodes of a system, they are its own.
-        let coexistence = &self.shared.coexistence;
-        let (is_idle, is_idle_for_windows) =
-            (coexistence.is_idle(), coexistence.is_idle_for_windows());
-        let (windows, permits) = (&self.shared.windows, &self.shared.permits);
-        let claims = windows.claims();
-        let is_managed_node = |node: &Node| {
-            if node.is_windows() {
-                let is_known = self.shared.knows_windows_pool();
-                is_known && !is_idle_for_windows && windows_pool::is_managed_node(node, &claims)
-            } else {
-                !is_idle
-            }
-        };
+        let shared = &self.cluster.shared;
+        let (windows, permits) = (&shared.windows, &shared.permits);
+        let (coexistence, claims) = (&shared.coexistence, windows.claims());
         let mut granted = permits.granted();
         granted.retain(|name, _| !self.over.contains(name));
-        self.cluster.nodes.store().look(|all| {
+        let pools = shared.pools.wanted();
+        let seen = windows.seen();
+        let updating = seen.map(|it| it.status.updating).unwrap_or_default();
+        shared.nodes.store().look(|all| {
             let permitted = Permitted::of(granted.keys(), all);
-            let mut view = View::default();
-            for seen in all.values() {
-                let node = permitted.node(seen);
-                if !is_managed_node(node) {
-                    continue;
-                }
-                let seen = || {
-                    let mut seen = seen.clone();
-                    seen.node = node.clone();
-                    seen
+            let snapshot = FleetSnapshot {
+                nodes: all.values().map(|seen| permitted.node(seen)).collect(),
+                pools: &pools,
+                cares_for_linux: !coexistence.is_idle(),
+                cares_for_windows: shared.knows_windows_pool()
+                    && !coexistence.is_idle_for_windows(),
+                claims: &claims,
+                windows_budget: windows.allowance(),
+                updating: &updating,
+            };
+            let gone = || granted.iter().filter(|(name, _)| !all.contains_key(*name));
+            let requests = snapshot.requests(|sharing| {
+                let record = match sharing {
+                    Sharing::Pool(pool) => Record::Pool(pool.to_owned()),
+                    Sharing::Windows => Record::Windows,
+                    Sharing::Others => Record::Rest,
                 };
-                if drain::next(node) != Next::Nothing {
-                    view.asking.push(seen());
-                } else if node.has_permit && permit::is_over(Some(node)) {
-                    view.idle.push(seen());
-                }
-            }
-            let gone = granted.iter().filter(|(name, _)| !all.contains_key(*name));
-            view.gone = gone
-                .map(|(name, record)| (name.clone(), record.clone()))
-                .collect();
-            if view.asking.is_empty() {
-                return view;
-            }
-            let away_from = |record: &Record| {
-                let gone = view.gone.iter().filter(|(_, it)| it == record);
-                gone.map(|(name, _)| name.as_str()).collect::<Vec<_>>()
+                let away = gone().filter(|(_, it)| **it == record);
+                away.map(|(name, _)| name.as_str()).collect()
+            });
+            let answers = requests
+                .answers
+                .into_iter()
+                .map(|(name, (sharing, permit))| {
+                    let record = match sharing {
+                        Sharing::Pool(pool) => permits.of_pool(pool),
+                        Sharing::Windows => permits.of_windows(),
+                        Sharing::Others => Record::Rest,
+                    };
+                    (name, (record, permit))
+                });
+            let seen = |node: &&Node| {
+                let mut seen = all.get(&node.name)?.clone();
+                seen.node = (*node).clone();
+                Some(seen)
             };
-            let nodes = all.values().map(|seen| permitted.node(seen));
-            let pools = self.cluster.pools.wanted();
-            let assignment = Assignment::of(&pools, nodes);
-            let mut answers = BTreeMap::new();
-            let mut answer = |record: Record, allowance, members: &[&Node], away: &[&str]| {
-                for (name, permit) in budget::answer_counting(allowance, members, away) {
-                    answers.insert(name, (record.clone(), permit));
-                }
-            };
-            for (pool, members) in pools.iter().zip(&assignment.members) {
-                let away = away_from(&Record::Pool(pool.name.clone()));
-                answer(permits.of_pool(&pool.name), pool.allowance, members, &away);
+            View {
+                asking: requests.asking.iter().filter_map(seen).collect(),
+                answers: answers.collect(),
+                idle: requests.idle.iter().filter_map(seen).collect(),
+                gone: gone()
+                    .map(|(name, it)| (name.clone(), it.clone()))
+                    .collect(),
             }
-            let rest = away_from(&Record::Rest);
-            answer(
-                Record::Rest,
-                DisruptionBudget::default(),
-                &assignment.others,
-                &rest,
-            );
-            let mut serving = assignment.windows;
-            serving.retain(|node| windows_pool::counts(node, &claims));
-            // One whose Machine is made anew is as far away as can be, and holds its permit.
-            let updating = windows
-                .seen()
-                .map(|it| it.status.updating)
-                .unwrap_or_default();
-            let is_away =
-                |it: &&UpdatingNode| it.machine_set.is_some() && !all.contains_key(&it.node);
-            let replaced = updating.iter().filter(is_away).map(|it| it.node.as_str());
-            let mut away: BTreeSet<&str> = replaced.collect();
-            away.extend(away_from(&Record::Windows));
-            let away: Vec<&str> = away.into_iter().collect();
-            answer(permits.of_windows(), windows.allowance(), &serving, &away);
-            view.answers = answers;
-            view
         })
     }
 
     /// Begins whatever can begin now.
     pub(super) fn go_on(&mut self) {
-        if !self.shared.is_listed() {
+        if !self.cluster.shared.is_listed() {
             return;
         }
         let view = self.view();
@@ -202,28 +162,25 @@ impl Fleet {
             if self.busy.contains(name) {
                 continue;
             }
-            let says = match (drain::next(&seen.node), view.answers.get(name)) {
-                (Next::Nothing, _) => None,
-                (Next::Unknown(says), _) => Some(says),
-                (Next::AskForPermit, Some((_, DisruptionPermit::Waits(why)))) => {
-                    waiting += 1;
-                    Some(drain::waits(&seen.node, why))
-                }
-                // Its permit is recorded first.
-                (Next::AskForPermit, _) if !seen.node.has_permit => None,
-                (Next::AskForPermit | Next::Write(..) | Next::Evict, _) => {
+            let answer = view.answers.get(name).map(|(_, permit)| permit);
+            let says = match requests::turn(&seen.node, answer) {
+                Turn::NotYet => continue,
+                Turn::Begins => {
                     begin.push(seen.clone());
-                    None
+                    continue;
+                }
+                Turn::Unknown(says) => says,
+                Turn::Waits(says) => {
+                    waiting += 1;
+                    says
                 }
             };
-            if let Some(says) = says {
-                // For whom it waits changes often; that it waits is said once for each request.
-                let request = seen.node.desired_drain.clone().unwrap_or_default();
-                if self.told.get(name) != Some(&request) {
-                    self.cluster.announce(seen, says);
-                }
-                told.insert(name.clone(), request);
+            // For whom it waits changes often; that it waits is said once for each request.
+            let request = seen.node.desired_drain.clone().unwrap_or_default();
+            if self.told.get(name) != Some(&request) {
+                self.cluster.announce(seen, says);
             }
+            told.insert(name.clone(), request);
         }
         self.told = told;
         begin.extend(view.idle);
@@ -241,15 +198,15 @@ impl Fleet {
 
     fn begin(&mut self, name: String, uid: String) {
         if self.busy.insert(name.clone()) {
-            let care = self.cluster.clone().care_unless_it_panics(name, uid);
+            let care = self.cluster.clone().care_for(name, uid);
             self.work.push(care.boxed_local());
         }
     }
 
     /// Claims records that are not ours yet, and records who gets a permit and whose is over.
     fn keep_records(&mut self, view: &View) {
-        let permits = &self.shared.permits;
-        let pools = self.cluster.pools.wanted();
+        let permits = &self.cluster.shared.permits;
+        let pools = self.cluster.shared.pools.wanted();
         let mut records: BTreeSet<Record> =
             pools.iter().map(|it| permits.of_pool(&it.name)).collect();
         records.insert(permits.of_windows());

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
 use evenkeel_api::names::pod;
+use evenkeel_api::notice::Notice;
 use jiff::Timestamp;
 
 use super::{Ours, Toleration};
 
-/// The first wait after a refused eviction; it doubles with each.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest such wait: a budget that allows it is noticed within this time.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// The waits after refused evictions: a budget that allows one is noticed within the longest.
+const WAITS: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// The controller of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -123,6 +123,38 @@ impl Pod {
     }
 }
 
+/// What became of the eviction of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Eviction {
+    /// It is on its way.
+    Accepted,
+    /// It is gone, or the one of that name is another by now: the next list will tell.
+    Gone,
+    /// Not now, and not again before this time is over.
+    Refused(Refusal, Duration),
+}
+
+impl Eviction {
+    /// What an answer with `code` means that is no yes: `budget` is what the server says of a disruption budget, if it
+    /// does, `message` its whole sentence, and `wait` how long it wants us to wait.
+    pub fn refused(code: u16, budget: Option<&str>, message: &str, wait: Duration) -> Self {
+        match code {
+            // 404: gone already. 409: the uid is another, or somebody wrote to it just now.
+            404 | 409 => Self::Gone,
+            _ => Self::Refused(Refusal::of(code, budget, message), wait),
+        }
+    }
+
+    /// One word for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Gone => "gone",
+            Self::Refused(refusal, _) => refusal.category(),
+        }
+    }
+}
+
 /// Why the API server did not evict a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
@@ -137,9 +169,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What an answer with `code` means: `budget` is what the server says of a disruption budget, if it
-    /// does, and `message` its whole sentence.
-    pub fn of(code: u16, budget: Option<&str>, message: &str) -> Self {
+    fn of(code: u16, budget: Option<&str>, message: &str) -> Self {
         match (code, budget) {
             (429, Some(budget)) => Self::Budget(budget.to_owned()),
             (429, None) => Self::Busy(message.to_owned()),
@@ -173,11 +203,43 @@ pub struct Attempt {
     pub refusal: Refusal,
 }
 
+/// Takes note of what became of the eviction of `pod` at `now` in `attempts` (by uid), and returns what is to be said at
+/// once. A budget that does not allow it now is no news before the deadline.
+pub fn answered(
+    attempts: &mut BTreeMap<String, Attempt>,
+    pod: &Pod,
+    answer: Eviction,
+    now: Timestamp,
+) -> Option<Notice> {
+    let (refusal, wait) = match answer {
+        Eviction::Accepted => {
+            attempts.remove(&pod.uid);
+            return None;
+        }
+        Eviction::Gone => return None,
+        Eviction::Refused(refusal, wait) => (refusal, wait),
+    };
+    let notice = match &refusal {
+        Refusal::Budget(_) | Refusal::Busy(_) => None,
+        Refusal::Misconfigured(why) | Refusal::Failed(why) => {
+            let message = format!("cannot evict pod {pod}, will retry: {why}");
+            Some(Notice::warning("EvictionFailed", message))
+        }
+    };
+    let attempt = Attempt {
+        times: attempts.get(&pod.uid).map_or(0, |it| it.times) + 1,
+        at: now,
+        wait,
+        refusal,
+    };
+    attempts.insert(pod.uid.clone(), attempt);
+    notice
+}
+
 impl Attempt {
     /// Whether it is time for another one.
     pub fn is_over(&self, now: Timestamp) -> bool {
-        let doubled = FIRST_WAIT.saturating_mul(1 << self.times.saturating_sub(1).min(10));
-        let wait = doubled.min(LONGEST_WAIT).max(self.wait);
+        let wait = WAITS.after(self.times).max(self.wait);
         // A clock that was set back must not make the wait longer.
         now < self.at || since(self.at, now) >= wait
     }
