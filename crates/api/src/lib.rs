@@ -8,6 +8,7 @@
 pub mod crds;
 pub mod document;
 pub mod duration;
+pub mod field;
 pub mod fleet;
 mod located;
 pub mod machine;

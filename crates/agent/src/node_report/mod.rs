@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, group};
 use evenkeel_api::readiness::{
-    CertificateReport, KIND, PLURAL, ReadinessRule, VERSION, rule_from_json,
+    CertificateReport, KIND, PLURAL, ReadinessRule, VERSION, rule_from_spec,
 };
 use evenkeel_plan::readiness::{Moment, Probing, Question, probed};
 use futures::StreamExt;
@@ -22,7 +22,6 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
-use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -201,11 +200,7 @@ impl Rules {
 
 /// A rule that cannot be read is told of by the operator.
 fn read(object: &DynamicObject) -> Option<ReadinessRule> {
-    let document = json!({
-        "apiVersion": format!("{}/{VERSION}", group::EVENKEEL), "kind": KIND,
-        "metadata": { "name": object.metadata.name }, "spec": object.data["spec"],
-    });
-    rule_from_json(&document.to_string())
-        .ok()
-        .map(|(rule, _)| rule)
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let read = rule_from_spec(name, &object.data["spec"]).ok();
+    read.map(|(rule, _)| rule)
 }
