@@ -12,7 +12,7 @@ use crate::names::{group, label, object as object_name};
 use crate::problem::{At, Findings, Problems, Warning};
 use crate::readiness::{self, ReadinessRule};
 use crate::shape::Shape::{Anything, Flag, Text, Texts};
-use crate::shape::{self, Shape, object, optional, required};
+use crate::shape::{self, keys};
 use crate::windows::services::{self, Services};
 use crate::windows::trust_bundle::BundleMap;
 use crate::windows::version::Version;
@@ -57,27 +57,16 @@ impl Document {
 /// The kinds that we read, for a sentence.
 const READABLE: &str = "a MachineConfig, a bare Ignition config, a services ConfigMap, the ConfigMap windows-instances, the ConfigMap trusted-ca or a NodeReadinessRule";
 
-const MACHINE_CONFIG: Shape = object(
-    "",
-    &[
-        required("apiVersion", &Text),
-        required("kind", &Text),
-        optional("metadata", &Anything),
-        required("spec", &SPEC),
-        optional("status", &Anything),
-    ],
-);
-
-const CONFIG_MAP: Shape = object(
-    "",
-    &[
-        required("apiVersion", &Text),
-        required("kind", &Text),
-        optional("metadata", &Anything),
-        optional("data", &Texts),
-        optional("immutable", &Flag),
-    ],
-);
+keys! {
+    MACHINE_CONFIG {
+        apiVersion: Text.required(), kind: Text.required(), metadata: Anything,
+        spec: SPEC.required(), status: Anything,
+    }
+    CONFIG_MAP {
+        apiVersion: Text.required(), kind: Text.required(), metadata: Anything, data: Texts,
+        immutable: Flag,
+    }
+}
 
 /// Reads everything in a file, or tells everything that is wrong with it.
 pub fn read(file: &str, bytes: &[u8]) -> Result<(Vec<Document>, Vec<Warning>), Problems> {

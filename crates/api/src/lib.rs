@@ -9,6 +9,7 @@ pub mod backoff;
 pub mod crds;
 pub mod document;
 pub mod duration;
+pub mod field;
 pub mod fleet;
 mod located;
 pub mod machine;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(crate) use keys::{RULE, SPEC};
 pub(crate) use read::read_rule;
-pub use read::{extensions_from_json, rule_from_json, rule_from_object};
+pub use read::{extensions_from_json, rule_from_json, rule_from_spec};
 pub use report::{CertificateReport, ProbeReport, Report};
 pub use status::{NodeCounts, RuleStatus, Worst, condition};
 

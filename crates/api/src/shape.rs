@@ -40,7 +40,7 @@ pub(crate) struct Field {
     pub(crate) shape: &'static Shape,
     /// The minor version that brought it.
     pub(crate) since: u8,
-    required: bool,
+    pub(crate) required: bool,
     default: Default,
     /// The field that it is said together with: who gives only that one anew gives this one up.
     pub(crate) goes_with: Option<&'static str>,
@@ -85,17 +85,33 @@ pub(crate) const fn optional(name: &'static str, shape: &'static Shape) -> Field
     }
 }
 
-/// A key that must be there.
-pub(crate) const fn required(name: &'static str, shape: &'static Shape) -> Field {
-    Field {
-        required: true,
-        ..optional(name, shape)
-    }
+/// Tables of keys, each with what it holds: `NAME by "identity" { key: Text.required(), list: List(OTHER) }`.
+macro_rules! keys {
+    ($(
+        $(#[$doc:meta])*
+        $visible:vis $table:ident $(by $identity:literal)? {
+            $($key:ident: $shape:ident $(($element:ident))? $(.$fact:ident($($value:expr)?))*),* $(,)?
+        }
+    )*) => {$(
+        $(#[$doc])*
+        $visible const $table: crate::shape::Shape = crate::shape::object(
+            concat!($($identity)?),
+            &[$(
+                crate::shape::optional(stringify!($key), &$shape $((&$element))?) $(.$fact($($value)?))*
+            ),*],
+        );
+    )*};
 }
 
+pub(crate) use keys;
+
 impl Field {
-    pub(crate) const fn is_required(&self) -> bool {
-        self.required
+    /// A key that must be there.
+    pub(crate) const fn required(self) -> Self {
+        Self {
+            required: true,
+            ..self
+        }
     }
 
     pub(crate) const fn since(self, since: u8) -> Self {

@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &CheckArguments) -> Result<Ending> {
         text = output::document(&json!({"valid": valid, "files": files}), format)?;
     }
     output::print(text.as_bytes())?;
-    Ok(if valid { Ending::Well } else { Ending::Differs })
+    Ok(Ending::well_if(valid))
 }
 
 /// What a configuration says that a running machine cannot change, and that is no mistake by itself.

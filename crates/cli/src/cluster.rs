@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
+use evenkeel_api::field::Field;
 use evenkeel_api::fleet::machine_config_pool::{self as shape, PoolStatus};
 use evenkeel_api::names::{annotation, group, label, program};
 use evenkeel_plan::fleet::coexistence::CoexistenceReports;
@@ -97,26 +98,53 @@ async fn config(arguments: &ClusterArguments) -> Result<Config> {
     Ok(config)
 }
 
-/// The resource of a kind of Linux configuration.
-pub(crate) fn machine_config_kind(kind: &str, plural: &str) -> ApiResource {
-    let kind = GroupVersionKind::gvk(group::MACHINE_CONFIGURATION, "v1", kind);
-    ApiResource::from_gvk_with_plural(&kind, plural)
+/// A kind, for requests.
+pub(crate) fn kind(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// The resource of a kind of Kubernetes' own. The typed objects would make the program half as large again.
-pub(crate) fn core_kind(kind: &str, plural: &str) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", kind), plural)
+/// A kind of Kubernetes' own. The typed objects would make the program half as large again.
+pub(crate) fn core_kind(name: &str, plural: &str) -> ApiResource {
+    kind("", "v1", name, plural)
+}
+
+pub(crate) fn nodes_kind() -> ApiResource {
+    core_kind("Node", "nodes")
+}
+
+pub(crate) fn leases_kind() -> ApiResource {
+    kind("coordination.k8s.io", "v1", "Lease", "leases")
 }
 
 pub(crate) fn pools_kind() -> ApiResource {
-    machine_config_kind(shape::KIND, shape::PLURAL)
+    kind(
+        group::MACHINE_CONFIGURATION,
+        "v1",
+        shape::KIND,
+        shape::PLURAL,
+    )
 }
 
 pub(crate) fn configs_kind() -> ApiResource {
-    machine_config_kind("MachineConfig", "machineconfigs")
+    kind(
+        group::MACHINE_CONFIGURATION,
+        "v1",
+        "MachineConfig",
+        "machineconfigs",
+    )
 }
 
 impl Cluster {
+    /// The objects of a kind that has no namespaces, or those in all of them.
+    pub(crate) fn all(&self, kind: &ApiResource) -> Api<DynamicObject> {
+        Api::all_with(self.client.clone(), kind)
+    }
+
+    /// The objects of a kind in a namespace.
+    pub(crate) fn inside(&self, namespace: &str, kind: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, kind)
+    }
+
     /// Says what failed in words of what the person wanted.
     pub(crate) fn explain(&self, what: &str, error: kube::Error) -> anyhow::Error {
         let server = &self.server;
@@ -164,11 +192,11 @@ impl Cluster {
     }
 
     pub(crate) fn pools(&self) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &pools_kind())
+        self.all(&pools_kind())
     }
 
     pub(crate) fn configs(&self) -> Api<DynamicObject> {
-        Api::all_with(self.client.clone(), &configs_kind())
+        self.all(&configs_kind())
     }
 
     /// Every pool and every Node. A cluster that does not know pools has none.
@@ -226,9 +254,7 @@ impl Cluster {
     }
 
     async fn nodes(&self) -> Result<Vec<(Node, Candidate)>> {
-        let nodes: Api<DynamicObject> =
-            Api::all_with(self.client.clone(), &core_kind("Node", "nodes"));
-        let nodes = self.list(&nodes, "nodes").await?;
+        let nodes = self.list(&self.all(&nodes_kind()), "nodes").await?;
         let both = |object: DynamicObject| {
             let taints = object.data["spec"]["taints"].as_array().cloned();
             let node = narrow(object);
@@ -257,11 +283,8 @@ impl Cluster {
     /// What the operator in `namespace` says on its Lease about OpenShift's own operators; nothing where there is none, or one
     /// that says nothing.
     pub(crate) async fn coexistence(&self, namespace: &str) -> Result<CoexistenceReports> {
-        let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
-        let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
-        let leases: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace, &kind);
         let what = format!("read the lease {namespace}/{}", program::OPERATOR);
+        let leases = self.inside(namespace, &leases_kind());
         let found = leases.get_opt(program::OPERATOR).await;
         let found = found.map_err(|error| self.explain(&what, error))?;
         let text = found.and_then(|it| it.annotations().get(annotation::COEXISTENCE).cloned());
@@ -291,15 +314,11 @@ fn text(object: &DynamicObject) -> String {
 
 impl PoolObject {
     fn of(object: &DynamicObject) -> Self {
-        let pool = Pool::read(
-            &object.name_any(),
-            object.annotations(),
-            &object.data["spec"],
-        );
-        let status = serde_json::from_value(object.data["status"].clone());
+        let (spec, status) = (&object.data["spec"], &object.data["status"]);
+        let spec = Field::from(spec.clone()).valid().unwrap_or_default();
         Self {
-            pool,
-            status: status.unwrap_or_default(),
+            pool: Pool::read(&object.name_any(), object.annotations(), &spec),
+            status: PoolStatus::recorded(status.clone().into()),
         }
     }
 }

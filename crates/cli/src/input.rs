@@ -22,17 +22,8 @@ pub(crate) fn sources(files: &[PathBuf]) -> Result<Vec<Source>> {
     let mut sources = Vec::new();
     for file in files {
         if file == Path::new("-") {
-            let mut bytes = Vec::new();
-            let limit = document::MAX_BYTES as u64 + 1;
-            std::io::stdin()
-                .lock()
-                .take(limit)
-                .read_to_end(&mut bytes)
-                .context("cannot read standard input")?;
-            sources.push(Source {
-                name: "standard input".to_owned(),
-                bytes,
-            });
+            let name = "standard input".to_owned();
+            sources.push(Source::of(name, std::io::stdin().lock())?);
         } else if file.is_dir() {
             let inside = folder(file)?;
             if inside.is_empty() {
@@ -51,18 +42,22 @@ pub(crate) fn sources(files: &[PathBuf]) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
+impl Source {
+    /// As much of it as may be, and a byte more.
+    fn of(name: String, from: impl Read) -> Result<Self> {
+        let mut bytes = Vec::new();
+        let read = from
+            .take(document::MAX_BYTES as u64 + 1)
+            .read_to_end(&mut bytes);
+        read.with_context(|| format!("cannot read {name}"))?;
+        Ok(Self { name, bytes })
+    }
+}
+
 fn read(file: &Path) -> Result<Source> {
-    let failed = || format!("cannot read {}", file.display());
-    let mut bytes = Vec::new();
-    let limit = document::MAX_BYTES as u64 + 1;
-    let open = std::fs::File::open(file).with_context(failed)?;
-    open.take(limit)
-        .read_to_end(&mut bytes)
-        .with_context(failed)?;
-    Ok(Source {
-        name: file.display().to_string(),
-        bytes,
-    })
+    let name = file.display().to_string();
+    let open = std::fs::File::open(file).with_context(|| format!("cannot read {name}"))?;
+    Source::of(name, open)
 }
 
 fn folder(folder: &Path) -> Result<Vec<PathBuf>> {

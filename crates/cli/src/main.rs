@@ -36,6 +36,13 @@ enum Ending {
     Differs,
 }
 
+impl Ending {
+    /// Well, if this holds.
+    fn well_if(holds: bool) -> Self {
+        if holds { Self::Well } else { Self::Differs }
+    }
+}
+
 fn main() -> ExitCode {
     let parsed = command_line()
         .try_get_matches()

@@ -44,6 +44,19 @@ pub(crate) fn document(value: &impl Serialize, format: Format) -> Result<String>
     Ok(text)
 }
 
+/// Prints what people read, or what programs do, as is asked for.
+pub(crate) fn show<D: Serialize>(
+    format: Format,
+    text: impl FnOnce(Paint) -> String,
+    value: impl FnOnce() -> D,
+) -> Result<()> {
+    let text = match format {
+        Format::Text => text(Paint::for_stdout()),
+        format => document(&value(), format)?,
+    };
+    print(text.as_bytes())
+}
+
 /// The plan as programs read it, with its keys in the order in which people read them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -11,7 +11,7 @@ use evenkeel_api::readiness::{ReadinessRule, Source};
 use serde_json::json;
 
 use crate::Ending;
-use crate::arguments::{Format, ReadinessArguments, ReadinessCommand};
+use crate::arguments::{ReadinessArguments, ReadinessCommand};
 use crate::output::{self, Paint};
 use crate::readiness::evidence::Evidence;
 use crate::table::{lines, table};
@@ -47,23 +47,15 @@ pub(crate) fn run(arguments: &ReadinessArguments) -> Result<Ending> {
     })?;
     tainted.sort();
     let untried = untried(&rules);
-    let text = match format.format {
-        Format::Text => text(&counts, &tainted, &untried, Paint::for_stdout()),
-        format => output::document(
-            &json!({
-                "rules": counts.iter().map(|(rule, nodes)| json!({ "rule": rule, "nodes": nodes })).collect::<Vec<_>>(),
-                "tainted": tainted.iter().map(|(rule, node, why)| json!({ "rule": rule, "node": node, "why": why })).collect::<Vec<_>>(),
-                "notTried": untried,
-            }),
-            format,
-        )?,
-    };
-    output::print(text.as_bytes())?;
-    Ok(if tainted.is_empty() {
-        Ending::Well
-    } else {
-        Ending::Differs
-    })
+    let text = |paint| text(&counts, &tainted, &untried, paint);
+    output::show(format.format, text, || {
+        json!({
+            "rules": counts.iter().map(|(rule, nodes)| json!({ "rule": rule, "nodes": nodes })).collect::<Vec<_>>(),
+            "tainted": tainted.iter().map(|(rule, node, why)| json!({ "rule": rule, "node": node, "why": why })).collect::<Vec<_>>(),
+            "notTried": untried,
+        })
+    })?;
+    Ok(Ending::well_if(tainted.is_empty()))
 }
 
 /// The rules in the files; anything else there is a mistake.

@@ -106,7 +106,11 @@ fn deciding() -> Duration {
         "maxUnavailable": "10%",
         "configuration": { "name": format!("rendered-worker-{:032x}", 1) },
     });
-    let pools = [Pool::read("worker", &BTreeMap::new(), &spec)];
+    let pools = [Pool::read(
+        "worker",
+        &BTreeMap::new(),
+        &serde_json::from_value(spec).unwrap_or_default(),
+    )];
     let allowance = DisruptionBudget {
         max_unavailable: MaxUnavailable::Percent(10),
         ..DisruptionBudget::default()

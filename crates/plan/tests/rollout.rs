@@ -24,7 +24,11 @@ fn pool(limit: &Value) -> Pool {
     let spec = json!({
         "nodeSelector": {}, "maxUnavailable": limit, "configuration": { "name": "new" },
     });
-    let pool = Pool::read("worker", &BTreeMap::new(), &spec);
+    let pool = Pool::read(
+        "worker",
+        &BTreeMap::new(),
+        &serde_json::from_value(spec).unwrap_or_default(),
+    );
     pool.with_configs([("old", true), ("new", true)].into_iter())
 }
 

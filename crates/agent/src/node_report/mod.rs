@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, group};
 use evenkeel_api::readiness::{
-    CertificateReport, KIND, PLURAL, ReadinessRule, VERSION, rule_from_object,
+    CertificateReport, KIND, PLURAL, ReadinessRule, VERSION, rule_from_spec,
 };
 use evenkeel_plan::readiness::{Moment, Probing, Question, probed};
 use futures::StreamExt;
@@ -187,7 +187,8 @@ impl Rules {
             Ok(Ok(list)) => {
                 // A rule that cannot be read is told of by the operator.
                 let read = |it: &DynamicObject| {
-                    rule_from_object(it.metadata.name.as_deref(), &it.data["spec"])
+                    let name = it.metadata.name.as_deref().unwrap_or_default();
+                    rule_from_spec(name, &it.data["spec"])
                 };
                 let read = list.items.iter().filter_map(|it| read(it).ok());
                 self.known = read.map(|(rule, _)| rule).collect();

@@ -33,8 +33,14 @@ pub(super) fn rules() -> Value {
         AGE,
     ];
     let mut spec = schema(&SPEC);
-    for (path, facts) in facts() {
-        decorate(&mut spec, path, facts);
+    for (place, all) in [
+        ("", of_rules()),
+        ("extensions.[].", of_extensions()),
+        ("extensions.[].probe.", of_probes()),
+    ] {
+        for (path, facts) in all.as_object().into_iter().flatten() {
+            decorate(&mut spec, &format!("{place}{path}"), facts);
+        }
     }
     let schema = json!({
         "description": "Extensions that a set of nodes must have before pods are scheduled to them, and the evidence that each is healthy.",
@@ -79,7 +85,7 @@ fn schema(shape: &Shape) -> Value {
             let required: Vec<_> = object
                 .fields
                 .iter()
-                .filter(|field| field.is_required())
+                .filter(|field| field.required)
                 .map(|field| field.name)
                 .collect();
             let mut object = json!({ "type": "object", "properties": properties });
@@ -91,8 +97,8 @@ fn schema(shape: &Shape) -> Value {
     }
 }
 
-/// Adds facts to the schema at a path of keys; `[]` is the elements of a list.
-fn decorate(schema: &mut Value, path: &str, facts: Value) {
+/// Adds facts to the schema at a path of keys.
+fn decorate(schema: &mut Value, path: &str, facts: &Value) {
     let place = path
         .split('.')
         .filter(|it| !it.is_empty())
@@ -101,7 +107,7 @@ fn decorate(schema: &mut Value, path: &str, facts: Value) {
             key => &mut at["properties"][key],
         });
     if let (Some(place), Value::Object(facts)) = (place.as_object_mut(), facts) {
-        place.extend(facts);
+        place.extend(facts.clone());
     }
 }
 
@@ -135,6 +141,18 @@ fn only_one(keys: &[&str]) -> Value {
     )
 }
 
+/// That a name is not the same for all nodes.
+fn has_node() -> Value {
+    rule(
+        "!has(self.name) || self.name.contains('{node}')",
+        "name must have {node} in it: what all nodes share is evidence for none",
+    )
+}
+
+fn operators() -> Value {
+    json!({ "enum": ["In", "NotIn", "Exists", "DoesNotExist"] })
+}
+
 fn port() -> Value {
     json!({ "description": "Port on the node.", "minimum": 1, "maximum": 65535 })
 }
@@ -146,214 +164,90 @@ fn selector_rule() -> Value {
     )])
 }
 
-fn facts() -> Vec<(&'static str, Value)> {
-    let name = "must have {node} in it: what all nodes share is evidence for none";
-    let has_node = |key: &str| {
-        rule(
-            &format!("!has(self.{key}) || self.{key}.contains('{{node}}')"),
-            &format!("{key} {name}"),
-        )
-    };
+/// What is said of each key of a rule, by its path; `[]` is the elements of a list.
+fn of_rules() -> Value {
     let least = LEAST_EXPIRY.as_secs();
     let agent = AGENT_EXPIRY.as_secs();
-    let operators = json!({ "enum": ["In", "NotIn", "Exists", "DoesNotExist"] });
-    vec![
-        (
-            "nodeSelector",
-            json!({
-                "description": "Nodes that the rule selects. All nodes if it is absent or empty.",
-                "x-kubernetes-validations": selector_rule(),
-            }),
-        ),
-        (
-            "nodeSelector.matchExpressions.[].operator",
-            operators.clone(),
-        ),
-        (
-            "evictAfter",
-            duration(
-                "How long an extension may be unhealthy or silent before pods are evicted. 0s means never. An extension that was only not heard yet after a restart never causes evictions.",
-                "5m",
+    json!({
+        "nodeSelector": {
+            "description": "Nodes that the rule selects. All nodes if it is absent or empty.",
+            "x-kubernetes-validations": selector_rule(),
+        },
+        "nodeSelector.matchExpressions.[].operator": operators(),
+        "evictAfter": duration("How long an extension may be unhealthy or silent before pods are evicted. 0s means never. An extension that was only not heard yet after a restart never causes evictions.", "5m"),
+        "dryRun": { "description": "Whether the rule only reports what it would do, and changes no Node.", "default": false },
+        "publishConditions": { "description": "Whether every extension is published as a condition evenkeel.dev/NAME of its Node.", "default": false },
+        "autoscalerStartupTaint": { "description": "Whether a node that is not ready also gets the startup taint of the Cluster Autoscaler.", "default": false },
+        "extensions": {
+            "description": "Extensions that a node must have.",
+            "minItems": 1,
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        "extensions.[]": { "x-kubernetes-validations": [
+            only_one(&["lease", "status", "pods", "condition", "probe"]),
+            rule(
+                &format!("!has(self.lease) || duration(self.lease.expiry) >= duration(self.name == 'evenkeel-agent' ? '{agent}s' : '{least}s')"),
+                &format!("lease.expiry is too short, three renewals must fit: give at least {least}s, and {agent}s for evenkeel-agent"),
             ),
-        ),
-        (
-            "dryRun",
-            json!({ "description": "Whether the rule only reports what it would do, and changes no Node.", "default": false }),
-        ),
-        (
-            "publishConditions",
-            json!({ "description": "Whether every extension is published as a condition evenkeel.dev/NAME of its Node.", "default": false }),
-        ),
-        (
-            "autoscalerStartupTaint",
-            json!({ "description": "Whether a node that is not ready also gets the startup taint of the Cluster Autoscaler.", "default": false }),
-        ),
-        (
-            "extensions",
-            json!({
-                "description": "Extensions that a node must have.",
-                "minItems": 1,
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["name"],
-            }),
-        ),
-        (
-            "extensions.[]",
-            json!({ "x-kubernetes-validations": [
-                only_one(&["lease", "status", "pods", "condition", "probe"]),
+        ] },
+    })
+}
+
+/// The same of its extensions.
+fn of_extensions() -> Value {
+    json!({
+        "name": { "description": "Its name.", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" },
+        "affectsReadiness": { "description": "Whether the node is not ready without the extension. If false, the extension is only reported.", "default": true },
+        "lease": { "description": "A Lease that the extension renews.", "x-kubernetes-validations": [has_node()] },
+        "lease.namespace": { "description": "Its namespace.", "default": object::EXTENSIONS_NAMESPACE },
+        "lease.name": text("Name of the Lease. {node} stands for the name of the node. The default is {node}.EXTENSION."),
+        "lease.expiry": duration("How old the last renewal may be.", "10s"),
+        "status": { "description": "An object with a Lease inside, or with a Lease of the same name.", "x-kubernetes-validations": [has_node()] },
+        "status.apiVersion": text("Its group and version."),
+        "status.kind": text("Its kind."),
+        "status.namespace": { "description": "Its namespace.", "default": object::EXTENSIONS_NAMESPACE },
+        "status.name": { "description": "Name of the object. {node} stands for the name of the node.", "default": "{node}" },
+        "status.lease": { "description": "Path of the Lease in the object, for example .status.lease. Without it, the Lease of the same name is used.", "pattern": "^(\\.[A-Za-z_][A-Za-z0-9_]*)+$" },
+        "pods": text("Pods that must all be ready on the node. A node without such a pod is not ready."),
+        "pods.namespace": text("Their namespace."),
+        "pods.selector": { "description": "Selects the pods.", "x-kubernetes-validations": selector_rule() },
+        "pods.selector.matchExpressions.[].operator": operators(),
+        "pods.debounce": duration("How long pods must be unready before that counts.", "0s"),
+        "condition": text("A condition of the Node. Written once, it counts until it changes. After a reboot, it counts after it was written again."),
+        "condition.type": text("Its type."),
+        "condition.status": { "description": "Status that means healthy.", "default": "True", "enum": ["True", "False", "Unknown"] },
+        "condition.freshness": duration("How old the heartbeat may be. 0s means any age, and none is needed after a restart of the kubelet.", "0s"),
+        "probe": {
+            "description": "A probe that the agent runs on the node.",
+            "x-kubernetes-validations": [
+                only_one(&["httpGet", "tcpSocket", "grpc", "unixSocket", "service"]),
                 rule(
-                    &format!("!has(self.lease) || duration(self.lease.expiry) >= duration(self.name == 'evenkeel-agent' ? '{agent}s' : '{least}s')"),
-                    &format!("lease.expiry is too short, three renewals must fit: give at least {least}s, and {agent}s for evenkeel-agent"),
+                    "duration(self.period) > duration('0s') && duration(self.timeout) > duration('0s') && duration(self.timeout) <= duration(self.period)",
+                    "period and timeout must be above 0s, and timeout not longer than period",
                 ),
-            ] }),
-        ),
-        (
-            "extensions.[].name",
-            json!({ "description": "Its name.", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$" }),
-        ),
-        (
-            "extensions.[].affectsReadiness",
-            json!({ "description": "Whether the node is not ready without the extension. If false, the extension is only reported.", "default": true }),
-        ),
-        (
-            "extensions.[].lease",
-            json!({ "description": "A Lease that the extension renews.", "x-kubernetes-validations": [has_node("name")] }),
-        ),
-        (
-            "extensions.[].lease.namespace",
-            json!({ "description": "Its namespace.", "default": object::EXTENSIONS_NAMESPACE }),
-        ),
-        (
-            "extensions.[].lease.name",
-            text(
-                "Name of the Lease. {node} stands for the name of the node. The default is {node}.EXTENSION.",
-            ),
-        ),
-        (
-            "extensions.[].lease.expiry",
-            duration("How old the last renewal may be.", "10s"),
-        ),
-        (
-            "extensions.[].status",
-            json!({ "description": "An object with a Lease inside, or with a Lease of the same name.", "x-kubernetes-validations": [has_node("name")] }),
-        ),
-        (
-            "extensions.[].status.apiVersion",
-            text("Its group and version."),
-        ),
-        ("extensions.[].status.kind", text("Its kind.")),
-        (
-            "extensions.[].status.namespace",
-            json!({ "description": "Its namespace.", "default": object::EXTENSIONS_NAMESPACE }),
-        ),
-        (
-            "extensions.[].status.name",
-            json!({ "description": "Name of the object. {node} stands for the name of the node.", "default": "{node}" }),
-        ),
-        (
-            "extensions.[].status.lease",
-            json!({ "description": "Path of the Lease in the object, for example .status.lease. Without it, the Lease of the same name is used.", "pattern": "^(\\.[A-Za-z_][A-Za-z0-9_]*)+$" }),
-        ),
-        (
-            "extensions.[].pods",
-            text(
-                "Pods that must all be ready on the node. A node without such a pod is not ready.",
-            ),
-        ),
-        ("extensions.[].pods.namespace", text("Their namespace.")),
-        (
-            "extensions.[].pods.selector",
-            json!({ "description": "Selects the pods.", "x-kubernetes-validations": selector_rule() }),
-        ),
-        (
-            "extensions.[].pods.selector.matchExpressions.[].operator",
-            operators,
-        ),
-        (
-            "extensions.[].pods.debounce",
-            duration("How long pods must be unready before that counts.", "0s"),
-        ),
-        (
-            "extensions.[].condition",
-            text(
-                "A condition of the Node. Written once, it counts until it changes. After a reboot, it counts after it was written again.",
-            ),
-        ),
-        ("extensions.[].condition.type", text("Its type.")),
-        (
-            "extensions.[].condition.status",
-            json!({ "description": "Status that means healthy.", "default": "True", "enum": ["True", "False", "Unknown"] }),
-        ),
-        (
-            "extensions.[].condition.freshness",
-            duration(
-                "How old the heartbeat may be. 0s means any age, and none is needed after a restart of the kubelet.",
-                "0s",
-            ),
-        ),
-        (
-            "extensions.[].probe",
-            json!({
-                "description": "A probe that the agent runs on the node.",
-                "x-kubernetes-validations": [
-                    only_one(&["httpGet", "tcpSocket", "grpc", "unixSocket", "service"]),
-                    rule(
-                        "duration(self.period) > duration('0s') && duration(self.timeout) > duration('0s') && duration(self.timeout) <= duration(self.period)",
-                        "period and timeout must be above 0s, and timeout not longer than period",
-                    ),
-                ],
-            }),
-        ),
-        (
-            "extensions.[].probe.httpGet",
-            text("An HTTP request. An answer of 200 to 399 means healthy."),
-        ),
-        ("extensions.[].probe.httpGet.port", port()),
-        (
-            "extensions.[].probe.httpGet.path",
-            json!({ "description": "Path, without blanks and control characters.", "default": "/", "pattern": LINE }),
-        ),
-        (
-            "extensions.[].probe.tcpSocket",
-            text("A TCP connection. An accepted connection means healthy."),
-        ),
-        ("extensions.[].probe.tcpSocket.port", port()),
-        (
-            "extensions.[].probe.grpc",
-            text("The gRPC health service. SERVING means healthy."),
-        ),
-        ("extensions.[].probe.grpc.port", port()),
-        (
-            "extensions.[].probe.grpc.service",
-            printed("Service to ask for. If empty, the whole server."),
-        ),
-        (
-            "extensions.[].probe.unixSocket",
-            text("A connection to a socket file. An accepted connection means healthy."),
-        ),
-        (
-            "extensions.[].probe.unixSocket.path",
-            printed("Path of the socket file."),
-        ),
-        (
-            "extensions.[].probe.service",
-            text("A system service. Running means healthy."),
-        ),
-        (
-            "extensions.[].probe.service.name",
-            printed("Its name, for example crio.service."),
-        ),
-        (
-            "extensions.[].probe.period",
-            duration("How often the probe runs.", "5s"),
-        ),
-        (
-            "extensions.[].probe.timeout",
-            duration("How long the answer may take.", "1s"),
-        ),
-        (
-            "extensions.[].probe.failureThreshold",
-            json!({ "description": "How many failures in a row mean unhealthy.", "default": 3, "minimum": 1 }),
-        ),
-    ]
+            ],
+        },
+    })
+}
+
+/// The same of the probe of an extension.
+fn of_probes() -> Value {
+    json!({
+        "httpGet": text("An HTTP request. An answer of 200 to 399 means healthy."),
+        "httpGet.port": port(),
+        "httpGet.path": { "description": "Path, without blanks and control characters.", "default": "/", "pattern": LINE },
+        "tcpSocket": text("A TCP connection. An accepted connection means healthy."),
+        "tcpSocket.port": port(),
+        "grpc": text("The gRPC health service. SERVING means healthy."),
+        "grpc.port": port(),
+        "grpc.service": printed("Service to ask for. If empty, the whole server."),
+        "unixSocket": text("A connection to a socket file. An accepted connection means healthy."),
+        "unixSocket.path": printed("Path of the socket file."),
+        "service": text("A system service. Running means healthy."),
+        "service.name": printed("Its name, for example crio.service."),
+        "period": duration("How often the probe runs.", "5s"),
+        "timeout": duration("How long the answer may take.", "1s"),
+        "failureThreshold": { "description": "How many failures in a row mean unhealthy.", "default": 3, "minimum": 1 },
+    })
 }

@@ -5,6 +5,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::field::{Field, or_default};
+use crate::fleet::max_unavailable::MaxUnavailable;
 use crate::fleet::permits::Permits;
 use crate::selector::Selector;
 
@@ -14,84 +16,70 @@ pub const KIND: &str = "MachineConfigPool";
 pub const PLURAL: &str = "machineconfigpools";
 
 /// Desired state of the pool.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
 pub struct PoolSpec {
     /// Nodes of the pool. Selects no node if absent, and all nodes if empty.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_selector: Option<Selector>,
+    pub node_selector: Field<Selector>,
     /// MachineConfigs that are merged for the pool, in the order of their names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub machine_config_selector: Option<Selector>,
+    pub machine_config_selector: Field<Selector>,
     /// How many nodes may be unavailable at once. A number, or a percentage that is rounded down
     /// to at least 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::number_or_percent")]
-    pub max_unavailable: Option<serde_json::Value>,
+    pub max_unavailable: Field<MaxUnavailable>,
     /// Whether the pool is paused. While it is, no further node starts to change.
-    #[serde(default)]
-    pub paused: bool,
+    #[schemars(extend("default" = false))]
+    pub paused: Field<bool>,
     /// Rendered configuration that the nodes are to run. Written by the operator.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub configuration: Option<Configuration>,
+    pub configuration: Field<Configuration>,
 }
 
 /// A rendered configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Configuration {
     /// Name of the rendered MachineConfig.
-    #[serde(default)]
+    #[serde(deserialize_with = "or_default")]
     pub name: String,
     /// MachineConfigs that it was rendered from, in order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
     pub source: Vec<Source>,
 }
 
 /// A MachineConfig that is part of a rendered one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct Source {
     /// Always `machineconfiguration.openshift.io/v1`.
-    #[serde(default)]
     pub api_version: String,
     /// Always MachineConfig.
-    #[serde(default)]
     pub kind: String,
     /// Its name.
-    #[serde(default)]
     pub name: String,
 }
 
 /// Observed state of the pool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 pub struct PoolStatus {
     /// Generation of the pool that this status describes.
-    #[serde(default)]
     pub observed_generation: i64,
     /// Rendered configuration that all nodes last had in common.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<Configuration>,
     /// Number of nodes in the pool.
-    #[serde(default)]
     pub machine_count: i32,
     /// Number of nodes that run the configuration of the pool.
-    #[serde(default)]
     pub updated_machine_count: i32,
     /// Number of updated nodes that are ready for pods.
-    #[serde(default)]
     pub ready_machine_count: i32,
     /// Number of nodes that are not ready, or are down for a change.
-    #[serde(default)]
     pub unavailable_machine_count: i32,
     /// Number of nodes that are Degraded.
-    #[serde(default)]
     pub degraded_machine_count: i32,
     /// Conditions of the pool. Types are Updated, Updating, Degraded, `NodeDegraded` and `RenderDegraded`.
-    #[serde(default)]
     pub conditions: Vec<Condition>,
     /// Disruption permits of the nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub permits: Option<Permits>,
 }
 
@@ -117,6 +105,19 @@ pub struct Condition {
 }
 
 impl PoolStatus {
+    /// What a pool's status says. Nobody but us writes it: what makes no sense is written anew, and the permits that it
+    /// records count whatever else is wrong with it.
+    pub fn recorded(status: Field<Self>) -> Self {
+        match status {
+            Field::Absent => Self::default(),
+            Field::Valid(status) => status,
+            Field::Invalid { mut found, .. } => Self {
+                permits: Field::from(found["permits"].take()).valid(),
+                ..Self::default()
+            },
+        }
+    }
+
     /// The condition of that type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|it| it.kind == kind)

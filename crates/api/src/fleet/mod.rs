@@ -1,4 +1,5 @@
 //! Pools of nodes, and the permits to disrupt one.
 
 pub mod machine_config_pool;
+pub mod max_unavailable;
 pub mod permits;

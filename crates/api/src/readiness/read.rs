@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::keys::{EXTENSION, RULE};
 use super::{
     AGENT_EXPIRY, AGENT_EXTENSION, Check, EVICT_AFTER, Extension, KIND, LEAST_EXPIRY, NODE,
@@ -40,36 +42,37 @@ pub fn extensions_from_json(
 
 /// Reads a rule as the API server has it.
 pub fn rule_from_json(text: &str) -> Result<(ReadinessRule, Vec<Warning>), Problems> {
-    let mut findings = Findings::of("NodeReadinessRule");
-    let top = At::top(None);
-    let mut rule = None;
     match Node::parse_json(text, |_| 0) {
-        Err(malformed) => findings.problem(&top, malformed.message),
-        Ok(node) => {
-            shape::check(&node, &RULE, 0, &top, &mut findings);
-            rule = read_rule(&node, &top, &mut findings);
-            if rule.is_none() && findings.count() == 0 {
-                findings.problem(&top, "spec is missing");
-            }
+        Err(malformed) => {
+            let mut findings = Findings::of(KIND);
+            findings.problem(&At::top(None), malformed.message);
+            Err(findings.refused())
         }
+        Ok(node) => read_whole(&node),
     }
-    let (rule, warnings) = findings.finish(rule)?;
-    // Without a rule there was a problem, and the line above has returned.
-    Ok((rule.unwrap_or_default(), warnings))
 }
 
-/// Reads a rule from an object of the API server.
-pub fn rule_from_object(
-    name: Option<&str>,
-    spec: &serde_json::Value,
-) -> Result<(ReadinessRule, Vec<Warning>), Problems> {
-    let document = serde_json::json!({
+/// Reads the rule `name` with this `spec`, as the API server has it.
+pub fn rule_from_spec(name: &str, spec: &Value) -> Result<(ReadinessRule, Vec<Warning>), Problems> {
+    read_whole(&Node::from_json(&json!({
         "apiVersion": format!("{}/{VERSION}", group::EVENKEEL),
         "kind": KIND,
         "metadata": { "name": name },
         "spec": spec,
-    });
-    rule_from_json(&document.to_string())
+    })))
+}
+
+fn read_whole(node: &Node<'_>) -> Result<(ReadinessRule, Vec<Warning>), Problems> {
+    let mut findings = Findings::of(KIND);
+    let top = At::top(None);
+    shape::check(node, &RULE, 0, &top, &mut findings);
+    let rule = read_rule(node, &top, &mut findings);
+    if rule.is_none() && findings.count() == 0 {
+        findings.problem(&top, "spec is missing");
+    }
+    let (rule, warnings) = findings.finish(rule)?;
+    // Without a rule there was a problem, and the line above has returned.
+    Ok((rule.unwrap_or_default(), warnings))
 }
 
 /// Reads a rule whose shape was checked against [`RULE`].

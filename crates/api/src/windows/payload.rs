@@ -12,7 +12,7 @@ use crate::machine::ignition::data_url::to_hex;
 use crate::names::windows;
 use crate::problem::{At, Findings, Problems};
 use crate::shape::Shape::{List, Text};
-use crate::shape::{self, Shape, object, required};
+use crate::shape::{self, keys};
 use crate::windows::services::Template;
 use crate::windows::version::Version;
 
@@ -36,14 +36,10 @@ pub const DERIVED: [&str; 3] = [
     windows::CLIENT_CA,
 ];
 
-const SHAPE: Shape = object(
-    "",
-    &[required("version", &Text), required("files", &List(&FILE))],
-);
-const FILE: Shape = object(
-    "path",
-    &[required("path", &Text), required("checksum", &Text)],
-);
+keys! {
+    SHAPE { version: Text.required(), files: List(FILE).required() }
+    FILE by "path" { path: Text.required(), checksum: Text.required() }
+}
 
 /// What a payload is sealed with.
 #[derive(Debug, Clone, PartialEq, Eq)]

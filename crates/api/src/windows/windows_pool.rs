@@ -4,7 +4,9 @@
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::field::Field;
 use crate::fleet::machine_config_pool::Condition;
+use crate::fleet::max_unavailable::MaxUnavailable;
 use crate::fleet::permits::Permits;
 
 /// The kind of the object.
@@ -17,22 +19,21 @@ pub const VERSION: &str = "v1alpha1";
 pub const PARALLEL_INSTANCES: u32 = 20;
 
 /// Desired state of the pool.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WindowsPoolSpec {
     /// How nodes are upgraded. `InPlace` keeps the machine, Recreate replaces the Machines of a MachineSet.
-    pub strategy: Strategy,
+    #[schemars(extend("default" = "InPlace"))]
+    pub strategy: Field<Strategy>,
     /// How many nodes may be unavailable at once, for whatever reason. A number, or a percentage that is
     /// rounded down to at least 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::number_or_percent")]
-    pub max_unavailable: Option<serde_json::Value>,
+    pub max_unavailable: Field<MaxUnavailable>,
     /// Whether the pool is paused. While it is, no further node starts to change.
-    pub paused: bool,
+    #[schemars(extend("default" = false))]
+    pub paused: Field<bool>,
     /// How many new instances are configured at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "parallel_instances")]
-    pub parallel_instances: Option<serde_json::Value>,
+    pub parallel_instances: Field<u32>,
 }
 
 /// How a node gets a new version.

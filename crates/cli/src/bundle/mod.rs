@@ -11,17 +11,19 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use evenkeel_api::names::linux::OWN_STATE;
 use evenkeel_api::names::{group, object};
-use evenkeel_api::windows::windows_pool;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, LogParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, LogParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::arguments::BundleArguments;
-use crate::cluster::{self, Cluster, configs_kind, core_kind, pools_kind};
+use crate::cluster::{
+    self, Cluster, configs_kind, core_kind, kind, leases_kind, nodes_kind, pools_kind,
+};
+use crate::windows::upgrade::windows_pools_kind;
 use crate::{Ending, output};
 
 /// How much of one container's log is taken.
@@ -66,11 +68,7 @@ pub(crate) fn run(arguments: &BundleArguments) -> Result<Ending> {
         path.display()
     );
     output::print(said.as_bytes())?;
-    Ok(if missing.is_empty() {
-        Ending::Well
-    } else {
-        Ending::Differs
-    })
+    Ok(Ending::well_if(missing.is_empty()))
 }
 
 type Archive = tar::Builder<GzEncoder<tempfile::NamedTempFile>>;
@@ -86,46 +84,34 @@ struct Bundle {
 
 /// Kinds, where they are asked for, and the file that they go to.
 fn kinds(namespace: &str) -> Vec<(ApiResource, Option<String>, &'static str)> {
-    let kind = |group: &str, version: &str, kind: &str, plural: &str| {
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
-    };
-    let own = Some(namespace.to_owned());
+    let own = || Some(namespace.to_owned());
     let extensions = Some(object::EXTENSIONS_NAMESPACE.to_owned());
-    let leases = || kind("coordination.k8s.io", "v1", "Lease", "leases");
+    let apps = |name, plural| kind("apps", "v1", name, plural);
     let events = || kind("events.k8s.io", "v1", "Event", "events");
     vec![
-        (core_kind("Node", "nodes"), None, "objects/nodes.json"),
+        (nodes_kind(), None, "objects/nodes.json"),
         (pools_kind(), None, "objects/machineconfigpools.json"),
         (configs_kind(), None, "objects/machineconfigs.json"),
+        (windows_pools_kind(), None, "objects/windowspools.json"),
         (
-            kind(
-                group::EVENKEEL,
-                windows_pool::VERSION,
-                windows_pool::KIND,
-                windows_pool::PLURAL,
-            ),
-            None,
-            "objects/windowspools.json",
-        ),
-        (
-            kind("apps", "v1", "Deployment", "deployments"),
-            own.clone(),
+            apps("Deployment", "deployments"),
+            own(),
             "objects/deployments.json",
         ),
         (
-            kind("apps", "v1", "DaemonSet", "daemonsets"),
-            own.clone(),
+            apps("DaemonSet", "daemonsets"),
+            own(),
             "objects/daemonsets.json",
         ),
-        (core_kind("Pod", "pods"), own.clone(), "objects/pods.json"),
+        (core_kind("Pod", "pods"), own(), "objects/pods.json"),
         (
             core_kind("ConfigMap", "configmaps"),
-            own.clone(),
+            own(),
             "objects/configmaps.json",
         ),
-        (leases(), own.clone(), "objects/leases.json"),
-        (leases(), extensions, "objects/extension-leases.json"),
-        (events(), own, "events/own.json"),
+        (leases_kind(), own(), "objects/leases.json"),
+        (leases_kind(), extensions, "objects/extension-leases.json"),
+        (events(), own(), "events/own.json"),
         // Events on Nodes are here.
         (events(), Some("default".to_owned()), "events/nodes.json"),
     ]
@@ -146,9 +132,9 @@ impl Bundle {
             .to_string(),
         )?;
         for (kind, place, file) in kinds(namespace) {
-            let api: Api<DynamicObject> = match &place {
-                Some(place) => Api::namespaced_with(cluster.client.clone(), place, &kind),
-                None => Api::all_with(cluster.client.clone(), &kind),
+            let api = match &place {
+                Some(place) => cluster.inside(place, &kind),
+                None => cluster.all(&kind),
             };
             match cluster.pages(&api, &ListParams::default()).await {
                 Ok(objects) => self.objects(file, &kind, objects)?,
@@ -201,8 +187,7 @@ impl Bundle {
     async fn logs(&mut self, cluster: &Cluster, namespace: &str) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
         // That they cannot be listed was told already.
-        let listed: Api<DynamicObject> =
-            Api::namespaced_with(cluster.client.clone(), namespace, &core_kind("Pod", "pods"));
+        let listed = cluster.inside(namespace, &core_kind("Pod", "pods"));
         let found = cluster.pages(&listed, &ListParams::default()).await;
         for pod in found.unwrap_or_default() {
             let name = pod.name_any();

@@ -7,10 +7,10 @@ use anyhow::Result;
 use evenkeel_api::names::{annotation, label, windows};
 use futures::StreamExt;
 use kube::api::{DynamicObject, ListParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 
 use super::{Bundle, redact};
-use crate::cluster::{Cluster, core_kind};
+use crate::cluster::{Cluster, nodes_kind};
 
 /// How many nodes are asked at once, and how long one may take.
 const AT_ONCE: usize = 8;
@@ -29,8 +29,7 @@ type Logs = Vec<(String, String)>;
 
 impl Bundle {
     pub(super) async fn node_logs(&mut self, cluster: &Cluster) -> Result<()> {
-        let nodes: Api<DynamicObject> =
-            Api::all_with(cluster.client.clone(), &core_kind("Node", "nodes"));
+        let nodes = cluster.all(&nodes_kind());
         let windows = ListParams::default().labels(&format!("{}=windows", label::OS));
         // That they cannot be listed was told already.
         let found = cluster.pages(&nodes, &windows).await.unwrap_or_default();

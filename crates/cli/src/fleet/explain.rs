@@ -11,7 +11,7 @@ use evenkeel_plan::readiness::{NodeSnapshot, ReadinessView, Row};
 use serde_json::{Value, json};
 
 use crate::Ending;
-use crate::arguments::{ExplainArguments, Format};
+use crate::arguments::ExplainArguments;
 use crate::cluster::{self, Cluster, narrow};
 use crate::fleet::status::is_idle;
 use crate::output::{self, Paint};
@@ -89,9 +89,7 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
         let object = evidence::node(&cluster, &arguments.node).await?;
         let (rules, problems) = evidence::rules(&cluster).await?;
         output::warn(problems);
-        let snapshot = NodeSnapshot::read(&json!({
-            "metadata": object.metadata, "spec": object.data["spec"], "status": object.data["status"],
-        }));
+        let snapshot = NodeSnapshot::read(&evidence::whole(&object));
         let (is_tainted, has_permit) = (snapshot.is_tainted(), snapshot.has_permit);
         let owners = snapshot.owners.as_deref().unwrap_or_default().split(',');
         let owners = owners
@@ -123,16 +121,13 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
             view: view.ok_or_else(|| anyhow::anyhow!("node {name} does not exist"))?,
         })
     })?;
-    let text = match arguments.output.format {
-        Format::Text => explanation.text(Paint::for_stdout()),
-        format => output::document(&explanation.document(), format)?,
-    };
-    output::print(text.as_bytes())?;
-    Ok(if explanation.may_have_pods() {
-        Ending::Well
-    } else {
-        Ending::Differs
-    })
+    let format = arguments.output.format;
+    output::show(
+        format,
+        |paint| explanation.text(paint),
+        || explanation.document(),
+    )?;
+    Ok(Ending::well_if(explanation.may_have_pods()))
 }
 
 impl Explanation {

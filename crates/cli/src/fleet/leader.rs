@@ -5,20 +5,18 @@ use std::time::Duration;
 
 use evenkeel_api::names::program;
 use jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, leases_kind};
 
 /// A leader renews every few seconds, and its successor comes within fifteen.
 const LATE: Duration = Duration::from_mins(1);
 
 /// What is to be said if no operator is the leader.
 pub(crate) async fn missing(cluster: &Cluster) -> Option<String> {
-    let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
-    let leases: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &kind);
+    let leases = cluster.all(&leases_kind());
     let ours = ListParams::default().fields(&format!("metadata.name={}", program::OPERATOR));
     let found = cluster.pages(&leases, &ours).await.ok()?;
     let renewed = |it: &DynamicObject| it.data["spec"]["renewTime"].as_str()?.parse().ok();

@@ -16,7 +16,7 @@ use evenkeel_plan::fleet::render::{self, Rendered};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::arguments::{Format, PlanArguments};
+use crate::arguments::PlanArguments;
 use crate::cluster::{self, Cluster};
 use crate::machine::{Compared, Wanted};
 use crate::output::{self, Paint, PlanDocument};
@@ -31,17 +31,13 @@ pub(crate) fn run(arguments: &PlanArguments, name: &str) -> Result<Ending> {
     let shown = cluster::with(&arguments.cluster, async |cluster| {
         look(&cluster, name, &given).await
     })?;
-    let text = match arguments.output.format {
-        Format::Text => shown.text(Paint::for_stdout()),
-        format => output::document(&shown.document(), format)?,
-    };
-    output::print(text.as_bytes())?;
+    output::show(
+        arguments.output.format,
+        |paint| shown.text(paint),
+        || shown.document(),
+    )?;
     let is_same = shown.base.plan.changes.is_empty() && shown.rows().all(|row| row.wave.is_none());
-    Ok(if is_same {
-        Ending::Well
-    } else {
-        Ending::Differs
-    })
+    Ok(Ending::well_if(is_same))
 }
 
 /// A MachineConfig that the person gives.

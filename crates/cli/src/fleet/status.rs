@@ -68,13 +68,9 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
             && problems(view, status).is_empty()
     });
     let windows = windows.is_none_or(|it| it.are_well(&assignment.windows));
-    Ok(
-        if is_well && windows && rules.are_well() && leaderless.is_none() {
-            Ending::Well
-        } else {
-            Ending::Differs
-        },
-    )
+    Ok(Ending::well_if(
+        is_well && windows && rules.are_well() && leaderless.is_none(),
+    ))
 }
 
 /// Whether pools and Linux nodes are left to OpenShift's operator.

@@ -115,6 +115,11 @@ impl Demo {
         output::print(format!("\n{}\n", self.paint.bold(&format!("# {sentence}"))).as_bytes())
     }
 
+    /// Shows what a person would type.
+    fn types(&self, line: &str) -> Result<()> {
+        tell(&self.paint.dim(line))
+    }
+
     fn give(&self, name: &str, config: &MachineConfig) -> Result<()> {
         std::fs::write(self.folder.join(name), config.to_yaml())
             .with_context(|| format!("cannot write {name}"))
@@ -122,11 +127,7 @@ impl Demo {
 
     /// Runs a command as if it had been typed.
     fn run(&self, command: &str, file: &str) -> Result<()> {
-        tell(
-            &self
-                .paint
-                .dim(&format!("$ evenkeel {command} -f {file} --root tree")),
-        )?;
+        self.types(&format!("$ evenkeel {command} -f {file} --root tree"))?;
         let (path, root) = (self.folder.join(file), self.root());
         let words: [&OsStr; 6] = [
             "evenkeel".as_ref(),
@@ -143,11 +144,7 @@ impl Demo {
 
     /// A watch that heals, and somebody who tampers.
     fn heal(&self) -> Result<()> {
-        tell(
-            &self
-                .paint
-                .dim("$ evenkeel watch --heal -f worker.yaml --root tree &"),
-        )?;
+        self.types("$ evenkeel watch --heal -f worker.yaml --root tree &")?;
         let machine = Machine::at(&Place {
             root: Some(self.root()),
         })?;
@@ -176,11 +173,7 @@ impl Demo {
     }
 
     fn tamper(&self, told: &mpsc::Receiver<Event>) -> Result<()> {
-        tell(
-            &self
-                .paint
-                .dim("$ echo 'server evil.example.com' >> tree/etc/chrony.conf"),
-        )?;
+        self.types("$ echo 'server evil.example.com' >> tree/etc/chrony.conf")?;
         let path = self.root().join(CHRONY.trim_start_matches('/'));
         let mut text = std::fs::read_to_string(&path).context("cannot read the demo's file")?;
         text.push_str("server evil.example.com\n");
@@ -214,11 +207,7 @@ impl Demo {
     }
 
     fn kill_in_the_middle(&self) -> Result<()> {
-        tell(
-            &self
-                .paint
-                .dim("$ evenkeel apply -f many.yaml --root tree & sleep a little; kill -9 $!"),
-        )?;
+        self.types("$ evenkeel apply -f many.yaml --root tree & sleep a little; kill -9 $!")?;
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let (root, file) = (self.root(), self.folder.join("many.yaml"));
         let words: [&OsStr; 5] = [
@@ -240,7 +229,7 @@ impl Demo {
     }
 
     fn resume(&self) -> Result<()> {
-        tell(&self.paint.dim("$ evenkeel apply -f many.yaml --root tree"))?;
+        self.types("$ evenkeel apply -f many.yaml --root tree")?;
         let machine = Machine::at(&Place {
             root: Some(self.root()),
         })?;

@@ -12,7 +12,7 @@ use evenkeel_plan::windows::services;
 use crate::arguments::{Format, PlanArguments};
 use crate::input::Configuration;
 use crate::machine::{Compared, Machine, Wanted};
-use crate::output::{self, Paint};
+use crate::output;
 use crate::{Ending, input};
 
 pub(crate) fn run(arguments: &PlanArguments) -> Result<Ending> {
@@ -51,16 +51,9 @@ pub(crate) fn print(compared: &Compared, contents: &Contents, format: Format) ->
     let Compared { plan, seen } = compared;
     output::warn(&plan.warnings);
     output::warn(&plan.beyond);
-    let text = match format {
-        Format::Text => output::plan_text(plan, &seen.contents, contents, Paint::for_stdout()),
-        Format::Json | Format::Yaml => output::document(&output::PlanDocument::of(plan), format)?,
-    };
-    output::print(text.as_bytes())?;
-    Ok(if plan.changes.is_empty() {
-        Ending::Well
-    } else {
-        Ending::Differs
-    })
+    let text = |paint| output::plan_text(plan, &seen.contents, contents, paint);
+    output::show(format, text, || output::PlanDocument::of(plan))?;
+    Ok(Ending::well_if(plan.changes.is_empty()))
 }
 
 /// What going from one configuration to another would do to some machine that is exactly at the

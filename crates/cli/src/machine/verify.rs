@@ -4,7 +4,7 @@ use anyhow::Result;
 use serde_json::json;
 
 use crate::Ending;
-use crate::arguments::{Format, VerifyArguments};
+use crate::arguments::VerifyArguments;
 use crate::machine::{Machine, Wanted};
 use crate::output::{self, Paint};
 
@@ -13,42 +13,23 @@ pub(crate) fn run(arguments: &VerifyArguments) -> Result<Ending> {
     let machine = Machine::at(&arguments.place)?;
     machine.warn_if_unfinished()?;
     let plan = machine.compare(&wanted)?.plan;
-    let paint = Paint::for_stdout();
-    let text = match arguments.output.format {
-        Format::Text if plan.changes.is_empty() => "Everything is as declared.\n".to_owned(),
-        Format::Text => {
-            let lines = plan.changes.iter().map(|change| {
-                format!(
-                    "{} {}: {}\n",
-                    paint.red("!"),
-                    paint.bold(&change.resource.to_string()),
-                    change.why
-                )
-            });
-            let count = plan.changes.len();
-            format!(
-                "{}\n{count} {}.\n",
-                lines.collect::<String>(),
-                if count == 1 {
-                    "difference"
-                } else {
-                    "differences"
-                }
-            )
-        }
-        format => {
-            let findings: Vec<_> = plan
-                .changes
-                .iter()
-                .map(|change| json!({"resource": change.resource.to_string(), "why": change.why}))
-                .collect();
-            output::document(&json!({"findings": findings}), format)?
+    let text = |paint: Paint| {
+        let lines = plan.changes.iter().map(|change| {
+            let name = paint.bold(&change.resource.to_string());
+            format!("{} {name}: {}\n", paint.red("!"), change.why)
+        });
+        match plan.changes.len() {
+            0 => "Everything is as declared.\n".to_owned(),
+            1 => format!("{}\n1 difference.\n", lines.collect::<String>()),
+            count => format!("{}\n{count} differences.\n", lines.collect::<String>()),
         }
     };
-    output::print(text.as_bytes())?;
-    Ok(if plan.changes.is_empty() {
-        Ending::Well
-    } else {
-        Ending::Differs
-    })
+    output::show(arguments.output.format, text, || {
+        let findings = plan
+            .changes
+            .iter()
+            .map(|change| json!({"resource": change.resource.to_string(), "why": change.why}));
+        json!({"findings": findings.collect::<Vec<_>>()})
+    })?;
+    Ok(Ending::well_if(plan.changes.is_empty()))
 }

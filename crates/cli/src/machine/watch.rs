@@ -1,11 +1,12 @@
 //! `evenkeel watch`: reports drift as it happens, or repairs it.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use anyhow::Result;
 use evenkeel_host::execute::Claim;
 use evenkeel_host::linux::on_interrupt;
-use evenkeel_host::verify::{self, Finding};
+use evenkeel_host::verify;
 use evenkeel_host::watch::{Event, Monitor};
 use evenkeel_host::{memory, observe};
 use serde_json::{Value, json};
@@ -94,61 +95,48 @@ impl Teller<'_> {
 
     fn text(&self, event: &Event) -> String {
         let paint = self.paint;
-        let name = |finding: &Finding| paint.bold(&finding.resource.to_string());
-        match event {
+        let (mark, finding, words) = match event {
             Event::Drifted { finding, after, .. } => {
-                let first = format!(
-                    "{} {}: {} (found in {})\n",
-                    paint.red("!"),
-                    name(finding),
-                    finding.why,
-                    shown(*after)
-                );
-                verify::difference(&self.machine.host, &self.machine.state, finding)
-                    .iter()
-                    .fold(first, |text, line| {
-                        format!("{text}    {}\n", output::painted(line, paint))
-                    })
+                let words = format!("{} (found in {})", finding.why, shown(*after));
+                (paint.red("!"), finding, words)
             }
             Event::Recovered { finding } => {
-                format!(
-                    "{} {}: is as declared again\n",
-                    paint.green("="),
-                    name(finding)
-                )
+                (paint.green("="), finding, "is as declared again".to_owned())
             }
-            Event::Healed { finding, took } => {
-                format!(
-                    "{} {}: put back (in {})\n",
-                    paint.green("="),
-                    name(finding),
-                    shown(*took)
-                )
-            }
+            Event::Healed { finding, took } => (
+                paint.green("="),
+                finding,
+                format!("put back (in {})", shown(*took)),
+            ),
             Event::HealFailed {
                 finding,
                 error,
                 again_in,
             } => {
-                let error = error.with_causes();
-                format!(
-                    "{} {}: cannot be put back, retrying in {}: {error}\n",
-                    paint.red("!"),
-                    name(finding),
-                    shown(*again_in)
-                )
+                let (again_in, error) = (shown(*again_in), error.with_causes());
+                let words = format!("cannot be put back, retrying in {again_in}: {error}");
+                (paint.red("!"), finding, words)
             }
             Event::Fought {
                 finding,
                 times,
                 wait,
-            } => format!(
-                "{} {}: something keeps changing it ({times} times): next check in {}\n",
-                paint.red("!"),
-                name(finding),
-                shown(*wait)
-            ),
+            } => {
+                let wait = shown(*wait);
+                let words =
+                    format!("something keeps changing it ({times} times): next check in {wait}");
+                (paint.red("!"), finding, words)
+            }
+        };
+        let name = paint.bold(&finding.resource.to_string());
+        let mut text = format!("{mark} {name}: {words}\n");
+        if let Event::Drifted { .. } = event {
+            let Machine { host, state } = self.machine;
+            for line in verify::difference(host, state, finding) {
+                let _ = writeln!(text, "    {}", output::painted(&line, paint));
+            }
         }
+        text
     }
 }
 

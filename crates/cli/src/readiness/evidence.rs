@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use evenkeel_api::names::group;
 use evenkeel_api::readiness::{
-    KIND, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_object,
+    KIND, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_spec,
 };
 use evenkeel_plan::readiness::{
     Feed, LeaseSnapshot, Limits, Moment, NodeSnapshot, PodSnapshot, Readiness,
 };
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery::pinned_kind;
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, core_kind};
+use crate::cluster::{Cluster, core_kind, kind, leases_kind, nodes_kind};
 
 /// The time between two readings.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -41,7 +41,8 @@ pub(crate) struct Evidence<'c> {
     has_looked: bool,
 }
 
-fn whole(object: &DynamicObject) -> Value {
+/// All of it that evidence is read from.
+pub(crate) fn whole(object: &DynamicObject) -> Value {
     json!({
         "metadata": object.metadata,
         "spec": object.data["spec"],
@@ -65,9 +66,7 @@ pub(crate) async fn rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<
 
 /// All rules of a cluster.
 pub(crate) async fn all_rules(cluster: &Cluster) -> Result<Vec<Rule>> {
-    let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
-    let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
-    let api: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &kind);
+    let api = cluster.all(&kind(group::EVENKEEL, VERSION, KIND, PLURAL));
     let objects = match cluster.pages(&api, &ListParams::default()).await {
         Ok(objects) => objects,
         // A cluster that does not know rules has none.
@@ -76,7 +75,7 @@ pub(crate) async fn all_rules(cluster: &Cluster) -> Result<Vec<Rule>> {
     };
     let read = |mut object: DynamicObject| {
         let name = object.metadata.name.unwrap_or_default();
-        let rule = rule_from_object(Some(&name), &object.data["spec"]);
+        let rule = rule_from_spec(&name, &object.data["spec"]);
         Rule {
             name,
             generation: object.metadata.generation.unwrap_or_default(),
@@ -91,20 +90,14 @@ pub(crate) async fn all_rules(cluster: &Cluster) -> Result<Vec<Rule>> {
 
 /// All Nodes of a cluster.
 pub(crate) async fn nodes(cluster: &Cluster) -> Result<Vec<NodeSnapshot>> {
-    let api: Api<DynamicObject> =
-        Api::all_with(cluster.client.clone(), &core_kind("Node", "nodes"));
-    let nodes = cluster.list(&api, "nodes").await?;
-    Ok(nodes
-        .iter()
-        .map(|it| NodeSnapshot::read(&whole(it)))
-        .collect())
+    let nodes = cluster.list(&cluster.all(&nodes_kind()), "nodes").await?;
+    let read = |object| NodeSnapshot::read(&whole(object));
+    Ok(nodes.iter().map(read).collect())
 }
 
 /// One Node.
 pub(crate) async fn node(cluster: &Cluster, name: &str) -> Result<DynamicObject> {
-    let api: Api<DynamicObject> =
-        Api::all_with(cluster.client.clone(), &core_kind("Node", "nodes"));
-    let found = api.get_opt(name).await;
+    let found = cluster.all(&nodes_kind()).get_opt(name).await;
     let found = found.map_err(|error| cluster.explain(&format!("read node {name}"), error))?;
     found.ok_or_else(|| anyhow!("node {name} does not exist: `kubectl get nodes` lists the nodes"))
 }
@@ -157,16 +150,15 @@ impl<'c> Evidence<'c> {
         for feed in self.readiness.feeds() {
             let (api, which) = match &feed {
                 Feed::Leases { namespace } => {
-                    let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
-                    let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
-                    (self.namespaced(namespace, &kind), ListParams::default())
+                    let leases = self.cluster.inside(namespace, &leases_kind());
+                    (leases, ListParams::default())
                 }
                 Feed::Pods {
                     namespace,
                     selector,
                 } => {
-                    let which = ListParams::default().labels(selector);
-                    (self.namespaced(namespace, &core_kind("Pod", "pods")), which)
+                    let pods = self.cluster.inside(namespace, &core_kind("Pod", "pods"));
+                    (pods, ListParams::default().labels(selector))
                 }
                 Feed::Objects {
                     api_version,
@@ -180,7 +172,7 @@ impl<'c> Evidence<'c> {
                     let Ok((kind, _)) = pinned_kind(&self.cluster.client, &kind).await else {
                         continue;
                     };
-                    (self.namespaced(namespace, &kind), ListParams::default())
+                    (self.cluster.inside(namespace, &kind), ListParams::default())
                 }
             };
             let found = self.cluster.pages(&api, &which).await;
@@ -215,10 +207,6 @@ impl<'c> Evidence<'c> {
         let now = self.now();
         self.readiness.decide(now);
         Ok(())
-    }
-
-    fn namespaced(&self, namespace: &str, kind: &ApiResource) -> Api<DynamicObject> {
-        Api::namespaced_with(self.cluster.client.clone(), namespace, kind)
     }
 
     /// Watches the evidence until `is_clear`, or until silence would have been noticed.

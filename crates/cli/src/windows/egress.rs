@@ -11,11 +11,9 @@ use evenkeel_api::windows::services::Services;
 use evenkeel_api::windows::version::Version;
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::windows::proxy::ProxySettings;
-use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, core_kind};
+use crate::cluster::{Cluster, core_kind, leases_kind};
 
 /// What is known of that.
 pub(crate) struct Egress {
@@ -108,8 +106,7 @@ async fn proxy(
         Ok(version) => version.config_map_name(),
         Err(error) => return Ok(Proxy::Unknown(error.to_string())),
     };
-    let kind = core_kind("ConfigMap", "configmaps");
-    let maps: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &kind);
+    let maps = cluster.inside(namespace, &core_kind("ConfigMap", "configmaps"));
     let found = match maps.get_opt(&name).await {
         Ok(found) => found,
         // Whoever may only look at nodes still sees all the rest.
@@ -144,10 +141,7 @@ async fn proxy(
 
 /// What the node's agent says of its trusted roots.
 async fn certificates(cluster: &Cluster, node: &str) -> Result<Option<CertificateReport>> {
-    let kind = GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease");
-    let kind = ApiResource::from_gvk_with_plural(&kind, "leases");
-    let client = cluster.client.clone();
-    let leases: Api<DynamicObject> = Api::namespaced_with(client, EXTENSIONS_NAMESPACE, &kind);
+    let leases = cluster.inside(EXTENSIONS_NAMESPACE, &leases_kind());
     let name = format!("{node}.{AGENT_EXTENSION}");
     let found = leases.get_opt(&name).await;
     let found = found.map_err(|error| cluster.explain("read leases", error))?;

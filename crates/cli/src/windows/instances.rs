@@ -8,18 +8,14 @@ use evenkeel_api::names::{label, object};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::windows::instances::{InstanceRecord, InstanceState};
 use evenkeel_plan::windows::windows_pool::removal::{Removal, RemovalStep, is_asked};
-use kube::Api;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::Ending;
-use crate::arguments::{Format, InstancesArguments, InstancesCommand, StatusArguments};
+use crate::arguments::{InstancesArguments, InstancesCommand, StatusArguments};
 use crate::cluster::{self, Cluster, core_kind};
 use crate::output::{self, Paint};
 use crate::table::{lines, table};
-
-/// How many are asked for at a time.
-const PAGE: u32 = 250;
 
 /// The record of each instance, or why it cannot be read.
 type Instances = BTreeMap<String, Result<InstanceRecord, String>>;
@@ -30,19 +26,15 @@ pub(crate) fn status(arguments: &StatusArguments) -> Result<Ending> {
     let found = cluster::with(&arguments.cluster, async |cluster| {
         instances(&cluster, namespace).await
     })?;
-    let text = match arguments.output.format {
-        Format::Text => text(&found, Paint::for_stdout()),
-        format => output::document(&document(&found), format)?,
-    };
-    output::print(text.as_bytes())?;
+    output::show(
+        arguments.output.format,
+        |paint| text(&found, paint),
+        || document(&found),
+    )?;
     let is_ready = |it: &Result<InstanceRecord, String>| {
         it.as_ref().is_ok_and(|it| it.state == InstanceState::Ready)
     };
-    Ok(if found.values().all(is_ready) {
-        Ending::Well
-    } else {
-        Ending::Differs
-    })
+    Ok(Ending::well_if(found.values().all(is_ready)))
 }
 
 async fn instances(cluster: &Cluster, namespace: &str) -> Result<Instances> {
@@ -79,8 +71,7 @@ pub(crate) async fn removal(
 }
 
 async fn read(cluster: &Cluster, namespace: &str) -> kube::Result<Instances> {
-    let kind = core_kind("ConfigMap", "configmaps");
-    let maps: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &kind);
+    let maps = cluster.inside(namespace, &core_kind("ConfigMap", "configmaps"));
     let read = |text: &Value| {
         let text = text.as_str().unwrap_or_default();
         serde_json::from_str(text).map_err(|error| error.to_string())
@@ -92,19 +83,15 @@ async fn read(cluster: &Cluster, namespace: &str) -> kube::Result<Instances> {
     let old = old.as_object().into_iter().flatten();
     let mut all: Instances = old.map(|(name, text)| (name.clone(), read(text))).collect();
     let labels = format!("{}=true", label::INSTANCE_STATUS);
-    let mut page = ListParams::default().labels(&labels).limit(PAGE);
-    loop {
-        let list = maps.list(&page).await?;
-        all.extend(list.items.iter().filter_map(|it| {
-            let data = &it.data["data"];
-            let name = data[object::INSTANCE_STATUS_NAME].as_str()?;
-            Some((name.to_owned(), read(&data[object::INSTANCE_STATUS_RECORD])))
-        }));
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(all),
-        }
-    }
+    let found = cluster
+        .pages(&maps, &ListParams::default().labels(&labels))
+        .await?;
+    all.extend(found.iter().filter_map(|it| {
+        let data = &it.data["data"];
+        let name = data[object::INSTANCE_STATUS_NAME].as_str()?;
+        Some((name.to_owned(), read(&data[object::INSTANCE_STATUS_RECORD])))
+    }));
+    Ok(all)
 }
 
 fn text(instances: &Instances, paint: Paint) -> String {
@@ -156,9 +143,7 @@ pub(crate) fn run(arguments: &InstancesArguments) -> Result<Ending> {
         cluster,
     } = &arguments.command;
     cluster::with(cluster, async |cluster| {
-        let kind = core_kind("Secret", "secrets");
-        let secrets: Api<DynamicObject> =
-            Api::namespaced_with(cluster.client.clone(), namespace, &kind);
+        let secrets = cluster.inside(namespace, &core_kind("Secret", "secrets"));
         let what = "trust a new host key";
         let failed = |error| cluster.explain(what, error);
         let found = secrets.get_opt(object::HOST_KEYS).await.map_err(failed)?;

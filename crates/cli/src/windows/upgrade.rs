@@ -8,12 +8,12 @@ use evenkeel_api::windows::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStat
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::windows::windows_pool::{WindowsNodeView, WindowsPool, view};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::Ending;
 use crate::arguments::{ClusterArguments, UpgradeArguments, UpgradeCommand};
-use crate::cluster::{self, Cluster};
+use crate::cluster::{self, Cluster, kind};
 use crate::output::{self, Paint};
 use crate::table::{bar, lines, table};
 
@@ -23,10 +23,13 @@ pub(crate) struct WindowsNodes {
     status: WindowsPoolStatus,
 }
 
+/// The kind of that pool.
+pub(crate) fn windows_pools_kind() -> ApiResource {
+    kind(group::EVENKEEL, VERSION, KIND, PLURAL)
+}
+
 fn pools(cluster: &Cluster) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
-    let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
-    Api::all_with(cluster.client.clone(), &kind)
+    cluster.all(&windows_pools_kind())
 }
 
 impl WindowsNodes {

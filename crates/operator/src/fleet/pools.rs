@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use evenkeel_api::fleet::machine_config_pool::{Configuration, KIND, PLURAL, PoolStatus};
+use evenkeel_api::field::Field;
+use evenkeel_api::fleet::machine_config_pool::{Configuration, KIND, PLURAL, PoolSpec, PoolStatus};
 use evenkeel_api::fleet::permits::Permits;
 use evenkeel_api::names::group;
 use evenkeel_daemon::{Check, Stop};
@@ -21,8 +22,8 @@ use crate::fleet::nodes::watching;
 use crate::objects::{Objects, resource};
 use crate::store::{Identity, Kept, Store};
 
-/// A pool as the API server has it. What is in it is judged later, field by field.
-pub(crate) type PoolObject = Object<Value, Value>;
+/// A pool as the API server has it, field by field.
+type PoolObject = Object<Field<PoolSpec>, Field<PoolStatus>>;
 
 /// A pool as it was at one version.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,21 +42,15 @@ impl From<PoolObject> for SeenPool {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
-        let configuration = object.spec["configuration"].clone();
+        let spec = object.spec.valid().unwrap_or_default();
         Self {
-            pool: Pool::read(&name, &annotations, &object.spec),
+            pool: Pool::read(&name, &annotations, &spec),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             generation: metadata.generation.unwrap_or_default(),
-            // Nobody but us writes these two: what cannot be read is written anew.
-            configuration: serde_json::from_value(configuration).unwrap_or_default(),
-            status: PoolStatus {
-                permits: recorded(object.status.as_ref()),
-                ..object
-                    .status
-                    .and_then(|status| serde_json::from_value(status).ok())
-                    .unwrap_or_default()
-            },
+            // Nobody but us writes these two: what makes no sense is written anew.
+            configuration: spec.configuration.valid().unwrap_or_default(),
+            status: PoolStatus::recorded(object.status.unwrap_or_default()),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Readiness rules, as the controller uses them: what their owners want, what was said of them last, and
 //! how that is written.
 
+use evenkeel_api::field::Field;
 use evenkeel_api::names::group;
-use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, RuleStatus, VERSION, rule_from_object};
+use evenkeel_api::readiness::{KIND, PLURAL, ReadinessRule, RuleStatus, VERSION, rule_from_spec};
 use evenkeel_daemon::{Check, Stop};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::Object;
@@ -13,7 +14,7 @@ use crate::fleet::nodes::watching;
 use crate::objects::{Objects, resource};
 use crate::store::{Identity, Kept, Store};
 
-type RuleObject = Object<Value, Value>;
+type RuleObject = Object<Value, Field<RuleStatus>>;
 
 /// A rule as it was at one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,27 +32,24 @@ pub(crate) struct SeenRule {
 
 impl From<RuleObject> for SeenRule {
     fn from(object: RuleObject) -> Self {
-        let name = object.metadata.name.as_deref();
-        let (rule, warnings) = match rule_from_object(name, &object.spec) {
+        let metadata = object.metadata;
+        let name = metadata.name.unwrap_or_default();
+        let (rule, warnings) = match rule_from_spec(&name, &object.spec) {
             Ok((rule, warnings)) => {
                 let warnings = warnings.iter().map(ToString::to_string).collect();
                 (Ok(rule), warnings)
             }
             Err(problems) => (Err(problems.to_string()), Vec::new()),
         };
-        let metadata = object.metadata;
         Self {
-            name: metadata.name.unwrap_or_default(),
+            name,
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             generation: metadata.generation.unwrap_or_default(),
             rule,
             warnings,
-            // Nobody but us writes it: what cannot be read is written anew.
-            status: object
-                .status
-                .and_then(|status| serde_json::from_value(status).ok())
-                .unwrap_or_default(),
+            // Nobody but us writes it: what makes no sense is written anew.
+            status: object.status.and_then(Field::valid).unwrap_or_default(),
         }
     }
 }

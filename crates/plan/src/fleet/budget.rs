@@ -5,82 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
+use evenkeel_api::field::Field;
+pub use evenkeel_api::fleet::max_unavailable::MaxUnavailable;
 use serde_json::Value;
 
 use crate::fleet::field_problem::FieldProblem;
 use crate::fleet::node::{DrainRequest, Node};
-
-/// How many nodes of a pool may be down at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MaxUnavailable {
-    /// This many.
-    Count(u32),
-    /// This share of the pool, rounded down.
-    Percent(u32),
-}
-
-impl Default for MaxUnavailable {
-    fn default() -> Self {
-        Self::Count(1)
-    }
-}
-
-impl MaxUnavailable {
-    /// The number for a pool of `total` nodes: never 0, or the pool could never change.
-    pub fn of(self, total: usize) -> usize {
-        let number = match self {
-            Self::Count(count) => usize::try_from(count).unwrap_or(usize::MAX),
-            Self::Percent(percent) => {
-                total.saturating_mul(usize::try_from(percent).unwrap_or(usize::MAX)) / 100
-            }
-        };
-        number.max(1)
-    }
-}
-
-impl MaxUnavailable {
-    /// The limit as a pool's `maxUnavailable` has it: a number from 1, or a percentage as text.
-    pub fn read(value: &Value) -> Result<Self, String> {
-        let limit = match value {
-            Value::Number(number) => number
-                .as_u64()
-                .and_then(|it| u32::try_from(it).ok())
-                .filter(|it| *it > 0)
-                .map(Self::Count),
-            Value::String(text) => text
-                .strip_suffix('%')
-                .filter(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
-                .and_then(|it| it.parse().ok())
-                .filter(|it| (1..=100).contains(it))
-                .map(Self::Percent),
-            _ => None,
-        };
-        limit.ok_or_else(|| {
-            let cure = match value {
-                Value::String(text) if text.parse::<u32>().is_ok_and(|it| it > 0) => {
-                    format!("write {text} without quotes, or \"{text}%\" (for example \"10%\")")
-                }
-                _ => "write a number of at least 1, or a percentage such as \"10%\"".to_owned(),
-            };
-            format!("{value} is not a valid number of nodes, so no node may start: {cure}")
-        })
-    }
-}
-
-impl FromStr for MaxUnavailable {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refused =
-            |_| format!("{text:?} is not a valid number of nodes: write for example 2 or 10%");
-        match text.strip_suffix('%') {
-            Some(percent) => percent.parse().map(Self::Percent).map_err(refused),
-            None => text.parse().map(Self::Count).map_err(refused),
-        }
-    }
-}
 
 /// What a pool's owner allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,30 +25,30 @@ pub struct DisruptionBudget {
 }
 
 impl DisruptionBudget {
-    /// Reads a pool's `spec`, and says what is wrong with its limit.
-    pub fn read(spec: &Value) -> (Self, Option<FieldProblem>) {
-        let paused = spec["paused"].as_bool().unwrap_or_default();
-        let mut allowance = Self {
-            paused,
-            ..Self::default()
+    /// What a pool's owner allows, and what is wrong with the limit.
+    pub fn of(
+        max_unavailable: &Field<MaxUnavailable>,
+        paused: &Field<bool>,
+    ) -> (Self, Option<FieldProblem>) {
+        let problem = match max_unavailable {
+            Field::Invalid { why, .. } => Some(FieldProblem {
+                field: "spec.maxUnavailable".to_owned(),
+                message: why.clone(),
+            }),
+            Field::Absent | Field::Valid(_) => None,
         };
-        let problem = match &spec["maxUnavailable"] {
-            Value::Null => None,
-            limit => match MaxUnavailable::read(limit) {
-                Ok(limit) => {
-                    allowance.max_unavailable = limit;
-                    None
-                }
-                Err(message) => {
-                    allowance.unclear = true;
-                    Some(FieldProblem {
-                        field: "spec.maxUnavailable".to_owned(),
-                        message,
-                    })
-                }
-            },
+        let allowance = Self {
+            max_unavailable: max_unavailable.get().copied().unwrap_or_default(),
+            paused: paused.get().copied().unwrap_or_default(),
+            unclear: problem.is_some(),
         };
         (allowance, problem)
+    }
+
+    /// The same of a pool's `spec` as it stands.
+    pub fn read(spec: &Value) -> (Self, Option<FieldProblem>) {
+        let (limit, paused) = (&spec["maxUnavailable"], &spec["paused"]);
+        Self::of(&limit.clone().into(), &paused.clone().into())
     }
 }
 
@@ -387,25 +318,6 @@ mod tests {
         let answers = answer(allowance, &pool).into_iter();
         let granted = answers.filter(|(_, permit)| *permit == DisruptionPermit::Granted);
         granted.map(|(name, _)| name).collect()
-    }
-
-    #[test]
-    fn a_share_is_rounded_down_and_never_none() {
-        for (text, total, number) in [
-            ("1", 5, 1),
-            ("0", 5, 1),
-            ("3", 2, 3),
-            ("10%", 25, 2),
-            ("10%", 5, 1),
-            ("0%", 5, 1),
-            ("100%", 5, 5),
-        ] {
-            let limit: MaxUnavailable = text.parse().unwrap();
-            assert_eq!(limit.of(total), number, "{text} of {total}");
-        }
-        for text in ["", "-1", "many", "1.5", "%", "5 %"] {
-            assert!(text.parse::<MaxUnavailable>().is_err(), "{text}");
-        }
     }
 
     #[test]

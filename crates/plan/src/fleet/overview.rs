@@ -251,7 +251,11 @@ mod tests {
         let spec = json!({
             "nodeSelector": {}, "maxUnavailable": limit, "configuration": { "name": "new" },
         });
-        Pool::read("worker", &BTreeMap::new(), &spec)
+        Pool::read(
+            "worker",
+            &BTreeMap::new(),
+            &serde_json::from_value(spec).unwrap(),
+        )
     }
 
     fn node(name: &str) -> Node {

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use evenkeel_api::field::Field;
+use evenkeel_api::fleet::machine_config_pool::PoolSpec;
 use evenkeel_api::names::{annotation, pool as name};
 use evenkeel_api::selector::Selector;
-use serde_json::Value;
 
 use crate::fleet::budget::DisruptionBudget;
 use crate::fleet::drain::DrainSettings;
@@ -43,19 +44,20 @@ pub struct Pool {
 impl Pool {
     /// Reads a pool field by field: what makes no sense is a problem, and stops nothing else. A limit
     /// that nobody understands lets no node begin.
-    pub fn read(name: &str, annotations: &BTreeMap<String, String>, spec: &Value) -> Self {
+    pub fn read(name: &str, annotations: &BTreeMap<String, String>, spec: &PoolSpec) -> Self {
         let mut pool = Self {
             name: name.to_owned(),
             ..Self::default()
         };
-        pool.node_selector = pool.selector(spec, "nodeSelector");
+        pool.node_selector = pool.selector("spec.nodeSelector", &spec.node_selector);
         pool.keeps_its_nodes = !pool.problems.is_empty();
-        pool.machine_config_selector = pool.selector(spec, "machineConfigSelector");
-        let (allowance, problem) = DisruptionBudget::read(spec);
+        pool.machine_config_selector =
+            pool.selector("spec.machineConfigSelector", &spec.machine_config_selector);
+        let (allowance, problem) = DisruptionBudget::of(&spec.max_unavailable, &spec.paused);
         pool.allowance = allowance;
         pool.problems.extend(problem);
-        let target = spec["configuration"]["name"].as_str();
-        pool.target = target.filter(|it| !it.is_empty()).map(str::to_owned);
+        let target = spec.configuration.get().map(|it| it.name.clone());
+        pool.target = target.filter(|it| !it.is_empty());
         let said = |name| annotations.get(name).map(String::as_str);
         let (timeout, action) = (
             said(annotation::DRAIN_TIMEOUT),
@@ -102,20 +104,17 @@ impl Pool {
         }
     }
 
-    fn selector(&mut self, spec: &Value, field: &str) -> Option<Selector> {
-        let field_name = format!("spec.{field}");
-        match serde_json::from_value::<Option<Selector>>(spec[field].clone()) {
-            Ok(selector) => {
-                if let Some(message) = selector.as_ref().and_then(Selector::problem) {
-                    self.problem(&field_name, message);
-                    return None;
-                }
-                selector
-            }
-            Err(error) => {
-                self.problem(&field_name, format!("not a label selector: {error}"));
+    fn selector(&mut self, field: &str, selector: &Field<Selector>) -> Option<Selector> {
+        let problem = match selector {
+            Field::Invalid { why, .. } => Some(format!("not a label selector: {why}")),
+            selector => selector.get().and_then(Selector::problem),
+        };
+        match problem {
+            Some(message) => {
+                self.problem(field, message);
                 None
             }
+            None => selector.get().cloned(),
         }
     }
 
@@ -253,7 +252,11 @@ mod tests {
 
     fn pool(name: &str, label: &str) -> Pool {
         let spec = json!({ "nodeSelector": { "matchLabels": { label: "" } } });
-        Pool::read(name, &BTreeMap::new(), &spec)
+        Pool::read(
+            name,
+            &BTreeMap::new(),
+            &serde_json::from_value(spec).unwrap(),
+        )
     }
 
     fn node(labels: &[&str]) -> Node {
@@ -309,9 +312,15 @@ mod tests {
 
     #[test]
     fn an_absent_selector_has_no_nodes_and_an_empty_one_has_all() {
-        let read = |spec: &Value| Pool::read("a", &BTreeMap::new(), spec);
-        assert!(!read(&json!({})).selects(&node(&["x"])));
-        assert!(read(&json!({ "nodeSelector": {} })).selects(&node(&["x"])));
+        let read = |spec| {
+            Pool::read(
+                "a",
+                &BTreeMap::new(),
+                &serde_json::from_value(spec).unwrap(),
+            )
+        };
+        assert!(!read(json!({})).selects(&node(&["x"])));
+        assert!(read(json!({ "nodeSelector": {} })).selects(&node(&["x"])));
     }
 
     #[test]
@@ -327,7 +336,11 @@ mod tests {
             json!([]),
         ] {
             let spec = json!({ "nodeSelector": {}, "maxUnavailable": limit });
-            let pool = Pool::read("a", &BTreeMap::new(), &spec);
+            let pool = Pool::read(
+                "a",
+                &BTreeMap::new(),
+                &serde_json::from_value(spec).unwrap(),
+            );
             assert!(pool.allowance.unclear, "{limit}");
             let [problem] = pool.problems.as_slice() else {
                 panic!("{limit}: {:?}", pool.problems);
@@ -347,7 +360,11 @@ mod tests {
             "machineConfigSelector": { "matchExpressions": [{ "key": "a", "operator": "In" }] },
             "maxUnavailable": "10%",
         });
-        let pool = Pool::read("a", &annotations.into(), &spec);
+        let pool = Pool::read(
+            "a",
+            &annotations.into(),
+            &serde_json::from_value(spec).unwrap(),
+        );
         let fields: Vec<_> = pool.problems.iter().map(|it| it.field.as_str()).collect();
         assert_eq!(
             fields,

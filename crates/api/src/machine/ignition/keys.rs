@@ -2,302 +2,102 @@
 //! table against the types of `ignition-config`, so that neither side knows a key the other does not.
 
 use crate::shape::Shape::{Flag, Integer, List, Text};
-use crate::shape::{Shape, TEXTS, object, optional, required};
+use crate::shape::{TEXTS, keys};
 
-pub(crate) const CONFIG: Shape = object(
-    "",
-    &[
-        required("ignition", &IGNITION),
-        optional("kernelArguments", &KERNEL_ARGUMENTS).since(3),
-        optional("passwd", &PASSWD),
-        optional("storage", &STORAGE),
-        optional("systemd", &SYSTEMD),
-    ],
-);
-
-pub(crate) const IGNITION: Shape = object(
-    "",
-    &[
-        optional("config", &REFERENCES),
-        optional("proxy", &PROXY).since(1),
-        optional("security", &SECURITY),
-        optional("timeouts", &TIMEOUTS),
-        required("version", &Text),
-    ],
-);
-
-pub(crate) const REFERENCES: Shape = object(
-    "",
-    &[
-        optional("merge", &List(&REFERENCE)),
-        optional("replace", &REFERENCE),
-    ],
-);
-
-/// Something elsewhere that Ignition itself reads.
-pub(crate) const REFERENCE: Shape = object(
-    "",
-    &[
-        optional("compression", &Text).since(1),
-        optional("httpHeaders", &List(&HTTP_HEADER)).since(1),
-        optional("source", &Text),
-        optional("verification", &VERIFICATION),
-    ],
-);
-
-/// A file's contents. Another source is not compressed as the one before was.
-pub(crate) const CONTENTS: Shape = object(
-    "",
-    &[
-        optional("compression", &Text).goes_with("source"),
-        optional("httpHeaders", &List(&HTTP_HEADER)).since(1),
-        optional("source", &Text),
-        optional("verification", &VERIFICATION),
-    ],
-);
-
-pub(crate) const HTTP_HEADER: Shape = object(
-    "name",
-    &[
-        required("name", &Text),
-        optional("value", &Text).takes_away(),
-    ],
-);
-
-pub(crate) const VERIFICATION: Shape = object("", &[optional("hash", &Text)]);
-
-pub(crate) const PROXY: Shape = object(
-    "",
-    &[
-        optional("httpProxy", &Text),
-        optional("httpsProxy", &Text),
-        optional("noProxy", &TEXTS),
-    ],
-);
-
-pub(crate) const SECURITY: Shape = object("", &[optional("tls", &TLS)]);
-
-pub(crate) const TLS: Shape = object("", &[optional("certificateAuthorities", &List(&REFERENCE))]);
-
-pub(crate) const TIMEOUTS: Shape = object(
-    "",
-    &[
-        optional("httpResponseHeaders", &Integer).number_by_default(10),
-        optional("httpTotal", &Integer).number_by_default(0),
-    ],
-);
-
-pub(crate) const KERNEL_ARGUMENTS: Shape = object(
-    "",
-    &[
-        optional("shouldExist", &TEXTS).of_family("arguments"),
-        optional("shouldNotExist", &TEXTS).of_family("arguments"),
-    ],
-);
-
-pub(crate) const PASSWD: Shape = object(
-    "",
-    &[
-        optional("groups", &List(&GROUP)),
-        optional("users", &List(&USER)),
-    ],
-);
-
-pub(crate) const GROUP: Shape = object(
-    "name",
-    &[
-        optional("gid", &Integer),
-        required("name", &Text),
-        optional("passwordHash", &Text),
-        optional("shouldExist", &Flag).since(2).true_by_default(),
-        optional("system", &Flag),
-    ],
-);
-
-pub(crate) const USER: Shape = object(
-    "name",
-    &[
-        optional("gecos", &Text),
-        optional("groups", &TEXTS),
-        optional("homeDir", &Text),
-        required("name", &Text),
-        optional("noCreateHome", &Flag),
-        optional("noLogInit", &Flag),
-        optional("noUserGroup", &Flag),
-        optional("passwordHash", &Text),
-        optional("primaryGroup", &Text),
-        optional("shell", &Text),
-        optional("shouldExist", &Flag).since(2).true_by_default(),
-        optional("sshAuthorizedKeys", &TEXTS),
-        optional("system", &Flag),
-        optional("uid", &Integer),
-    ],
-);
-
-pub(crate) const STORAGE: Shape = object(
-    "",
-    &[
-        optional("directories", &List(&DIRECTORY)).of_family("paths"),
-        optional("disks", &List(&DISK)),
-        optional("files", &List(&FILE)).of_family("paths"),
-        optional("filesystems", &List(&FILESYSTEM)),
-        optional("links", &List(&LINK)).of_family("paths"),
-        optional("luks", &List(&LUKS)).since(2),
-        optional("raid", &List(&RAID)),
-    ],
-);
-
-pub(crate) const OWNER: Shape = object("", &[optional("id", &Integer), optional("name", &Text)]);
-
-pub(crate) const DIRECTORY: Shape = object(
-    "path",
-    &[
-        optional("group", &OWNER).root_by_default(),
-        optional("mode", &Integer).number_by_default(0o755),
-        optional("overwrite", &Flag).not_kept(),
-        required("path", &Text),
-        optional("user", &OWNER).root_by_default(),
-    ],
-);
-
-pub(crate) const DISK: Shape = object(
-    "device",
-    &[
-        required("device", &Text),
-        optional("partitions", &List(&PARTITION)),
-        optional("wipeTable", &Flag),
-    ],
-);
-
-pub(crate) const PARTITION: Shape = object(
-    "label",
-    &[
-        optional("guid", &Text),
-        optional("label", &Text),
-        optional("number", &Integer).number_by_default(0),
-        optional("resize", &Flag).since(2),
-        optional("shouldExist", &Flag).true_by_default(),
-        optional("sizeMiB", &Integer),
-        optional("startMiB", &Integer),
-        optional("typeGuid", &Text),
-        optional("wipePartitionEntry", &Flag),
-    ],
-);
-
-pub(crate) const FILE: Shape = object(
-    "path",
-    &[
-        optional("append", &List(&CONTENTS)).appended(),
-        optional("contents", &CONTENTS),
-        optional("group", &OWNER),
-        optional("mode", &Integer),
-        optional("overwrite", &Flag),
-        required("path", &Text),
-        optional("user", &OWNER),
-    ],
-);
-
-pub(crate) const FILESYSTEM: Shape = object(
-    "device",
-    &[
-        required("device", &Text),
-        optional("format", &Text),
-        optional("label", &Text),
-        optional("mountOptions", &TEXTS).since(1).appended(),
-        optional("options", &TEXTS).appended(),
-        optional("path", &Text),
-        optional("uuid", &Text),
-        optional("wipeFilesystem", &Flag),
-    ],
-);
-
-pub(crate) const LINK: Shape = object(
-    "path",
-    &[
-        optional("group", &OWNER).root_by_default(),
-        optional("hard", &Flag),
-        optional("overwrite", &Flag).not_kept(),
-        required("path", &Text),
-        optional("target", &Text),
-        optional("user", &OWNER).root_by_default(),
-    ],
-);
-
-pub(crate) const LUKS: Shape = object(
-    "name",
-    &[
-        optional("cex", &CEX).since(5),
-        optional("clevis", &CLEVIS),
-        optional("device", &Text),
-        optional("discard", &Flag).since(4),
-        optional("keyFile", &REFERENCE),
-        optional("label", &Text),
-        required("name", &Text),
-        optional("openOptions", &TEXTS).since(4),
-        optional("options", &TEXTS).appended(),
-        optional("uuid", &Text),
-        optional("wipeVolume", &Flag),
-    ],
-);
-
-pub(crate) const CEX: Shape = object("", &[optional("enabled", &Flag)]);
-
-pub(crate) const CLEVIS: Shape = object(
-    "",
-    &[
-        optional("custom", &CLEVIS_CUSTOM),
-        optional("tang", &List(&TANG)),
-        optional("threshold", &Integer).number_by_default(1),
-        optional("tpm2", &Flag),
-    ],
-);
-
-pub(crate) const CLEVIS_CUSTOM: Shape = object(
-    "",
-    &[
-        optional("config", &Text),
-        optional("needsNetwork", &Flag),
-        optional("pin", &Text),
-    ],
-);
-
-pub(crate) const TANG: Shape = object(
-    "url",
-    &[
-        optional("advertisement", &Text).since(4),
-        optional("thumbprint", &Text),
-        optional("url", &Text),
-    ],
-);
-
-pub(crate) const RAID: Shape = object(
-    "name",
-    &[
-        optional("devices", &TEXTS),
-        optional("level", &Text),
-        required("name", &Text),
-        optional("options", &TEXTS).appended(),
-        optional("spares", &Integer).number_by_default(0),
-    ],
-);
-
-pub(crate) const SYSTEMD: Shape = object("", &[optional("units", &List(&UNIT))]);
-
-pub(crate) const UNIT: Shape = object(
-    "name",
-    &[
-        optional("contents", &Text),
-        optional("dropins", &List(&DROP_IN)),
-        optional("enabled", &Flag),
-        optional("mask", &Flag),
-        required("name", &Text),
-    ],
-);
-
-pub(crate) const DROP_IN: Shape = object(
-    "name",
-    &[optional("contents", &Text), required("name", &Text)],
-);
+keys! {
+    pub(crate) CONFIG {
+        ignition: IGNITION.required(), kernelArguments: KERNEL_ARGUMENTS.since(3), passwd: PASSWD,
+        storage: STORAGE, systemd: SYSTEMD,
+    }
+    pub(crate) IGNITION {
+        config: REFERENCES, proxy: PROXY.since(1), security: SECURITY, timeouts: TIMEOUTS,
+        version: Text.required(),
+    }
+    pub(crate) REFERENCES { merge: List(REFERENCE), replace: REFERENCE }
+    /// Something elsewhere that Ignition itself reads.
+    pub(crate) REFERENCE {
+        compression: Text.since(1), httpHeaders: List(HTTP_HEADER).since(1), source: Text,
+        verification: VERIFICATION,
+    }
+    /// A file's contents. Another source is not compressed as the one before was.
+    pub(crate) CONTENTS {
+        compression: Text.goes_with("source"), httpHeaders: List(HTTP_HEADER).since(1),
+        source: Text, verification: VERIFICATION,
+    }
+    pub(crate) HTTP_HEADER by "name" { name: Text.required(), value: Text.takes_away() }
+    pub(crate) VERIFICATION { hash: Text }
+    pub(crate) PROXY { httpProxy: Text, httpsProxy: Text, noProxy: TEXTS }
+    pub(crate) SECURITY { tls: TLS }
+    pub(crate) TLS { certificateAuthorities: List(REFERENCE) }
+    pub(crate) TIMEOUTS {
+        httpResponseHeaders: Integer.number_by_default(10), httpTotal: Integer.number_by_default(0),
+    }
+    pub(crate) KERNEL_ARGUMENTS {
+        shouldExist: TEXTS.of_family("arguments"), shouldNotExist: TEXTS.of_family("arguments"),
+    }
+    pub(crate) PASSWD { groups: List(GROUP), users: List(USER) }
+    pub(crate) GROUP by "name" {
+        gid: Integer, name: Text.required(), passwordHash: Text,
+        shouldExist: Flag.since(2).true_by_default(), system: Flag,
+    }
+    pub(crate) USER by "name" {
+        gecos: Text, groups: TEXTS, homeDir: Text, name: Text.required(), noCreateHome: Flag,
+        noLogInit: Flag, noUserGroup: Flag, passwordHash: Text, primaryGroup: Text, shell: Text,
+        shouldExist: Flag.since(2).true_by_default(), sshAuthorizedKeys: TEXTS, system: Flag,
+        uid: Integer,
+    }
+    pub(crate) STORAGE {
+        directories: List(DIRECTORY).of_family("paths"), disks: List(DISK),
+        files: List(FILE).of_family("paths"), filesystems: List(FILESYSTEM),
+        links: List(LINK).of_family("paths"), luks: List(LUKS).since(2), raid: List(RAID),
+    }
+    pub(crate) OWNER { id: Integer, name: Text }
+    pub(crate) DIRECTORY by "path" {
+        group: OWNER.root_by_default(), mode: Integer.number_by_default(0o755),
+        overwrite: Flag.not_kept(), path: Text.required(), user: OWNER.root_by_default(),
+    }
+    pub(crate) DISK by "device" {
+        device: Text.required(), partitions: List(PARTITION), wipeTable: Flag,
+    }
+    pub(crate) PARTITION by "label" {
+        guid: Text, label: Text, number: Integer.number_by_default(0), resize: Flag.since(2),
+        shouldExist: Flag.true_by_default(), sizeMiB: Integer, startMiB: Integer, typeGuid: Text,
+        wipePartitionEntry: Flag,
+    }
+    pub(crate) FILE by "path" {
+        append: List(CONTENTS).appended(), contents: CONTENTS, group: OWNER, mode: Integer,
+        overwrite: Flag, path: Text.required(), user: OWNER,
+    }
+    pub(crate) FILESYSTEM by "device" {
+        device: Text.required(), format: Text, label: Text, mountOptions: TEXTS.since(1).appended(),
+        options: TEXTS.appended(), path: Text, uuid: Text, wipeFilesystem: Flag,
+    }
+    pub(crate) LINK by "path" {
+        group: OWNER.root_by_default(), hard: Flag, overwrite: Flag.not_kept(),
+        path: Text.required(), target: Text, user: OWNER.root_by_default(),
+    }
+    pub(crate) LUKS by "name" {
+        cex: CEX.since(5), clevis: CLEVIS, device: Text, discard: Flag.since(4), keyFile: REFERENCE,
+        label: Text, name: Text.required(), openOptions: TEXTS.since(4), options: TEXTS.appended(),
+        uuid: Text, wipeVolume: Flag,
+    }
+    pub(crate) CEX { enabled: Flag }
+    pub(crate) CLEVIS {
+        custom: CLEVIS_CUSTOM, tang: List(TANG), threshold: Integer.number_by_default(1),
+        tpm2: Flag,
+    }
+    pub(crate) CLEVIS_CUSTOM { config: Text, needsNetwork: Flag, pin: Text }
+    pub(crate) TANG by "url" { advertisement: Text.since(4), thumbprint: Text, url: Text }
+    pub(crate) RAID by "name" {
+        devices: TEXTS, level: Text, name: Text.required(), options: TEXTS.appended(),
+        spares: Integer.number_by_default(0),
+    }
+    pub(crate) SYSTEMD { units: List(UNIT) }
+    pub(crate) UNIT by "name" {
+        contents: Text, dropins: List(DROP_IN), enabled: Flag, mask: Flag, name: Text.required(),
+    }
+    pub(crate) DROP_IN by "name" { contents: Text, name: Text.required() }
+}
 
 #[cfg(test)]
 mod tests {
@@ -309,6 +109,7 @@ mod tests {
     use serde::de::{self, Visitor, value::Error};
 
     use super::*;
+    use crate::shape::Shape;
 
     /// A deserialiser that only listens which fields a type asks for.
     struct Listener<'a>(&'a mut BTreeSet<&'static str>);

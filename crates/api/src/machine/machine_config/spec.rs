@@ -3,21 +3,16 @@
 use super::{MachineConfig, Section};
 use crate::located::Node;
 use crate::shape::Shape::{Anything, Flag, Text};
-use crate::shape::{self, Shape, TEXTS, object, optional};
+use crate::shape::{self, TEXTS, keys};
 
-/// What the engine does itself is read; every other field is kept as it stands.
-pub(crate) const SPEC: Shape = object(
-    "",
-    &[
-        optional("baseOSExtensionsContainerImage", &Text),
-        optional("config", &Anything).not_kept(),
-        optional("extensions", &TEXTS),
-        optional("fips", &Flag),
-        optional("kernelArguments", &TEXTS).not_kept(),
-        optional("kernelType", &Text).text_by_default("default"),
-        optional("osImageURL", &Text).not_kept(),
-    ],
-);
+keys! {
+    /// What the engine does itself is read; every other field is kept as it stands.
+    pub(crate) SPEC {
+        baseOSExtensionsContainerImage: Text, config: Anything.not_kept(), extensions: TEXTS,
+        fips: Flag, kernelArguments: TEXTS.not_kept(), kernelType: Text.text_by_default("default"),
+        osImageURL: Text.not_kept(),
+    }
+}
 
 /// Reads everything of a MachineConfig's `spec` but its Ignition config.
 pub(crate) fn read_spec(spec: &Node<'_>, config: &mut MachineConfig) {

@@ -8,17 +8,13 @@ use super::{PayloadFile, Variable, folded};
 use crate::located::{Node, Value};
 use crate::problem::{At, Findings};
 use crate::shape::Shape::Text;
-use crate::shape::{self, Shape, object, required};
+use crate::shape::{self, keys};
 
-pub(super) const PAYLOAD_FILE: Shape = object(
-    "path",
-    &[required("path", &Text), required("checksum", &Text)],
-);
-
-pub(super) const VARIABLE: Shape =
-    object("name", &[required("name", &Text), required("value", &Text)]);
-
-pub(super) const WATCHED: Shape = object("name", &[required("name", &Text)]);
+keys! {
+    pub(super) PAYLOAD_FILE by "path" { path: Text.required(), checksum: Text.required() }
+    pub(super) VARIABLE by "name" { name: Text.required(), value: Text.required() }
+    pub(super) WATCHED by "name" { name: Text.required() }
+}
 
 pub(super) fn read_files(
     items: &[Node<'_>],

@@ -10,34 +10,18 @@ use super::{NodeVariable, PowershellVariable, Service, Services, command, key};
 use crate::located::{Node, Value};
 use crate::problem::{At, Findings, Problems, Warning};
 use crate::shape::Shape::{Flag, Integer, OneOrMany, Text};
-use crate::shape::{self, Shape, TEXTS, object, optional, required};
+use crate::shape::{self, Shape, TEXTS, keys};
 
-pub(super) const SERVICE: Shape = object(
-    "name",
-    &[
-        required("name", &Text),
-        required("command", &Text),
-        optional("dependencies", &TEXTS),
-        optional("nodeVariablesinCommand", &OneOrMany(&NODE_VARIABLE)),
-        optional(
-            "powershellVariablesinCommand",
-            &OneOrMany(&POWERSHELL_VARIABLE),
-        ),
-        required("bootstrap", &Flag),
-        required("priority", &Integer),
-    ],
-);
-
-const NODE_VARIABLE: Shape = object(
-    "name",
-    &[
-        required("name", &Text),
-        required("jsonPathNodeObject", &Text),
-    ],
-);
-
-const POWERSHELL_VARIABLE: Shape =
-    object("name", &[required("name", &Text), required("path", &Text)]);
+keys! {
+    pub(super) SERVICE by "name" {
+        name: Text.required(), command: Text.required(), dependencies: TEXTS,
+        nodeVariablesinCommand: OneOrMany(NODE_VARIABLE),
+        powershellVariablesinCommand: OneOrMany(POWERSHELL_VARIABLE), bootstrap: Flag.required(),
+        priority: Integer.required(),
+    }
+    NODE_VARIABLE by "name" { name: Text.required(), jsonPathNodeObject: Text.required() }
+    POWERSHELL_VARIABLE by "name" { name: Text.required(), path: Text.required() }
+}
 
 /// The keys of the data, whether they must be there, and their elements.
 const KEYS: [(&str, bool, &Shape); 4] = [

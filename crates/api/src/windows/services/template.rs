@@ -8,20 +8,17 @@ use crate::located::Node;
 use crate::names::proxy;
 use crate::problem::{At, Findings, Problems, Warning};
 use crate::shape::Shape::List;
-use crate::shape::{self, Shape, TEXTS, object, optional, required};
+use crate::shape::{self, TEXTS, keys};
 
 /// What stands in a command for the kubelet's arguments from the worker Ignition.
 pub const KUBELET_ARGUMENTS: &str = "${KUBELET_ARGUMENTS}";
 
-const TEMPLATE: Shape = object(
-    "",
-    &[
-        required("services", &List(&SERVICE)),
-        optional("environmentVars", &List(&VARIABLE)),
-        optional("watchedEnvironmentVars", &List(&WATCHED)),
-        optional("folders", &TEXTS),
-    ],
-);
+keys! {
+    TEMPLATE {
+        services: List(SERVICE).required(), environmentVars: List(VARIABLE),
+        watchedEnvironmentVars: List(WATCHED), folders: TEXTS,
+    }
+}
 
 /// What every services `ConfigMap` is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
