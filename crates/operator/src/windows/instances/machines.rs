@@ -147,15 +147,15 @@ impl Machines {
     pub(crate) fn wanted(&self, user: &str) -> Option<BTreeMap<String, DesiredInstance>> {
         let wanted = |(name, machine): (&String, &SeenMachine)| {
             let addresses = if machine.addresses.is_empty() {
-                Err(InstanceFailure {
-                    category: FailureKind::NoAddress,
-                    message: format!(
+                Err(InstanceFailure::new(
+                    FailureKind::NoAddress,
+                    format!(
                         "its Machine has no address of type InternalIP yet: if the machine controller does not write one soon, see kubectl describe machines.{} {} -n {}",
                         group::MACHINE,
                         machine.name,
                         machine.namespace
                     ),
-                })
+                ))
             } else {
                 Ok(machine.addresses.clone())
             };
