@@ -297,6 +297,10 @@ impl Controller<'_> {
 
     fn apply(&self, name: &str, todo: &Todo, wanted: Option<&DesiredInstance>, now: Timestamp) {
         let records = &self.fleet.records;
+        if let Todo::Forget | Todo::Begin(Work::Forget) = todo {
+            let state = records.get(name).unwrap_or_default().state;
+            tracing::info!(instance = name, "forgot the instance, which was {state}");
+        }
         if *todo == Todo::Forget {
             return records.forget(name);
         }

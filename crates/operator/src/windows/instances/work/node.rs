@@ -8,12 +8,12 @@ use evenkeel_api::names::{annotation, label};
 use evenkeel_plan::windows::instances::workflow::Answer;
 use evenkeel_plan::windows::instances::{Claim, Found, InstanceFailure};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::{Job, api};
-use crate::objects::ours;
+use crate::objects::{only, ours};
 
 /// How long after somebody else wrote to a Node it is read again.
 const AGAIN: Duration = Duration::from_millis(200);
@@ -69,15 +69,8 @@ impl Job {
 
     /// Deletes a Node, unless it is not as it was seen any more.
     pub(super) async fn delete_node(&self, seen: &Found) -> Result<Answer, InstanceFailure> {
-        let preconditions = Some(Preconditions {
-            uid: seen.uid.clone(),
-            resource_version: seen.resource_version.clone(),
-        });
-        let parameters = DeleteParams {
-            preconditions,
-            ..DeleteParams::default()
-        };
-        let deleted = self.nodes().delete(&seen.name, &parameters).await;
+        let same = only(seen.uid.as_deref(), seen.resource_version.as_deref());
+        let deleted = self.nodes().delete(&seen.name, &same).await;
         self.as_seen(seen, deleted, "cannot delete its Node").await
     }
 
