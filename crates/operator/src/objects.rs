@@ -124,14 +124,8 @@ where
     /// Deletes the very object that was seen. One that is gone is what was wanted; one that something holds is gone when the
     /// watch tells.
     pub(crate) async fn delete(&self, name: &str, uid: &str) -> kube::Result<()> {
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(uid.to_owned()),
-                ..Preconditions::default()
-            }),
-            ..DeleteParams::default()
-        };
-        let held = match self.api.delete(name, &parameters).await {
+        let very = only(Some(uid), None);
+        let held = match self.api.delete(name, &very).await {
             Err(kube::Error::Api(status)) if status.code == 404 => None,
             other => other?.left(),
         };
@@ -195,6 +189,17 @@ fn as_seen(seen: &impl Kept, mut body: Value) -> Value {
     body["metadata"]["uid"] = json!(identity.uid);
     body["metadata"]["resourceVersion"] = json!(identity.version);
     body
+}
+
+/// Deletes the object with this `uid` only, and at this `version` only.
+pub(crate) fn only(uid: Option<&str>, version: Option<&str>) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: uid.map(str::to_owned),
+            resource_version: version.map(str::to_owned),
+        }),
+        ..DeleteParams::default()
+    }
 }
 
 /// What we write is known as ours.

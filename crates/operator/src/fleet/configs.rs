@@ -6,7 +6,7 @@ use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::render::ConfigSnapshot;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
+use kube::api::{ListParams, PostParams};
 use kube::core::{DynamicObject, ObjectMeta, PartialObjectMeta, Request};
 use kube::runtime::watcher::watcher;
 use kube::{Api, Client};
@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::fleet::nodes::watching;
-use crate::objects::resource;
+use crate::objects::{only, resource};
 use crate::store::{Identity, Kept, Store};
 
 const KIND: &str = "MachineConfig";
@@ -181,14 +181,8 @@ impl Configs {
 
     /// Deletes what was `seen`, if it is still so.
     pub(crate) async fn delete(&self, seen: &SeenConfig) -> kube::Result<()> {
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(seen.uid.clone()),
-                resource_version: Some(seen.version.clone()),
-            }),
-            ..DeleteParams::default()
-        };
-        match self.api.delete(&seen.config.name, &parameters).await {
+        let same = only(Some(&seen.uid), Some(&seen.version));
+        match self.api.delete(&seen.config.name, &same).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             other => other.map(|_| ()),
         }

@@ -10,16 +10,14 @@ pub(crate) use self::nodes::windows_node;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_api::names::object;
-use evenkeel_api::notice::Notice;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_plan::windows::instances::{
-    DesiredInstance, FailureKind, InstanceFailure, InstanceRecord, InstanceSnapshot, InstanceState,
-    Todo, WindowsNode, Work, decide, node_of, owned,
+    DesiredInstance, FailureKind, InstanceFailure, InstanceSnapshot, Todo, WindowsNode, Work,
+    decide, is_machine, node_of, owned, ways,
 };
 use evenkeel_plan::windows::windows_pool::OwnedNodes;
 use futures::StreamExt;
@@ -32,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::shared::Shared;
 use crate::triggers::Triggers;
-use crate::windows::instances::{Ending, Fleet, Job, List};
+use crate::windows::instances::{Fleet, Job, List};
 
 /// How long after a change others are waited for, that may come with it.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -142,34 +140,16 @@ async fn follow(fleet: &Fleet, secret: &str, keys: &watch::Sender<()>) {
 
 type Ended = (String, Work, Result<(), InstanceFailure>);
 
-/// What is told of an instance the work on which has panicked. It is tried again, as after any problem.
-fn panicked() -> InstanceFailure {
-    InstanceFailure {
-        category: FailureKind::Crashed,
-        message: "internal error in instances (please report): see the operator's log".to_owned(),
-    }
-}
-
 /// Runs all tasks, each on its own.
-async fn work(
-    mut begun: mpsc::UnboundedReceiver<(Job, Ending)>,
-    ended: mpsc::UnboundedSender<Ended>,
-) {
+async fn work(mut begun: mpsc::UnboundedReceiver<Job>, ended: mpsc::UnboundedSender<Ended>) {
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
             job = begun.recv() => {
-                let Some((job, ending)) = job else { return };
+                let Some(job) = job else { return };
                 running.push(async move {
-                    let work = async {
-                        match ending {
-                            Ending::Done => job.run().await,
-                            Ending::Abandoned => job.abandon().await,
-                            Ending::Forgotten => job.let_go().await,
-                        }
-                    };
-                    let done = contain_work("instances", &job.name, work).await;
-                    let done = done.unwrap_or_else(|| Err(panicked()));
+                    let done = contain_work("instances", &job.name, job.run()).await;
+                    let done = done.unwrap_or_else(|| Err(InstanceFailure::crashed()));
                     (job.name.clone(), job.work, done)
                 });
             }
@@ -202,7 +182,7 @@ struct Controller<'s> {
     shared: &'s Shared,
     fleet: &'s Rc<Fleet>,
     options: &'s InstanceOptions,
-    jobs: mpsc::UnboundedSender<(Job, Ending)>,
+    jobs: mpsc::UnboundedSender<Job>,
     busy: &'s RefCell<BTreeMap<String, Work>>,
     /// Mistakes in the list that were told.
     told: RefCell<BTreeMap<String, InstanceFailure>>,
@@ -278,7 +258,7 @@ impl Controller<'_> {
         });
         self.fleet.removals.know(decision.leaving);
         for (name, todo) in decision.todo {
-            self.apply(&name, todo, wanted.get(&name), now);
+            self.apply(&name, &todo, wanted.get(&name), now);
         }
         decision.again.map(|at| {
             let left = at.duration_since(Timestamp::now());
@@ -315,125 +295,40 @@ impl Controller<'_> {
         }
     }
 
-    fn apply(&self, name: &str, todo: Todo, wanted: Option<&DesiredInstance>, now: Timestamp) {
+    fn apply(&self, name: &str, todo: &Todo, wanted: Option<&DesiredInstance>, now: Timestamp) {
         let records = &self.fleet.records;
-        match todo {
-            Todo::Note(state, problem) => {
-                let message = problem.as_ref().map(|it| it.message.as_str());
-                let before = records.get(name);
-                records.change(name, |record| {
-                    self.describe(name, record, wanted);
-                    record.enter(state, message.unwrap_or_default(), now);
-                    record.category = problem.as_ref().map(|it| it.category.clone());
-                });
-                let category = before.and_then(|it| it.category);
-                if let Some(problem) = &problem
-                    && problem.category != FailureKind::NotKnownYet
-                    && category.as_ref() != Some(&problem.category)
-                {
-                    let note = format!("instance {name}: {}", problem.message);
-                    self.fleet.tell(
-                        name,
-                        Notice::warning(problem.category.as_str().to_owned(), note),
-                    );
-                }
-            }
-            Todo::Begin(work) => {
-                records.change(name, |record| {
-                    self.describe(name, record, wanted);
-                    let state = match work {
-                        Work::Deconfigure => InstanceState::Leaving,
-                        // One that failed counts as failing until it has come further than ever: whoever is woken for it
-                        // is not sent back to sleep by every new try.
-                        _ if record.failures > 0 => InstanceState::Failing,
-                        Work::LogIn => InstanceState::Starting,
-                        Work::Upgrade => InstanceState::Upgrading,
-                        _ => InstanceState::Configuring,
-                    };
-                    let failures = record.failures;
-                    let category = record.category.clone();
-                    record.enter(state, "connecting", now);
-                    record.failures = failures;
-                    if work == Work::Deconfigure {
-                        record.category = category;
-                        record.leaving_since.get_or_insert(now);
-                    }
-                });
-                self.begin(name, work, wanted, Ending::Done);
-            }
-            Todo::Wait { why, is_ready } => self.wait(name, &why, is_ready, now),
-            Todo::BeginUndrained { since } => {
-                let within = self.options.leave_within.as_secs();
-                let note = format!(
-                    "instance {name}: its Node is not ready since {since}, longer than {within}s: it cannot be drained, and is removed without a drain"
-                );
-                self.fleet
-                    .tell(name, Notice::warning("RemovedWithoutDrain", note));
-                self.apply(name, Todo::Begin(Work::Deconfigure), wanted, now);
-            }
-            Todo::Abandon => self.begin(name, Work::Deconfigure, wanted, Ending::Abandoned),
-            Todo::Forget => {
-                let record = records.get(name).unwrap_or_default();
-                tracing::info!(
-                    instance = name,
-                    "forgot the instance, which was {}",
-                    record.state
-                );
-                self.begin_forgetting(name);
-            }
+        if let Todo::Forget | Todo::Begin(Work::Forget) = todo {
+            let state = records.get(name).unwrap_or_default().state;
+            tracing::info!(instance = name, "forgot the instance, which was {state}");
         }
-    }
-
-    /// The removal of a machine that serves waits; that it does is said once.
-    fn wait(&self, name: &str, why: &str, is_ready: bool, now: Timestamp) {
-        let records = &self.fleet.records;
-        let before = records.get(name).and_then(|it| it.leaving_since);
+        if *todo == Todo::Forget {
+            return records.forget(name);
+        }
+        let mut notice = None;
         records.change(name, |record| {
-            self.describe(name, record, None);
-            record.wait(why, is_ready, now);
+            // What is known of a machine without asking it.
+            if let Some(wanted) = wanted {
+                record.user.clone_from(&wanted.user);
+                record.is_machine = is_machine(name);
+            }
+            notice = record.take(name, todo, self.options.leave_within, now);
         });
-        if before.is_none() {
-            let note = format!(
-                "instance {name} is not listed any more: it is removed after a drain; {why}"
-            );
-            self.fleet.tell(name, Notice::normal("RemovalWaits", note));
+        if let Some(notice) = notice {
+            self.fleet.tell(name, notice);
         }
-    }
-
-    /// What is known of a machine without asking it.
-    fn describe(&self, name: &str, record: &mut InstanceRecord, wanted: Option<&DesiredInstance>) {
-        if let Some(wanted) = wanted {
-            record.user.clone_from(&wanted.user);
-            record.is_machine = self.fleet.machines.get(name).is_some();
-        }
-    }
-
-    fn begin(&self, name: &str, work: Work, wanted: Option<&DesiredInstance>, ending: Ending) {
-        let record = self.fleet.records.get(name).unwrap_or_default();
-        let listed = wanted.and_then(|it| it.addresses.clone().ok());
-        let known = record.address.into_iter();
-        let by_name = name.parse::<IpAddr>().into_iter();
+        let Some(work) = todo.work() else { return };
+        let record = records.get(name).unwrap_or_default();
         let job = Job {
             fleet: Rc::clone(self.fleet),
             name: name.to_owned(),
+            addresses: ways(name, &record, wanted),
             user: record.user,
-            addresses: listed.unwrap_or_else(|| known.chain(by_name).collect()),
             work,
             limit: self.options.work_within,
         };
         self.busy.borrow_mut().insert(name.to_owned(), work);
         // Whoever receives it lives as long as this.
-        _ = self.jobs.send((job, ending));
-    }
-
-    fn begin_forgetting(&self, name: &str) {
-        // Nothing of ours is on it, so nothing is given up but the memory.
-        let record = self.fleet.records.get(name).unwrap_or_default();
-        if record.address.is_none() {
-            self.fleet.records.forget(name);
-            return;
-        }
-        self.begin(name, Work::Deconfigure, None, Ending::Forgotten);
+        _ = self.jobs.send(job);
     }
 
     /// A task has ended.
@@ -441,21 +336,9 @@ impl Controller<'_> {
         self.busy.borrow_mut().remove(&name);
         let Err(problem) = result else { return };
         self.fleet.metrics.failed(&problem.category);
-        self.fleet
-            .records
-            .change(&name, |it| it.fail(&problem, Timestamp::now()));
-        let what = match work {
-            Work::Configure => "cannot be configured",
-            Work::Restore => "cannot restore its files",
-            Work::LogIn => "cannot create a new login for its agent",
-            Work::Upgrade => "cannot be upgraded",
-            Work::Deconfigure => "cannot be removed",
-        };
-        let note = format!("instance {name}: {what}: {}", problem.message);
-        self.fleet.tell(
-            &name,
-            Notice::warning(problem.category.as_str().to_owned(), note),
-        );
+        let records = &self.fleet.records;
+        records.change(&name, |it| it.fail(&problem, Timestamp::now()));
+        self.fleet.tell(&name, work.failed(&name, &problem));
     }
 
     /// What these failures came from may be gone: whoever had one is tried at once.
@@ -472,11 +355,7 @@ impl Controller<'_> {
         let mut told = self.told.borrow_mut();
         for (name, problem) in &list.mistakes {
             if told.get(name) != Some(problem) {
-                let note = problem.message.clone();
-                self.fleet.tell(
-                    name,
-                    Notice::warning(problem.category.as_str().to_owned(), note),
-                );
+                self.fleet.tell(name, problem.notice(""));
             }
         }
         told.clone_from(&list.mistakes);

@@ -132,10 +132,7 @@ impl List {
 }
 
 fn problem(message: String) -> InstanceFailure {
-    InstanceFailure {
-        category: FailureKind::InvalidInstance,
-        message,
-    }
+    InstanceFailure::new(FailureKind::InvalidInstance, message)
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use evenkeel_daemon::Stop;
 use evenkeel_plan::windows::instances::{DesiredInstance, FailureKind, InstanceFailure, called};
 use evenkeel_plan::windows::upgrade::recreate::Machine;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
@@ -18,6 +17,7 @@ use tokio::sync::watch;
 
 use super::followed::{Followed, Seen};
 use crate::kinds::Kind;
+use crate::objects::only;
 
 pub(super) const VERSION: &str = "v1beta1";
 const KIND: &str = "Machine";
@@ -147,15 +147,15 @@ impl Machines {
     pub(crate) fn wanted(&self, user: &str) -> Option<BTreeMap<String, DesiredInstance>> {
         let wanted = |(name, machine): (&String, &SeenMachine)| {
             let addresses = if machine.addresses.is_empty() {
-                Err(InstanceFailure {
-                    category: FailureKind::NoAddress,
-                    message: format!(
+                Err(InstanceFailure::new(
+                    FailureKind::NoAddress,
+                    format!(
                         "its Machine has no address of type InternalIP yet: if the machine controller does not write one soon, see kubectl describe machines.{} {} -n {}",
                         group::MACHINE,
                         machine.name,
                         machine.namespace
                     ),
-                })
+                ))
             } else {
                 Ok(machine.addresses.clone())
             };
@@ -197,16 +197,12 @@ impl Machines {
     pub(crate) async fn delete(&self, machine: &SeenMachine) -> kube::Result<()> {
         let client = self.api.clone().into_client();
         let api: Api<DynamicObject> = Api::namespaced_with(client, &machine.namespace, &self.kind);
-        let parameters = DeleteParams {
-            preconditions: Some(Preconditions {
-                uid: Some(machine.uid.clone()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
         let mut going = machine.clone();
         going.is_going = true;
-        match api.delete(&machine.name, &parameters).await {
+        match api
+            .delete(&machine.name, &only(Some(&machine.uid), None))
+            .await
+        {
             Ok(answer) => {
                 if let Some(object) = answer.left() {
                     (_, going) = SeenMachine::of(&object);

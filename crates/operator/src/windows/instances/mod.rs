@@ -35,12 +35,11 @@ pub(crate) use self::names::Names;
 pub(crate) use self::records::Records;
 pub(crate) use self::removals::Removals;
 use self::supply::Supply;
-pub(crate) use self::work::{Ending, Job};
+pub(crate) use self::work::Job;
 use crate::windows::certificates::configuring::Configuring;
 use crate::windows::pool::{Offer, Windows};
 use crate::windows::ssh::{Key, Ssh};
 
-/// Nobody has looked yet: no reason to tell anybody.
 /// What all work on instances shares.
 pub(crate) struct Fleet {
     pub(crate) client: Client,
@@ -111,14 +110,11 @@ impl Fleet {
     pub(crate) fn obstacle(&self) -> Option<InstanceFailure> {
         let trouble = self.windows.target().err()?;
         Some(match trouble {
-            Some(trouble) => InstanceFailure {
-                category: trouble.category.to_owned().into(),
-                message: trouble.note,
-            },
-            None => InstanceFailure {
-                category: FailureKind::NotKnownYet,
-                message: "the payload and the configuration of workers are not read yet".to_owned(),
-            },
+            Some(trouble) => InstanceFailure::new(trouble.category.to_owned().into(), trouble.note),
+            None => InstanceFailure::new(
+                FailureKind::NotKnownYet,
+                "the payload and the configuration of workers are not read yet",
+            ),
         })
     }
 
@@ -130,11 +126,10 @@ impl Fleet {
         match self.windows.offer() {
             Offer::Ready(ready) => Supply::of(&ready),
             // The obstacle has said so.
-            _ => Err(InstanceFailure {
-                category: FailureKind::NotKnownYet,
-                message: "the payload and the configuration of workers are not available any more"
-                    .to_owned(),
-            }),
+            _ => Err(InstanceFailure::new(
+                FailureKind::NotKnownYet,
+                "the payload and the configuration of workers are not available any more",
+            )),
         }
     }
 

@@ -100,12 +100,10 @@ async fn look_up(name: &str) -> Addresses {
         Ok(Err(error)) => error.to_string(),
         Err(_) => format!("no answer within {}s", LOOK_UP.as_secs()),
     };
-    Err(InstanceFailure {
-        category: FailureKind::AddressUnknown,
-        message: format!(
-            "its name does not resolve ({why}): correct it, or list the IP address instead"
-        ),
-    })
+    Err(InstanceFailure::new(
+        FailureKind::AddressUnknown,
+        format!("its name does not resolve ({why}): correct it, or list the IP address instead"),
+    ))
 }
 
 #[cfg(test)]

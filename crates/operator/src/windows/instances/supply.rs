@@ -5,7 +5,7 @@ use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure};
 
 use crate::windows::payload::Source;
 use crate::windows::pool::Ready;
-use crate::windows::ssh::{Contents, Error, Local};
+use crate::windows::ssh::{Contents, Error, Local, Result};
 
 /// All that a new node gets.
 pub(crate) struct Supply {
@@ -25,17 +25,11 @@ pub(crate) struct Supply {
 
 impl Supply {
     /// The agent among its files.
-    pub(crate) fn agent(&self) -> Result<&Local, InstanceFailure> {
+    pub(crate) fn agent(&self) -> Result<&Local> {
         let agent = self.files.iter().find(|it| it.place == windows::AGENT);
-        agent.ok_or_else(|| {
-            let missing = Error::Payload {
-                path: windows::AGENT.to_owned(),
-                why: "it is missing: add it".to_owned(),
-            };
-            InstanceFailure {
-                category: missing.category(),
-                message: missing.to_string(),
-            }
+        agent.ok_or_else(|| Error::Payload {
+            path: windows::AGENT.to_owned(),
+            why: "it is missing: add it".to_owned(),
         })
     }
 
@@ -55,13 +49,10 @@ impl Supply {
                 }
                 Source::Local(path) => {
                     let size = std::fs::metadata(path).map(|it| it.len());
-                    let size = size.map_err(|error| InstanceFailure {
-                        category: FailureKind::PayloadIncomplete,
-                        message: format!(
+                    let size = size.map_err(|error| InstanceFailure::new(FailureKind::PayloadIncomplete, format!(
                             "cannot read payload file {} ({error}): restore it and seal the payload again",
                             path.display()
-                        ),
-                    })?;
+                        )))?;
                     (size, Contents::File(path.clone()))
                 }
             };

@@ -1,5 +1,5 @@
-//! The work on one instance: from a bare machine to a node, and back. Each step can be done again, and is
-//! told in the record of the instance before it begins.
+//! The work on one instance, carried out: the steps that `evenkeel_plan::windows::instances::workflow` says, in its order. Each
+//! can be done again, and is told in the record of the instance before it begins.
 
 mod copy;
 mod node;
@@ -11,46 +11,16 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_api::names::{annotation, windows};
-use evenkeel_api::notice::Notice;
-use evenkeel_plan::excerpt::excerpt;
-use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, InstanceState, Work};
+use evenkeel_api::names::windows;
+use evenkeel_plan::windows::instances::workflow::{Answer, Progress, Step, Workflow, slow};
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, InstanceRecord, Work};
+use evenkeel_plan::windows::windows_pool::Grant;
 use jiff::Timestamp;
-use serde::Deserialize;
-use serde_json::json;
 
-use self::reach::{AgentCommand, Reached};
+use self::reach::Reached;
 use super::Fleet;
 use super::supply::Supply;
 use crate::windows::ssh::{Error, Kind};
-
-/// How long a question to the agent may take.
-const QUESTION: Duration = Duration::from_mins(1);
-/// How long a machine may take to become a node, and to be none any more.
-const BOOTSTRAP: Duration = Duration::from_mins(15);
-const CLEANUP: Duration = Duration::from_mins(10);
-/// How long a machine may take to ask for a login and to get it.
-const LOG_IN: Duration = Duration::from_mins(3);
-
-/// What an agent says of its machine.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct About {
-    host_name: String,
-    node: Option<String>,
-    services: Vec<String>,
-}
-
-/// What becomes of a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// What is to be done to it is done.
-    Done,
-    /// Nobody can reach it any more.
-    Abandoned,
-    /// Nothing of ours is on it, or it goes with all that is on it.
-    Forgotten,
-}
 
 /// A machine, and what is done to it.
 pub(crate) struct Job {
@@ -65,262 +35,126 @@ pub(crate) struct Job {
 
 impl Job {
     pub(crate) async fn run(&self) -> Result<(), InstanceFailure> {
-        let work = async {
-            match self.work {
-                Work::Configure => self.configure().await,
-                Work::Restore => self.restore().await,
-                Work::LogIn => self.bring_login().await,
-                Work::Upgrade => self.upgrade().await,
-                Work::Deconfigure => self.deconfigure().await,
-            }
+        let done = tokio::time::timeout(self.limit, self.follow()).await;
+        done.unwrap_or_else(|_| Err(slow(self.limit, &self.record())))
+    }
+
+    fn record(&self) -> InstanceRecord {
+        self.fleet.records.get(&self.name).unwrap_or_default()
+    }
+
+    /// Does the steps of the work, and tells what the last of them has answered.
+    async fn follow(&self) -> Result<(), InstanceFailure> {
+        let supply = self.fleet.supply();
+        let granted = |it: &Supply| {
+            let (version, hash) = (it.version.clone(), it.hash.clone());
+            (Grant { version, hash }, it.files.len())
         };
-        let done = tokio::time::timeout(self.limit, work).await;
-        done.unwrap_or_else(|_| Err(self.slow()))
-    }
-
-    /// It took too long, though every step went on: others go first now.
-    fn slow(&self) -> InstanceFailure {
-        let record = self.fleet.records.get(&self.name).unwrap_or_default();
-        InstanceFailure {
-            category: FailureKind::InstanceSlow,
-            message: format!(
-                "did not finish within {}s; the last step was: {}. Copied files stay, and the next attempt continues from there. Check its network and load, or raise --instance-timeout",
-                self.limit.as_secs(),
-                record.message,
-            ),
-        }
-    }
-
-    /// Copy the payload, `bootstrap`, tell the Node what to run, install the agent's service.
-    async fn configure(&self) -> Result<(), InstanceFailure> {
-        let supply = self.fleet.supply()?;
-        self.know_kubelets(&supply).await?;
-        let reached = self.reach().await?;
-        self.touch().await?;
-        let about = self.supply(&reached, &supply).await?;
-        let node = about.node.clone();
-        let node = node.unwrap_or_else(|| about.host_name.to_lowercase());
-        let exists = self.own_node(&node).await?.is_some();
-        self.note_node(&node).await?;
-        let mut services = about.services.iter();
-        let has_agent = services.any(|it| it.eq_ignore_ascii_case(windows::AGENT_SERVICE));
-        if has_agent && !exists {
-            // Somebody deleted the Node: the kubelet makes it again when it starts anew.
-            self.step("starting over: its Node is gone");
-            self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
-                .await?;
-            let cleanup = AgentCommand::CleanupForUpgrade;
-            let (line, _claim) = self
-                .with_login(&reached, &supply, Some(&node), &cleanup)
-                .await?;
-            self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
-                .await?;
-        }
-        if !has_agent || !exists {
-            self.step("starting its bootstrap services, and waiting for its Node");
-            let bootstrap = AgentCommand::Bootstrap {
-                version: supply.version.clone(),
-                services: supply.hash.clone(),
-            };
-            let (line, _claim) = self
-                .with_login(&reached, &supply, Some(&node), &bootstrap)
-                .await?;
-            let said: Bootstrapped = self.agent(&reached, &line, BOOTSTRAP).await?;
-            if said.node != node {
-                return Err(another_name(&node, &said.node));
+        let workflow = Workflow {
+            work: self.work,
+            instance: self.name.clone(),
+            namespace: self.fleet.namespace.clone(),
+            record: self.record(),
+            supply: supply.as_ref().map(granted).map_err(Clone::clone),
+            began: Timestamp::now(),
+        };
+        let mut way = None;
+        let (mut progress, mut answer) = (Progress::Begun, Answer::Done);
+        while progress != Progress::Ended {
+            let (next, steps) = workflow.next(progress, answer, Timestamp::now())?;
+            (progress, answer) = (next, Answer::Done);
+            for step in steps {
+                answer = self.perform(step, supply.as_ref(), &mut way).await?;
             }
         }
-        // Its login has done its work, and lasts only minutes.
-        _ = reached.files.remove(windows::LOGIN).await;
-        self.step("writing the desired version on its Node");
-        self.annotate(&node, &supply).await?;
-        self.step("installing its agent's service");
-        let line = format!("service install --namespace {}", self.fleet.namespace);
-        self.agent::<serde_json::Value>(&reached, &line, QUESTION)
-            .await?;
-        reached.session.close().await;
-        self.fleet.records.change(&self.name, |it| {
-            it.enter(
-                InstanceState::Starting,
-                "its agent starts its services",
-                Timestamp::now(),
-            );
-            it.started = Some(supply.version.clone());
-        });
-        let note = format!(
-            "instance {} is configured as Node {node} and its agent runs",
-            self.name
-        );
-        self.fleet
-            .tell(&self.name, Notice::normal("InstanceConfigured", note));
         Ok(())
     }
 
-    /// Brings files again that the node's own store does not have.
-    async fn restore(&self) -> Result<(), InstanceFailure> {
-        let supply = self.fleet.supply()?;
-        let reached = self.reach().await?;
-        let brought = self.copy(&reached, &supply.files).await?;
-        reached.session.close().await;
-        self.fleet.records.change(&self.name, |it| {
-            it.enter(
-                InstanceState::Starting,
-                "its missing files are copied",
-                Timestamp::now(),
-            );
-        });
-        let note = format!(
-            "instance {}: copied {brought} files that were missing on its node",
-            self.name
-        );
-        self.fleet
-            .tell(&self.name, Notice::normal("FilesRestored", note));
-        Ok(())
-    }
-
-    /// Brings its agent a new login: the old one has ended, while the machine was off or could not renew it.
-    async fn bring_login(&self) -> Result<(), InstanceFailure> {
-        let supply = self.fleet.supply()?;
-        let record = self.fleet.records.get(&self.name).unwrap_or_default();
-        let node = record.node.unwrap_or_default();
-        let reached = self.reach().await?;
-        self.own_node(&node).await?;
-        self.step("creating a new login for its agent");
-        let (line, claim) = self
-            .with_login(&reached, &supply, Some(&node), &AgentCommand::Login)
-            .await?;
-        let said: LoggedIn = self.agent(&reached, &line, LOG_IN).await?;
-        drop(claim);
-        _ = reached.files.remove(windows::LOGIN).await;
-        reached.session.close().await;
-        self.fleet.records.change(&self.name, |it| {
-            let message = "its agent has a new login";
-            it.enter(InstanceState::Starting, message, Timestamp::now());
-            it.login_ends = Some(said.ends);
-        });
-        let note = format!(
-            "instance {}: the login of the agent of Node {node} had expired: it has a new one",
-            self.name
-        );
-        self.fleet
-            .tell(&self.name, Notice::normal("AgentLoggedIn", note));
-        Ok(())
-    }
-
-    /// Stop the agent, `cleanup`, take the files away, forget the host key.
-    async fn deconfigure(&self) -> Result<(), InstanceFailure> {
-        let record = self.fleet.records.get(&self.name).unwrap_or_default();
-        let reached = self.reach().await?;
-        let supply = self.fleet.supply().ok();
-        let agent = reached.files.kind(windows::AGENT).await;
-        let agent = agent.map_err(|error| problem(&error))?;
-        // Nothing is run of which nobody knows what it is, unless there is nothing else and the folder is ours.
-        if supply.is_some() || agent != Kind::File {
-            self.copy_agent(&reached, &self.fleet.supply()?).await?;
-        }
-        let about = self.prepare(&reached).await?;
-        let host = about.host_name.to_lowercase();
-        // What we remember counts; what the machine says, only if nobody knows better.
-        let claimed = record.node.or(about.node).unwrap_or(host);
-        let node = match self.own_node(&claimed).await {
-            Ok(_) => Some(claimed.as_str()),
-            Err(problem) if problem.category == FailureKind::ApiFailed => return Err(problem),
-            Err(problem) => {
-                tracing::warn!(instance = self.name, "{}", problem.message);
-                None
-            }
-        };
-        if !self.passes_the_point_of_no_return().await? {
-            reached.session.close().await;
-            return Ok(());
-        }
-        self.step("stopping its agent");
-        self.agent::<serde_json::Value>(&reached, "service remove", QUESTION)
-            .await?;
-        self.step("removing services, variables and certificates");
-        let (line, claim) = if let Some(supply) = &supply {
-            let cleanup = AgentCommand::Cleanup;
-            self.with_login(&reached, supply, node, &cleanup).await?
-        } else {
-            let own = format!("{}kubeconfig", windows::OWN_STATE);
-            let namespace = &self.fleet.namespace;
-            let line = format!("cleanup --kubeconfig {own} --namespace {namespace}");
-            (line, None)
-        };
-        self.agent::<serde_json::Value>(&reached, &line, CLEANUP)
-            .await?;
-        drop(claim);
-        self.step("removing its files");
-        self.remove_files(&reached, supply.as_ref()).await?;
-        reached.session.close().await;
-        if let Some(node) = node {
-            self.delete_node(node).await?;
-        }
-        self.let_go().await?;
-        let note = format!("instance {} is cleaned up and no longer a node", self.name);
-        self.fleet
-            .tell(&self.name, Notice::normal("InstanceRemoved", note));
-        Ok(())
-    }
-
-    /// Unless it was listed again meanwhile, it is taken out to the end from here, also by whoever comes after us.
-    async fn passes_the_point_of_no_return(&self) -> Result<bool, InstanceFailure> {
-        if !self.fleet.removals.has(&self.name) {
-            tracing::info!(instance = self.name, "listed again: it stays");
-            return Ok(false);
-        }
-        let records = &self.fleet.records;
-        records.change(&self.name, |it| it.is_going = true);
-        let saved = records.save().await;
-        saved.map_err(|error| api("cannot write the status of the instance", &error))?;
-        Ok(true)
-    }
-
-    async fn remove_files(
+    async fn perform(
         &self,
-        reached: &Reached,
-        supply: Option<&Supply>,
-    ) -> Result<(), InstanceFailure> {
-        let files = &reached.files;
-        for folder in [windows::PAYLOAD, windows::LOGS] {
-            files
-                .remove_folder(folder)
-                .await
-                .map_err(|error| problem(&error))?;
+        step: Step,
+        supply: Result<&Supply, &InstanceFailure>,
+        way: &mut Option<Reached>,
+    ) -> Result<Answer, InstanceFailure> {
+        let records = &self.fleet.records;
+        let given = || supply.map_err(Clone::clone);
+        match step {
+            Step::Say(message) => self.step(message),
+            Step::Warn(message) => tracing::warn!(instance = self.name, "{message}"),
+            Step::Tell(notice) => self.fleet.tell(&self.name, notice),
+            Step::Remember(fact) => {
+                records.change(&self.name, |it| it.learn(fact, Timestamp::now()));
+            }
+            Step::Save(failing) => {
+                let saved = records.save().await;
+                saved.map_err(|error| api(failing, &error))?;
+            }
+            Step::LearnKubelets => self.know_kubelets(given()?).await?,
+            Step::AskWhetherLeaving => return Ok(Answer::Is(self.fleet.removals.has(&self.name))),
+            Step::Pause(time) => tokio::time::sleep(time).await,
+            Step::ReadNode(node) => return Ok(Answer::Node(self.own_node(&node).await?)),
+            Step::WriteNode {
+                seen,
+                annotations,
+                failing,
+            } => return self.write_node(&seen, &annotations, failing).await,
+            Step::DeleteNode(seen) => return self.delete_node(&seen).await,
+            Step::Forget => self.forget().await?,
+            Step::Connect => {
+                let (reached, is_known) = self.reach().await?;
+                *way = Some(reached);
+                return Ok(Answer::Is(is_known));
+            }
+            Step::Disconnect => {
+                if let Some(reached) = way.take() {
+                    reached.session.close().await;
+                }
+            }
+            Step::InspectFolder => return Ok(Answer::Folder(there(way)?.inspect_folder().await?)),
+            Step::PutAside(aside) => there(way)?.put_aside(&aside).await?,
+            Step::MakeFolder => return Ok(Answer::Is(there(way)?.make_folder().await?)),
+            Step::LookForAgent => {
+                let found = there(way)?.files.kind(windows::AGENT).await?;
+                return Ok(Answer::Is(found == Kind::File));
+            }
+            Step::BringAgent => self.copy_agent(there(way)?, given()?).await?,
+            Step::Prepare => return Ok(Answer::Machine(there(way)?.prepare().await?)),
+            Step::Supply => {
+                return Ok(Answer::Machine(self.supply(there(way)?, given()?).await?));
+            }
+            Step::RestoreFiles => {
+                let brought = self.copy(there(way)?, &given()?.files).await?;
+                return Ok(Answer::Count(brought));
+            }
+            Step::Ask(line, within, login) => {
+                let reached = there(way)?;
+                let claim = match login {
+                    Some(login) => self.bring_login(reached, given()?, login).await?,
+                    None => None,
+                };
+                let said = reached.ask(&line, within).await?;
+                drop(claim);
+                return Ok(Answer::Said(said));
+            }
+            Step::BringNewAgent => {
+                let is_beside = self.bring_new_agent(there(way)?, given()?).await?;
+                return Ok(Answer::Is(is_beside));
+            }
+            Step::CopyNewFiles => {
+                let copied = self.copy_new_files(there(way)?, given()?).await?;
+                return Ok(Answer::Count(copied));
+            }
+            Step::RemoveObsolete(old) => there(way)?.remove_obsolete(&old, given()?).await?,
+            Step::PlaceNewAgent => there(way)?.place_new_agent().await?,
+            Step::RemoveLogin => _ = there(way)?.files.remove(windows::LOGIN).await,
+            Step::RemoveUpgrade => there(way)?.remove_upgrade().await,
+            Step::RemoveFiles => there(way)?.remove_files(supply.ok()).await?,
         }
-        let made = supply.map(|it| it.folders.clone()).unwrap_or_default();
-        let logs = [r"C:\var\log".to_owned(), r"C:\var".to_owned()];
-        for folder in made.iter().rev().chain(&logs) {
-            files
-                .remove_if_empty(folder)
-                .await
-                .map_err(|error| problem(&error))?;
-        }
-        Ok(())
-    }
-
-    /// Nobody can reach it any more: its Node goes, and what stays behind is told.
-    pub(crate) async fn abandon(&self) -> Result<(), InstanceFailure> {
-        let record = self.fleet.records.get(&self.name).unwrap_or_default();
-        if let Some(node) = &record.node {
-            self.delete_node(node).await?;
-        }
-        self.let_go().await?;
-        let note = format!(
-            "instance {} cannot be reached ({}), so its Node {} was deleted. Evenkeel's services, the folders {} and {}, environment variables and certificates are still on it. If it comes back, list it and remove it again, or recreate it",
-            self.name,
-            record.message,
-            record.node.as_deref().unwrap_or("(none)"),
-            windows::PAYLOAD,
-            windows::LOGS,
-        );
-        self.fleet
-            .tell(&self.name, Notice::warning("InstanceAbandoned", note));
-        Ok(())
+        Ok(Answer::Done)
     }
 
     /// Forgets the instance, and who answered there.
-    pub(crate) async fn let_go(&self) -> Result<(), InstanceFailure> {
+    async fn forget(&self) -> Result<(), InstanceFailure> {
         let forgotten = self.fleet.host_keys.pin(&self.name, None).await;
         forgotten.map_err(|error| api("cannot remove its host key", &error))?;
         self.fleet.records.forget(&self.name);
@@ -328,50 +162,12 @@ impl Job {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Bootstrapped {
-    node: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct LoggedIn {
-    ends: Timestamp,
-}
-
-impl Job {
-    /// Tells the Node what to run, and what it was made of.
-    async fn annotate(&self, node: &str, supply: &Supply) -> Result<(), InstanceFailure> {
-        let annotations = json!({
-            annotation::WINDOWS_DESIRED_VERSION: supply.version,
-            annotation::DESIRED_SERVICES: supply.hash,
-            annotation::INSTANCE: format!("{}@{}", self.user, self.name),
-        });
-        let what = "cannot write the desired version on its Node";
-        self.write_on_node(node, &annotations, what).await
-    }
-}
-
-/// Machines write parts of it.
-fn problem(error: &Error) -> InstanceFailure {
-    InstanceFailure {
-        category: error.category(),
-        message: excerpt(&error.to_string()),
-    }
-}
-
-fn another_name(node: &str, said: &str) -> InstanceFailure {
-    InstanceFailure {
-        category: FailureKind::NodeNameTaken,
-        message: format!(
-            "the machine claimed to be Node {node}, and now claims to be {:?}: its kubelet must use the computer name",
-            excerpt(said)
-        ),
-    }
+/// The instance, once it is reached.
+fn there(way: &mut Option<Reached>) -> Result<&mut Reached, InstanceFailure> {
+    way.as_mut()
+        .ok_or_else(|| Error::Broken("it is closed".to_owned()).into())
 }
 
 fn api(what: &str, error: &kube::Error) -> InstanceFailure {
-    InstanceFailure {
-        category: FailureKind::ApiFailed,
-        message: format!("{what}: {error}"),
-    }
+    InstanceFailure::new(FailureKind::ApiFailed, format!("{what}: {error}"))
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use evenkeel_api::names::object;
-use evenkeel_plan::windows::instances::FailureKind;
+use evenkeel_plan::excerpt::excerpt;
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure};
 
 /// Why an instance was not reached, or did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,8 +37,6 @@ pub(crate) enum Error {
     DiskFull { needed: u64, free: u64 },
     #[error("{path} on the instance: {why}")]
     File { path: String, why: String },
-    #[error("folder C:\\k on the instance {0}")]
-    Foreign(String),
     #[error("payload file {path} on the operator: {why}")]
     Payload { path: String, why: String },
     #[error("`{command}` ended with {code}: {words}")]
@@ -64,11 +63,17 @@ impl Error {
             Self::NotWindows => FailureKind::NotWindows,
             Self::DiskFull { .. } => FailureKind::DiskFull,
             Self::File { .. } => FailureKind::CopyFailed,
-            Self::Foreign(_) => FailureKind::ForeignFolder,
             Self::Payload { .. } => FailureKind::PayloadIncomplete,
             Self::Command { .. } | Self::Answer { .. } => FailureKind::AgentFailed,
             Self::Broken(_) => FailureKind::ConnectionBroken,
         }
+    }
+}
+
+/// Machines write parts of it.
+impl From<Error> for InstanceFailure {
+    fn from(error: Error) -> Self {
+        Self::new(error.category(), excerpt(&error.to_string()))
     }
 }
 

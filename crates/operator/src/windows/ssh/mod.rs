@@ -22,7 +22,7 @@ pub(crate) use self::key::Key;
 pub(crate) use self::session::{Session, Target};
 pub(crate) use self::source::{Contents, Local};
 
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Threads for what goes over SSH.
 const THREADS: usize = 2;

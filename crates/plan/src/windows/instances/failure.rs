@@ -1,5 +1,6 @@
 //! What went wrong with a machine, in one word and in a sentence.
 
+use evenkeel_api::notice::Notice;
 use serde::{Deserialize, Serialize};
 
 /// What is wrong with a machine.
@@ -9,6 +10,28 @@ pub struct InstanceFailure {
     pub category: FailureKind,
     /// For people.
     pub message: String,
+}
+
+impl InstanceFailure {
+    /// A failure of this kind.
+    pub fn new(category: FailureKind, message: impl Into<String>) -> Self {
+        Self {
+            category,
+            message: message.into(),
+        }
+    }
+
+    /// The work on it has panicked. It is tried again, as after any problem.
+    pub fn crashed() -> Self {
+        let message = "internal error in instances (please report): see the operator's log";
+        Self::new(FailureKind::Crashed, message)
+    }
+
+    /// What people hear of it, after who failed at what.
+    pub fn notice(&self, begin: &str) -> Notice {
+        let message = format!("{begin}{}", self.message);
+        Notice::warning(self.category.as_str().to_owned(), message)
+    }
 }
 
 /// Declares the kinds; each is written down and shown by its name.

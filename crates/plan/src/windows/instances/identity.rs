@@ -30,12 +30,24 @@ pub struct Claim<'a> {
 /// A Node of any kind, as far as it tells whose it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
+    /// Its name.
+    pub name: String,
     /// Whether its label says that it runs Windows.
     pub is_windows: bool,
     /// The machine that it was made of, as our annotation says.
     pub instance: Option<String>,
     /// Its addresses and names, as its kubelet says.
     pub addresses: Vec<String>,
+    /// Which object it is, and at which version: whoever writes to it writes to this one.
+    pub uid: Option<String>,
+    /// See `uid`.
+    pub resource_version: Option<String>,
+    /// The version that it runs.
+    pub version: Option<String>,
+    /// The version that it was told to run.
+    pub desired_version: Option<String>,
+    /// Whose files were brought to its machine in the middle of an upgrade, as written on it.
+    pub supplied: Option<String>,
 }
 
 impl Found {
@@ -48,20 +60,20 @@ impl Claim<'_> {
     /// Refuses a name that is somebody else's.
     pub fn check(&self) -> Result<(), InstanceFailure> {
         if !is_name(self.node) {
-            return Err(InstanceFailure {
-                category: FailureKind::InvalidNodeName,
-                message: format!(
+            return Err(InstanceFailure::new(
+                FailureKind::InvalidNodeName,
+                format!(
                     "the computer name {:?} is not a valid name for a Node: give the machine a computer name of letters, digits and hyphens that no Service has",
                     excerpt(self.node)
                 ),
-            });
+            ));
         }
         match self.objection() {
             None => Ok(()),
-            Some(why) => Err(InstanceFailure {
-                category: FailureKind::NodeNameTaken,
-                message: format!("the machine claims to be Node {}, but {why}", self.node),
-            }),
+            Some(why) => Err(InstanceFailure::new(
+                FailureKind::NodeNameTaken,
+                format!("the machine claims to be Node {}, but {why}", self.node),
+            )),
         }
     }
 
@@ -123,6 +135,17 @@ pub fn addresses(instance: &str, record: Option<&InstanceRecord>, told: &[IpAddr
     all.sort();
     all.dedup();
     all
+}
+
+/// Where a machine is reached: where it is listed, else where it was last, or as it is called.
+pub fn ways(
+    instance: &str,
+    record: &InstanceRecord,
+    wanted: Option<&DesiredInstance>,
+) -> Vec<IpAddr> {
+    let listed = wanted.and_then(|it| it.addresses.clone().ok());
+    let known = record.address.into_iter();
+    listed.unwrap_or_else(|| known.chain(instance.parse()).collect())
 }
 
 /// The Node that a machine is: the one that our record of it names, or its Machine, if that is of it.
@@ -196,6 +219,7 @@ mod tests {
             is_windows,
             instance: instance.map(str::to_owned),
             addresses: vec![address.to_owned(), "win-1".to_owned()],
+            ..Found::default()
         }
     }
 

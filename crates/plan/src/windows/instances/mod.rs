@@ -8,16 +8,18 @@ mod identity;
 mod record;
 #[cfg(test)]
 mod tests;
+pub mod workflow;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use evenkeel_api::notice::Notice;
 use jiff::Timestamp;
 
 pub use failure::{FailureKind, InstanceFailure};
-pub use identity::{Claim, Found, addresses, node_of, owned};
-pub use record::{InstanceRecord, InstanceState};
+pub use identity::{Claim, Found, addresses, node_of, owned, ways};
+pub use record::{Fact, InstanceRecord, InstanceState};
 
 /// How long the agent of a new node may take until all its services run.
 pub const START: Duration = Duration::from_mins(20);
@@ -128,6 +130,29 @@ pub enum Work {
     Upgrade,
     /// From a node to a bare machine.
     Deconfigure,
+    /// It cannot be reached any more: its Node goes, and it is forgotten.
+    Abandon,
+    /// There is nothing left of it but its host key.
+    Forget,
+}
+
+impl Work {
+    /// Whether it is taken out by it.
+    fn is_removal(self) -> bool {
+        matches!(self, Self::Deconfigure | Self::Abandon | Self::Forget)
+    }
+
+    /// What people hear of it when it failed.
+    pub fn failed(self, instance: &str, problem: &InstanceFailure) -> Notice {
+        let what = match self {
+            Self::Configure => "cannot be configured",
+            Self::Restore => "cannot restore its files",
+            Self::LogIn => "cannot create a new login for its agent",
+            Self::Upgrade => "cannot be upgraded",
+            Self::Deconfigure | Self::Abandon | Self::Forget => "cannot be removed",
+        };
+        problem.notice(&format!("instance {instance}: {what}: "))
+    }
 }
 
 /// What happens to a machine now.
@@ -149,10 +174,19 @@ pub enum Todo {
         /// Since when.
         since: Timestamp,
     },
-    /// It cannot be reached any more: its Node goes, and it is forgotten.
-    Abandon,
     /// There is nothing left of it to remember.
     Forget,
+}
+
+impl Todo {
+    /// What is begun.
+    pub fn work(&self) -> Option<Work> {
+        match self {
+            Self::Begin(work) => Some(*work),
+            Self::BeginUndrained { .. } => Some(Work::Deconfigure),
+            Self::Note(..) | Self::Wait { .. } | Self::Forget => None,
+        }
+    }
 }
 
 /// All that counts.
@@ -213,10 +247,10 @@ pub fn decide(snapshot: &InstanceSnapshot<'_>) -> InstanceDecision {
             continue;
         }
         let todo = match twins.get(name.as_str()) {
-            Some(twin) => Some(refused(InstanceFailure {
-                category: FailureKind::SameInstance,
-                message: format!("it is the same machine as {twin}: keep one of them"),
-            })),
+            Some(twin) => Some(refused(InstanceFailure::new(
+                FailureKind::SameInstance,
+                format!("it is the same machine as {twin}: keep one of them"),
+            ))),
             None => one_wanted(snapshot, name, machine, &mut free, &mut decision.again),
         };
         decision.todo.extend(todo.map(|todo| (name.clone(), todo)));
@@ -241,7 +275,8 @@ pub fn decide(snapshot: &InstanceSnapshot<'_>) -> InstanceDecision {
 
 /// How many more may be worked on so.
 fn free(snapshot: &InstanceSnapshot<'_>, work: Work) -> usize {
-    let busy = snapshot.busy.values().filter(|it| **it == work).count();
+    let is_so = |it: &&Work| **it == work || it.is_removal() && work.is_removal();
+    let busy = snapshot.busy.values().filter(is_so).count();
     snapshot.parallel.saturating_sub(busy)
 }
 
@@ -360,12 +395,12 @@ fn one_leaving(
     let record = snapshot.records.get(name);
     // What a Machine was made of goes with the Machine, and its Node too: nobody knocks there again.
     if is_machine(name) {
-        return record.map(|_| Todo::Forget);
+        return record.map(forget);
     }
     let nothing = InstanceRecord::default();
     let record = record.unwrap_or(&nothing);
     if !record.is_touched && node.is_none() {
-        return Some(Todo::Forget);
+        return Some(forget(record));
     }
     let deadline = record.lost_since.map(|since| since + snapshot.leave_within);
     let category = record.category.as_ref();
@@ -373,7 +408,7 @@ fn one_leaving(
         && category.is_some_and(FailureKind::loses_the_machine)
     {
         if snapshot.now >= until {
-            return Some(Todo::Abandon);
+            return Some(Todo::Begin(Work::Abandon));
         }
         soonest(again, until);
     }
@@ -410,6 +445,14 @@ fn one_leaving(
         Some(since) => Todo::BeginUndrained { since },
         None => Todo::Begin(Work::Deconfigure),
     })
+}
+
+/// Nothing of ours is on it. Who was never reached has no host key either.
+fn forget(record: &InstanceRecord) -> Todo {
+    match record.address {
+        Some(_) => Todo::Begin(Work::Forget),
+        None => Todo::Forget,
+    }
 }
 
 fn soonest(again: &mut Option<Timestamp>, at: Timestamp) {

@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
+use evenkeel_api::notice::Notice;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::failure::{FailureKind, InstanceFailure};
-use super::pause;
+use super::{Todo, Work, pause};
 use crate::excerpt::excerpt;
 
 /// How far a machine is.
@@ -94,7 +96,100 @@ pub struct InstanceRecord {
     pub is_going: bool,
 }
 
+/// What is learned of a machine while it is worked on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fact {
+    /// Something is put on it.
+    Touched,
+    /// The payload's folder on it is ours, and closed to others.
+    Secured,
+    /// It is to be this Node.
+    Node(String),
+    /// Its agent is stopped to take it out.
+    Going,
+    /// The agent of this version was started on it.
+    Started(String),
+    /// Its agent has a login until then.
+    LoginEnds(Timestamp),
+    /// Its agent goes on, and why.
+    Starting(&'static str),
+}
+
 impl InstanceRecord {
+    /// Takes note of what is to be done, and says what people should hear of it.
+    pub fn take(
+        &mut self,
+        instance: &str,
+        todo: &Todo,
+        leave_within: Duration,
+        now: Timestamp,
+    ) -> Option<Notice> {
+        match todo {
+            Todo::Note(state, problem) => {
+                let before = self.category.take();
+                let message = problem.as_ref().map(|it| it.message.as_str());
+                self.enter(*state, message.unwrap_or_default(), now);
+                self.category = problem.as_ref().map(|it| it.category.clone());
+                let is_news =
+                    self.category != before && self.category != Some(FailureKind::NotKnownYet);
+                let problem = problem.as_ref().filter(|_| is_news)?;
+                Some(problem.notice(&format!("instance {instance}: ")))
+            }
+            Todo::Begin(work) => {
+                self.begin(*work, now);
+                None
+            }
+            Todo::BeginUndrained { since } => {
+                self.begin(Work::Deconfigure, now);
+                let note = format!(
+                    "instance {instance}: its Node is not ready since {since}, longer than {}s: it cannot be drained, and is removed without a drain",
+                    leave_within.as_secs()
+                );
+                Some(Notice::warning("RemovedWithoutDrain", note))
+            }
+            Todo::Wait { why, is_ready } => {
+                let is_new = self.leaving_since.is_none();
+                self.wait(why, *is_ready, now);
+                let note = format!(
+                    "instance {instance} is not listed any more: it is removed after a drain; {why}"
+                );
+                is_new.then(|| Notice::normal("RemovalWaits", note))
+            }
+            Todo::Forget => None,
+        }
+    }
+
+    fn begin(&mut self, work: Work, now: Timestamp) {
+        let state = match work {
+            // Nobody goes there any more.
+            Work::Abandon | Work::Forget => return,
+            Work::Deconfigure => InstanceState::Leaving,
+            // One that failed counts as failing until it has come further than ever: whoever is woken for it is not sent
+            // back to sleep by every new try.
+            _ if self.failures > 0 => InstanceState::Failing,
+            Work::LogIn => InstanceState::Starting,
+            Work::Upgrade => InstanceState::Upgrading,
+            Work::Configure | Work::Restore => InstanceState::Configuring,
+        };
+        self.enter(state, "connecting", now);
+        if work == Work::Deconfigure {
+            self.leaving_since.get_or_insert(now);
+        }
+    }
+
+    /// Takes note of what was learned.
+    pub fn learn(&mut self, fact: Fact, now: Timestamp) {
+        match fact {
+            Fact::Touched => self.is_touched = true,
+            Fact::Secured => self.is_secured = true,
+            Fact::Node(node) => self.node = Some(node),
+            Fact::Going => self.is_going = true,
+            Fact::Started(version) => self.started = Some(version),
+            Fact::LoginEnds(ends) => self.login_ends = Some(ends),
+            Fact::Starting(message) => self.enter(InstanceState::Starting, message, now),
+        }
+    }
+
     /// Whether nobody else can have put anything into the payload's folder. Operators before this one wrote down only that
     /// they came to the end once.
     pub fn is_known_inside(&self) -> bool {

@@ -99,10 +99,7 @@ fn new_machines_are_configured_no_more_at_once_than_may_be() {
     assert_eq!(todo.get("a"), None, "it is being worked on");
     assert_eq!(todo["b"], waiting);
     assert_eq!(todo["c"], begin);
-    world.obstacle = Some(InstanceFailure {
-        category: FailureKind::InvalidPayload,
-        message: "no".to_owned(),
-    });
+    world.obstacle = Some(InstanceFailure::new(FailureKind::InvalidPayload, "no"));
     let Todo::Note(InstanceState::Waiting, Some(_)) = &world.decide(0).todo["c"] else {
         panic!("{:?}", world.decide(0))
     };
@@ -111,10 +108,7 @@ fn new_machines_are_configured_no_more_at_once_than_may_be() {
 #[test]
 fn what_failed_is_tried_again_later_and_ever_later() {
     let mut record = InstanceRecord::default();
-    let problem = InstanceFailure {
-        category: FailureKind::InstanceSilent,
-        message: "it said nothing".to_owned(),
-    };
+    let problem = InstanceFailure::new(FailureKind::InstanceSilent, "it said nothing");
     let mut pauses = Vec::new();
     for _ in 0..8 {
         record.fail(&problem, at(0));
@@ -179,10 +173,7 @@ fn an_agent_whose_login_has_ended_is_brought_a_new_one_before_anything_else() {
     // A machine that is off is tried again, as ever.
     let record = world.records.get_mut("a").unwrap();
     record.fail(
-        &InstanceFailure {
-            category: FailureKind::InstanceUnreachable,
-            message: "it is off".to_owned(),
-        },
+        &InstanceFailure::new(FailureKind::InstanceUnreachable, "it is off"),
         at(100),
     );
     assert_eq!(world.todo("a", 101), None);
@@ -219,16 +210,13 @@ fn who_leaves_is_taken_out_and_who_cannot_be_reached_is_given_up() {
     assert_eq!(world.todo("a", 0), out);
     let record = world.records.get_mut("a").unwrap();
     record.leaving_since = Some(at(0));
-    let gone = InstanceFailure {
-        category: FailureKind::InstanceUnreachable,
-        message: "no answer".to_owned(),
-    };
+    let gone = InstanceFailure::new(FailureKind::InstanceUnreachable, "no answer");
     record.fail(&gone, at(0));
     assert_eq!(record.state, InstanceState::Leaving);
     assert_eq!(world.todo("a", 4), None);
     assert_eq!(world.decide(4).again, Some(at(5)));
     assert_eq!(world.todo("a", 5), out);
-    assert_eq!(world.todo("a", 15 * 60), Some(Todo::Abandon));
+    assert_eq!(world.todo("a", 15 * 60), Some(Todo::Begin(Work::Abandon)));
     // One that can be reached, and does not go, is never given up.
     let record = world.records.get_mut("a").unwrap();
     record.category = Some(FailureKind::AgentFailed);
@@ -280,14 +268,14 @@ fn who_serves_is_taken_out_when_its_pods_have_left_or_when_nobody_hears_of_it_an
     world.nodes[0].clearance = Clearance::Cleared;
     assert_eq!(world.todo("a", 99_999), out);
     // From then on it is looked for as long as ever.
-    let gone = InstanceFailure {
-        category: FailureKind::InstanceUnreachable,
-        message: "no answer".to_owned(),
-    };
+    let gone = InstanceFailure::new(FailureKind::InstanceUnreachable, "no answer");
     let record = world.records.get_mut("a").unwrap();
     record.fail(&gone, at(99_999));
     assert_eq!(world.todo("a", 99_999 + 10), out);
-    assert_eq!(world.todo("a", 99_999 + 15 * 60), Some(Todo::Abandon));
+    assert_eq!(
+        world.todo("a", 99_999 + 15 * 60),
+        Some(Todo::Begin(Work::Abandon))
+    );
 
     // Nobody hears of it: its pods cannot leave, and nobody waits for them longer than for anybody who leaves.
     let record = world.records.get_mut("a").unwrap();
@@ -393,10 +381,7 @@ fn no_more_are_taken_out_at_once_than_may_be() {
 
 #[test]
 fn a_node_that_serves_needs_no_address_until_somebody_has_to_go_there() {
-    let unknown = InstanceFailure {
-        category: FailureKind::AddressUnknown,
-        message: "no answer".to_owned(),
-    };
+    let unknown = InstanceFailure::new(FailureKind::AddressUnknown, "no answer");
     let failing = Some(Todo::Note(InstanceState::Failing, Some(unknown.clone())));
     let mut list = wanted(&[("win.a", "10.0.0.1")]);
     list.get_mut("win.a").unwrap().addresses = Err(unknown);
@@ -545,10 +530,7 @@ fn a_node_whose_pods_have_left_is_upgraded_until_its_new_agent_was_started() {
 fn pauses_grow_while_the_same_fails_and_are_short_again_when_something_else_does() {
     use FailureKind::{AgentFailed, DiskFull};
 
-    let problem = |category| InstanceFailure {
-        category,
-        message: String::new(),
-    };
+    let problem = |category| InstanceFailure::new(category, String::new());
     let mut record = InstanceRecord::default();
     let mut pauses = Vec::new();
     for category in [DiskFull, DiskFull, DiskFull, DiskFull, AgentFailed] {
@@ -562,4 +544,74 @@ fn pauses_grow_while_the_same_fails_and_are_short_again_when_something_else_does
     record.enter(InstanceState::Ready, "", at(0));
     record.fail(&problem(AgentFailed), at(0));
     assert_eq!(record.failures, 1);
+}
+
+#[test]
+fn what_is_to_be_done_is_remembered_and_said_once() {
+    let lost = InstanceFailure::new(FailureKind::NoAddress, "it has no address");
+    let news = Some(Notice::warning(
+        "NoAddress",
+        "instance a: it has no address",
+    ));
+    let unread = InstanceFailure::new(FailureKind::NotKnownYet, "not read yet");
+    let within = Duration::from_mins(15);
+    let mut record = InstanceRecord::default();
+    let failing = refused(lost.clone());
+    assert_eq!(record.take("a", &failing, within, at(0)), news);
+    assert_eq!(record.take("a", &failing, within, at(1)), None);
+    assert_eq!(
+        (record.state, record.since),
+        (InstanceState::Failing, at(0))
+    );
+    // Nobody hears of what is only not known yet.
+    let waiting = Todo::Note(InstanceState::Waiting, Some(unread));
+    assert_eq!(record.take("a", &waiting, within, at(2)), None);
+    assert_eq!(record.category, Some(FailureKind::NotKnownYet));
+    assert_eq!(record.take("a", &failing, within, at(3)), news);
+
+    let wait = Todo::Wait {
+        why: "waiting: x".to_owned(),
+        is_ready: false,
+    };
+    let said = record.take("a", &wait, within, at(4)).unwrap();
+    assert_eq!(said.category, "RemovalWaits");
+    assert_eq!(record.take("a", &wait, within, at(5)), None);
+    let undrained = Todo::BeginUndrained { since: at(4) };
+    let said = record.take("a", &undrained, within, at(1000)).unwrap();
+    assert!(said.message.contains("longer than 900s"), "{said:?}");
+    assert_eq!(record.leaving_since, Some(at(4)));
+
+    // What failed counts as failing until it has come further, and what leaves as leaving.
+    for (work, failures, state) in [
+        (Work::Configure, 0, InstanceState::Configuring),
+        (Work::Restore, 0, InstanceState::Configuring),
+        (Work::LogIn, 0, InstanceState::Starting),
+        (Work::Upgrade, 0, InstanceState::Upgrading),
+        (Work::Upgrade, 2, InstanceState::Failing),
+        (Work::Deconfigure, 2, InstanceState::Leaving),
+    ] {
+        let mut record = InstanceRecord::default();
+        for _ in 0..failures {
+            record.fail(&lost, at(0));
+        }
+        assert_eq!(record.take("a", &Todo::Begin(work), within, at(0)), None);
+        assert_eq!(
+            (record.state, record.failures),
+            (state, failures),
+            "{work:?}"
+        );
+        assert_eq!(record.message, "connecting");
+        assert_eq!(record.leaving_since.is_some(), work == Work::Deconfigure);
+    }
+    // Nobody goes there: what was said last of it is why.
+    let mut record = InstanceRecord::default();
+    record.fail(&lost, at(0));
+    let before = record.clone();
+    record.take("a", &Todo::Begin(Work::Abandon), within, at(9));
+    assert_eq!(record, before);
+    let said = Work::Abandon.failed("a", &lost);
+    assert_eq!(
+        said.message,
+        "instance a: cannot be removed: it has no address"
+    );
 }

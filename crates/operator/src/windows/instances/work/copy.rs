@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::notice::Notice;
-use evenkeel_plan::windows::instances::InstanceFailure;
+use evenkeel_plan::windows::instances::workflow::Machine;
 use serde::Deserialize;
 
+use super::Job;
 use super::reach::Reached;
-use super::{About, Job, problem};
 use crate::windows::instances::supply::Supply;
-use crate::windows::ssh::{Error, Local};
+use crate::windows::ssh::{Error, Local, Result};
 
 /// How long a sum over the whole payload may take.
 const SUMS: Duration = Duration::from_mins(5);
@@ -22,19 +22,13 @@ const PROGRESS: Duration = Duration::from_secs(2);
 impl Job {
     /// Copies what the instance does not have, makes the folders that it needs, and says what it is. What was copied is
     /// looked at once more by whoever uses it: `bootstrap`, or the agent that is there.
-    pub(super) async fn supply(
-        &self,
-        reached: &Reached,
-        supply: &Supply,
-    ) -> Result<About, InstanceFailure> {
-        self.copy_agent(reached, supply).await?;
-        self.step("reading the state of the machine");
+    pub(super) async fn supply(&self, reached: &Reached, supply: &Supply) -> Result<Machine> {
         let mut lines = questions("prepare", &supply.files).into_iter();
         let first = lines.next().unwrap_or_else(|| "prepare".to_owned());
-        let prepared: Prepared = self.agent(reached, &first, SUMS).await?;
+        let prepared: Prepared = reached.ask(&first, SUMS).await?;
         let mut sums = prepared.checksums;
         for line in lines {
-            sums.extend(self.agent::<Sums>(reached, &line, SUMS).await?);
+            sums.extend(reached.ask::<Sums>(&line, SUMS).await?);
         }
         let differing = lacking(&supply.files, &sums);
         self.bring(reached, &differing).await?;
@@ -43,99 +37,48 @@ impl Job {
         Ok(prepared.machine)
     }
 
-    /// Has the agent close its folder to others, and say what the machine is.
-    pub(super) async fn prepare(&self, reached: &Reached) -> Result<About, InstanceFailure> {
-        let prepared: Prepared = self.agent(reached, "prepare", SUMS).await?;
-        Ok(prepared.machine)
-    }
-
     /// Copies the agent, which then tells what else is to be copied.
-    pub(super) async fn copy_agent(
-        &self,
-        reached: &Reached,
-        supply: &Supply,
-    ) -> Result<(), InstanceFailure> {
+    pub(super) async fn copy_agent(&self, reached: &Reached, supply: &Supply) -> Result<()> {
         let agent = supply.agent()?;
-        if self.has(reached, agent).await? {
+        // As read from here: a program that is asked what it is may say anything.
+        if reached.files.is_there(agent).await? {
             return Ok(());
         }
         self.step("copying its agent");
         self.put_whole(reached, agent).await
     }
 
-    /// Whether a file is there, as read from here: a program that is asked what it is may say anything.
-    pub(super) async fn has(
-        &self,
-        reached: &Reached,
-        file: &Local,
-    ) -> Result<bool, InstanceFailure> {
-        let is_there = reached.files.is_there(file).await;
-        is_there.map_err(|error| problem(&error))
-    }
-
-    /// Copies one file that is run next, and reads it once more.
-    pub(super) async fn put_whole(
-        &self,
-        reached: &Reached,
-        file: &Local,
-    ) -> Result<(), InstanceFailure> {
-        self.put(reached, file).await?;
-        if self.has(reached, file).await? {
+    /// Copies one file that is run next, if there is room, and reads it once more.
+    pub(super) async fn put_whole(&self, reached: &Reached, file: &Local) -> Result<()> {
+        let files = &reached.files;
+        files.must_have_room(file.size).await?;
+        files.put(file, &self.fleet.metrics.progress()).await?;
+        if files.is_there(file).await? {
             return Ok(());
         }
-        let removed = reached.files.remove(&file.place).await;
-        removed.map_err(|error| problem(&error))?;
-        Err(problem(&Error::File {
-            path: file.place.clone(),
-            why: "differs from what was copied: it will be copied again".to_owned(),
-        }))
-    }
-
-    /// Copies one file, if there is room.
-    pub(super) async fn put(&self, reached: &Reached, file: &Local) -> Result<(), InstanceFailure> {
-        let files = &reached.files;
-        let room = files.must_have_room(file.size).await;
-        room.map_err(|error| problem(&error))?;
-        let put = files.put(file, &self.fleet.metrics.progress()).await;
-        put.map_err(|error| problem(&error))
+        reached.discard(file).await
     }
 
     /// Copies those of `files` that differ, and says how many.
-    pub(super) async fn copy(
-        &self,
-        reached: &Reached,
-        files: &[Local],
-    ) -> Result<usize, InstanceFailure> {
-        let differing = lacking(files, &self.sums(reached, files).await?);
+    pub(super) async fn copy(&self, reached: &Reached, files: &[Local]) -> Result<usize> {
+        let differing = lacking(files, &reached.sums(files).await?);
         self.bring(reached, &differing).await?;
-        let wrong = lacking(&differing, &self.sums(reached, &differing).await?);
+        let wrong = lacking(&differing, &reached.sums(&differing).await?);
         if let Some(wrong) = wrong.first() {
-            reached
-                .files
-                .remove(&wrong.place)
-                .await
-                .map_err(|error| problem(&error))?;
-            return Err(problem(&Error::File {
-                path: wrong.place.clone(),
-                why: "differs from what was copied: it will be copied again".to_owned(),
-            }));
+            reached.discard(wrong).await?;
         }
         remove_parts(reached, files).await?;
         Ok(differing.len())
     }
 
     /// Copies these.
-    async fn bring(&self, reached: &Reached, differing: &[Local]) -> Result<(), InstanceFailure> {
+    async fn bring(&self, reached: &Reached, differing: &[Local]) -> Result<()> {
         if differing.is_empty() {
             return Ok(());
         }
         let total: u64 = differing.iter().map(|it| it.size).sum();
         // The agent keeps a second copy of each.
-        reached
-            .files
-            .must_have_room(2 * total)
-            .await
-            .map_err(|error| problem(&error))?;
+        reached.files.must_have_room(2 * total).await?;
         let (count, size) = (differing.len(), megabytes(total));
         let note = format!(
             "instance {}: copying {count} files of its payload, {size}",
@@ -158,11 +101,11 @@ impl Job {
             for file in differing {
                 reached.files.put(file, &progress).await?;
             }
-            Ok(())
+            Ok::<_, Error>(())
         };
         tokio::select! {
             () = told => {}
-            copied = copied => copied.map_err(|error| problem(&error))?,
+            copied = copied => copied?,
         }
         let took = start.elapsed();
         let note = format!(
@@ -174,18 +117,31 @@ impl Job {
             .tell(&self.name, Notice::normal("PayloadCopied", note));
         Ok(())
     }
+}
+
+impl Reached {
+    /// Has the agent close its folder to others, and say what the machine is.
+    pub(super) async fn prepare(&self) -> Result<Machine> {
+        let prepared: Prepared = self.ask("prepare", SUMS).await?;
+        Ok(prepared.machine)
+    }
 
     /// What the agent says of files, in as many questions as it takes.
-    pub(super) async fn sums(
-        &self,
-        reached: &Reached,
-        files: &[Local],
-    ) -> Result<Sums, InstanceFailure> {
+    async fn sums(&self, files: &[Local]) -> Result<Sums> {
         let mut sums = Sums::new();
         for line in questions("checksums", files) {
-            sums.extend(self.agent::<Sums>(reached, &line, SUMS).await?);
+            sums.extend(self.ask::<Sums>(&line, SUMS).await?);
         }
         Ok(sums)
+    }
+
+    /// Removes a file that is not what was copied.
+    async fn discard(&self, file: &Local) -> Result<()> {
+        self.files.remove(&file.place).await?;
+        Err(Error::File {
+            path: file.place.clone(),
+            why: "differs from what was copied: it will be copied again".to_owned(),
+        })
     }
 }
 
@@ -195,7 +151,7 @@ type Sums = BTreeMap<String, Option<String>>;
 /// What an agent says before anything else is copied.
 #[derive(Debug, Deserialize)]
 struct Prepared {
-    machine: About,
+    machine: Machine,
     checksums: Sums,
 }
 
@@ -222,24 +178,19 @@ fn lacking(files: &[Local], sums: &Sums) -> Vec<Local> {
 }
 
 /// All `files` are there: what broke off on the way to their folders is of no use to anybody.
-async fn remove_parts(reached: &Reached, files: &[Local]) -> Result<(), InstanceFailure> {
+async fn remove_parts(reached: &Reached, files: &[Local]) -> Result<()> {
     let folders = files.iter().filter_map(|it| it.place.rsplit_once('\\'));
     let folders: BTreeSet<&str> = folders.map(|(folder, _)| folder).collect();
     for folder in folders {
-        let removed = reached.files.remove_parts(folder).await;
-        removed.map_err(|error| problem(&error))?;
+        reached.files.remove_parts(folder).await?;
     }
     Ok(())
 }
 
 /// Makes the folders that services need.
-pub(super) async fn make_folders(
-    reached: &Reached,
-    supply: &Supply,
-) -> Result<(), InstanceFailure> {
+pub(super) async fn make_folders(reached: &Reached, supply: &Supply) -> Result<()> {
     for folder in &supply.folders {
-        let made = reached.files.make_folder(folder).await;
-        made.map_err(|error| problem(&error))?;
+        reached.files.make_folder(folder).await?;
     }
     Ok(())
 }

@@ -1,65 +1,26 @@
 //! The way to one instance, and to the agent on it: who logs in, who answers, and what is asked with which
 //! login.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_api::names::{object, windows};
+use evenkeel_plan::windows::instances::workflow::AgentLogin;
 use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use serde::de::DeserializeOwned;
 
-use super::{Job, QUESTION, api, problem};
+use super::{Job, api};
 use crate::windows::certificates::configuring::NodeClaim;
 use crate::windows::instances::login::{self, Login};
 use crate::windows::instances::metrics::OpenConnection;
 use crate::windows::instances::supply::Supply;
-use crate::windows::ssh::{Contents, Error, Files, Key, Local, Progress, Session, Target};
+use crate::windows::ssh::{Contents, Error, Files, Key, Local, Progress, Result, Session, Target};
 
-/// What the agent on an instance does with a login.
-pub(super) enum AgentCommand {
-    /// Makes the machine a node that runs these services.
-    Bootstrap { version: String, services: String },
-    /// Gets the agent a new login of its own.
-    Login,
-    /// Makes the node a bare machine.
-    Cleanup,
-    /// Removes the services of the old version.
-    CleanupForUpgrade,
-}
-
-impl AgentCommand {
-    /// Whether the machine becomes a node by it.
-    fn joins(&self) -> bool {
-        matches!(self, Self::Bootstrap { .. })
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Bootstrap { .. } => "bootstrap",
-            Self::Login => "login",
-            Self::Cleanup | Self::CleanupForUpgrade => "cleanup",
-        }
-    }
-}
-
-impl fmt::Display for AgentCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())?;
-        match self {
-            Self::Bootstrap { version, services } => {
-                write!(
-                    f,
-                    " --desired-version {version} --desired-services {services}"
-                )
-            }
-            Self::CleanupForUpgrade => f.write_str(" --upgrade"),
-            Self::Login | Self::Cleanup => Ok(()),
-        }
-    }
-}
+/// How long the API server may take to say who somebody is.
+const WHO: Duration = Duration::from_mins(1);
 
 /// An instance that was reached.
 pub(super) struct Reached {
@@ -76,36 +37,23 @@ impl Job {
         self.fleet.records.change(&self.name, |it| it.say(message));
     }
 
-    /// Writes down that something is put on the machine, before it is.
-    pub(super) async fn touch(&self) -> Result<(), InstanceFailure> {
-        self.fleet
-            .records
-            .change(&self.name, |it| it.is_touched = true);
-        let saved = self.fleet.records.save().await;
-        saved.map_err(|error| api("cannot write the status of the instance", &error))
-    }
-
     /// Learns who the kubelets of new machines are, which the certificates controller wants to know.
     pub(super) async fn know_kubelets(&self, supply: &Supply) -> Result<(), InstanceFailure> {
         if self.fleet.knows(&supply.bootstrap) {
             return Ok(());
         }
-        let who = tokio::time::timeout(QUESTION, login::who(&supply.bootstrap)).await;
+        let who = tokio::time::timeout(WHO, login::who(&supply.bootstrap)).await;
         let who = who.unwrap_or_else(|_| Err("no answer".to_owned()));
-        let who = who.map_err(|why| InstanceFailure {
-            category: FailureKind::BootstrapLoginRefused,
-            message: format!(
+        let who = who.map_err(|why| InstanceFailure::new(FailureKind::BootstrapLoginRefused, format!(
                 "the bootstrap kubeconfig of the worker Ignition cannot log in at {}: {why}: renew it there",
                 supply.server
-            ),
-        })?;
+            )))?;
         self.fleet.learn(&supply.bootstrap, who);
         Ok(())
     }
 
-    /// Connects, as who answered the first time.
-    pub(super) async fn reach(&self) -> Result<Reached, InstanceFailure> {
-        self.step("connecting");
+    /// Connects, as who answered the first time. Says also whether that was seen before.
+    pub(super) async fn reach(&self) -> Result<(Reached, bool), InstanceFailure> {
         let keys = self.keys().await?;
         let pinned = self.fleet.host_keys.of(&self.name).await;
         let pinned = pinned.map_err(|error| api("cannot read its host key", &error))?;
@@ -126,39 +74,28 @@ impl Job {
                 break;
             }
         }
-        let session = session.map_err(|error| problem(&error))?;
-        if pinned.is_none() {
-            let pinned = self
-                .fleet
-                .host_keys
-                .pin(&self.name, Some(&session.host_key))
-                .await;
+        let session = session?;
+        let is_known = pinned.is_some();
+        if !is_known {
+            let host_keys = &self.fleet.host_keys;
+            let pinned = host_keys.pin(&self.name, Some(&session.host_key)).await;
             pinned.map_err(|error| api("cannot store its host key", &error))?;
         }
-        self.fleet
-            .records
-            .change(&self.name, |it| it.address = reached);
-        let files = session.files().await.map_err(|error| problem(&error))?;
-        files
-            .must_be_windows()
-            .await
-            .map_err(|error| problem(&error))?;
+        let records = &self.fleet.records;
+        records.change(&self.name, |it| it.address = reached);
+        let files = session.files().await?;
+        files.must_be_windows().await?;
         let reached = Reached {
             session,
             files,
             program: windows::AGENT,
             _open: open,
         };
-        let record = self.fleet.records.get(&self.name).unwrap_or_default();
-        // Whoever has another key now, or was never seen, may be another machine.
-        if pinned.is_none() || !record.is_known_inside() {
-            self.secure(&reached).await?;
-        }
-        Ok(reached)
+        Ok((reached, is_known))
     }
 
     /// Connects at one address, with whichever key is taken.
-    async fn log_in(&self, target: &Target, keys: &[Key]) -> Result<Session, Error> {
+    async fn log_in(&self, target: &Target, keys: &[Key]) -> Result<Session> {
         let mut session = Err(Error::Key("there is no key".to_owned()));
         for key in keys {
             session = self.fleet.ssh.connect(target, key).await;
@@ -176,57 +113,38 @@ impl Job {
     }
 
     /// The key of the Secret, and the last one that worked.
-    pub(super) async fn keys(&self) -> Result<Vec<Key>, InstanceFailure> {
+    async fn keys(&self) -> Result<Vec<Key>, InstanceFailure> {
         let secrets: Api<Secret> =
             Api::namespaced(self.fleet.client.clone(), &self.fleet.namespace);
         let found = secrets.get_opt(object::CLOUD_PRIVATE_KEY).await;
         let found = found.map_err(|error| api("cannot read the SSH key", &error))?;
         let data = found.and_then(|it| it.data).unwrap_or_default();
         let text = data.get(object::CLOUD_PRIVATE_KEY_FILE);
-        let key = Key::read(text.map(|it| it.0.as_slice())).map_err(|error| problem(&error))?;
+        let key = Key::read(text.map(|it| it.0.as_slice()))?;
         let before = self.fleet.worked_before().filter(|it| *it != key);
         Ok(std::iter::once(key).chain(before).collect())
     }
 
-    /// Asks the agent on the instance.
-    pub(super) async fn agent<T: serde::de::DeserializeOwned>(
-        &self,
-        reached: &Reached,
-        question: &str,
-        limit: Duration,
-    ) -> Result<T, InstanceFailure> {
-        let line = format!("{} {question}", reached.program);
-        reached
-            .session
-            .ask(&line, limit)
-            .await
-            .map_err(|error| problem(&error))
-    }
-
-    /// Brings a login of ten minutes to the instance, and adds it to a command for the agent. If the machine may be
-    /// `node`, whoever asks for a certificate for that with it is heard until the claim ends.
-    pub(super) async fn with_login(
+    /// Brings a login of ten minutes to the instance. If the machine may be a Node, whoever asks for a certificate for that
+    /// with it is heard until the claim ends.
+    pub(super) async fn bring_login(
         &self,
         reached: &Reached,
         supply: &Supply,
-        node: Option<&str>,
-        command: &AgentCommand,
-    ) -> Result<(String, Option<NodeClaim>), InstanceFailure> {
+        of: AgentLogin,
+    ) -> Result<Option<NodeClaim>, InstanceFailure> {
         let fleet = &self.fleet;
         let authority = supply.authority.as_deref();
         let made =
             login::of_agent(&fleet.client, &fleet.namespace, &supply.server, authority).await;
         let Login { text, credential } =
             made.map_err(|error| api("cannot create a login for its agent", &error))?;
-        let joins = command.joins();
-        let claim = node.map(|node| {
-            fleet
+        let claim = of.node.map(|node| {
+            let claim = fleet
                 .configuring
-                .begin(&self.name, node, joins, credential)
-                .ok_or_else(|| InstanceFailure {
-                    category: FailureKind::NodeNameTaken,
-                    message: format!("another machine claims to be Node {node}, too"),
-                })
+                .begin(&self.name, &node, of.joins, credential);
+            let taken = format!("another machine claims to be Node {node}, too");
+            claim.ok_or_else(|| InstanceFailure::new(FailureKind::NodeNameTaken, taken))
         });
         let claim = claim.transpose()?;
         let bytes: Arc<[u8]> = text.into_bytes().into();
@@ -237,18 +155,19 @@ impl Job {
             size: u64::try_from(bytes.len()).unwrap_or_default(),
             contents: Contents::Bytes(bytes),
         };
-        reached
-            .files
-            .put(&local, &Progress::default())
-            .await
-            .map_err(|error| problem(&error))?;
-        let line = format!(
-            "{command} --kubeconfig {} --namespace {} --log-file {}{}.log",
-            windows::LOGIN,
-            fleet.namespace,
-            windows::LOGS,
-            command.name()
-        );
-        Ok((line, claim))
+        reached.files.put(&local, &Progress::default()).await?;
+        Ok(claim)
+    }
+}
+
+impl Reached {
+    /// Asks the agent on the instance.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        question: &str,
+        limit: Duration,
+    ) -> Result<T> {
+        let line = format!("{} {question}", self.program);
+        self.session.ask(&line, limit).await
     }
 }

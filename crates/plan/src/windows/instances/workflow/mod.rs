@@ -1,0 +1,338 @@
+//! What is done on one machine, from a bare one to a node and back. The states of the work hold what was learned on the
+//! way. Whoever carries it out does the steps in their order, tells the answer to the last one, and has no choice. A
+//! step that fails ends the work: it begins anew later, and finds what was done before.
+
+mod configure;
+mod removal;
+mod step;
+#[cfg(test)]
+mod tests;
+mod upgrade;
+
+use std::fmt;
+use std::time::Duration;
+
+use evenkeel_api::names::windows;
+use evenkeel_api::notice::Notice;
+use jiff::Timestamp;
+
+pub use self::step::{AgentLogin, Answer, Machine, PayloadFolder, Said, Step, is_below, obsolete};
+use super::{Fact, FailureKind, InstanceFailure, InstanceRecord, Work};
+use crate::excerpt::excerpt;
+use crate::windows::windows_pool::Grant;
+
+/// How long a question to the agent may take.
+const QUESTION: Duration = Duration::from_mins(1);
+/// How long a machine may take to be a node no more.
+const CLEANUP: Duration = Duration::from_mins(10);
+
+/// The work on a machine, and all that is known when it begins.
+#[derive(Debug, Clone)]
+pub struct Workflow {
+    /// What is to be done.
+    pub work: Work,
+    /// How the machine is called among instances.
+    pub instance: String,
+    /// The namespace of the operator.
+    pub namespace: String,
+    /// What is remembered of the machine.
+    pub record: InstanceRecord,
+    /// What it is to run and how many files that takes, or why nobody gets anything now.
+    pub supply: Result<(Grant, usize), InstanceFailure>,
+    /// When it began.
+    pub began: Timestamp,
+}
+
+/// How far the work is, and what was learned: each state waits for the answer to the last step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing was done.
+    Begun,
+    /// It is reached: may it be another machine than before?
+    Reaching,
+    /// What lies where the payload goes?
+    Inspecting,
+    /// Its folder is made: was nobody faster?
+    Closing,
+    /// Is there an agent on it, as there is none to bring?
+    LookingForAgent,
+    /// What is it?
+    Asking,
+    /// Is it the Node that it claims to be, and is an agent installed on it?
+    Identifying(String, bool),
+    /// Its files are brought again: how many?
+    Restoring,
+    /// Its agent gets a login: until when?
+    LoggingIn(String),
+    /// It is to become this Node: which one does it become?
+    Bootstrapping(String),
+    /// Is its agent the new one?
+    BringingAgent(Upgrade),
+    /// The services of its old version go: which files were theirs?
+    Cleaning(Upgrade),
+    /// New files come, and these are there: how many?
+    Copying(Upgrade, Vec<String>),
+    /// Its Node is written: as it was seen, or is it another by now?
+    Writing(Upgrade),
+    /// Its Node is looked at until then: is it told what to run?
+    AwaitingVersion(Upgrade, Timestamp),
+    /// Is it still to leave, and which Node with it?
+    Confirming(Option<String>),
+    /// This Node goes, which was this object first: as it was seen, or is it another by now?
+    DeletingNode(String, Option<String>),
+    /// All is done.
+    Ended,
+}
+
+/// A Node on its way to the version that it is to run, for the first time or from another one.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Upgrade {
+    /// The Node.
+    pub node: String,
+    /// The version that it ran.
+    pub from: Option<String>,
+    /// Whether the new agent lies beside its place.
+    pub is_beside: bool,
+    /// How many files were copied; none if all were there.
+    pub copied: Option<usize>,
+}
+
+impl Upgrade {
+    fn of(node: String) -> Self {
+        Self {
+            node,
+            ..Self::default()
+        }
+    }
+}
+
+/// How far the work is then, and what is done for that.
+type Turn = (Progress, Vec<Step>);
+type Next = Result<Turn, InstanceFailure>;
+
+impl Workflow {
+    /// What is next after an answer.
+    pub fn next(&self, progress: Progress, answer: Answer, now: Timestamp) -> Next {
+        use Progress as P;
+        Ok(match (progress, answer) {
+            (P::Begun, Answer::Done) => self.begin()?,
+            // Whoever has another key now, or was never seen, may be another machine.
+            (P::Reaching, Answer::Is(true)) if self.record.is_known_inside() => self.enter(),
+            (P::Reaching, Answer::Is(_)) => {
+                let [touch, save] = remember(Fact::Touched);
+                let say = Step::Say("checking its folder");
+                (P::Inspecting, vec![touch, save, say, Step::InspectFolder])
+            }
+            (P::Inspecting, Answer::Folder(found)) => self.inspected(found, now)?,
+            (P::Closing, Answer::Is(true)) => self.secured(),
+            (P::Closing, Answer::Is(false)) => {
+                let why = "was changed by somebody else while it was created: check who is logged in there";
+                return Err(foreign(why));
+            }
+            (P::LookingForAgent, Answer::Is(is_there)) => {
+                // Why there is none to bring.
+                _ = is_there || self.grant().map(|_| true)?;
+                (P::Asking, vec![Step::Prepare])
+            }
+            (P::Asking, Answer::Machine(machine)) => self.asked(machine),
+            (P::Identifying(node, has_agent), Answer::Node(found)) => match self.work {
+                Work::Configure => self.configure(node, has_agent, found?.is_some())?,
+                Work::Upgrade => self.upgrade(node, found?, now)?,
+                Work::LogIn => found.map(|_| self.log_in(node))?,
+                _ => Self::confirm(node, found),
+            },
+            (P::Restoring, Answer::Count(brought)) => self.restored(brought),
+            (P::LoggingIn(node), Answer::Said(said)) => self.logged_in(&node, said.ends)?,
+            (P::Bootstrapping(node), Answer::Said(said)) => {
+                configure::bootstrapped(node, said.node)?
+            }
+            (P::BringingAgent(mut upgrade), Answer::Is(is_beside)) => {
+                upgrade.is_beside = is_beside;
+                self.clean(upgrade)
+            }
+            (P::Cleaning(upgrade), Answer::Said(said)) => {
+                let say = Step::Say("copying files that are new or changed");
+                let steps = vec![say, Step::CopyNewFiles];
+                (P::Copying(upgrade, said.files), steps)
+            }
+            (P::Copying(upgrade, old), Answer::Count(count)) => Self::copied(upgrade, old, count),
+            // Also if somebody else wrote to it in between: what it is now counts.
+            (P::Writing(upgrade), Answer::Node(found)) => self.write(upgrade, found?, now)?,
+            (P::Writing(upgrade), Answer::Done) if self.work == Work::Configure => {
+                self.configured(&upgrade.node)?
+            }
+            (P::Writing(upgrade), Answer::Done) => Self::await_version(upgrade, now),
+            (P::AwaitingVersion(upgrade, until), Answer::Node(found)) => {
+                self.looked(upgrade, until, found?, now)?
+            }
+            (P::Confirming(node), Answer::Is(true)) => self.take_out(node),
+            (P::Confirming(_), Answer::Is(false)) => {
+                let stays = Step::Say("listed again: it stays");
+                (P::Ended, vec![stays, Step::Disconnect])
+            }
+            (P::DeletingNode(node, uid), Answer::Node(found)) => self.delete(node, uid, found),
+            (P::DeletingNode(..), Answer::Done) => self.let_go(None),
+            (progress, answer) => return Err(unexpected(&(progress, answer))),
+        })
+    }
+
+    fn begin(&self) -> Next {
+        let mut steps = Vec::new();
+        match self.work {
+            Work::Deconfigure => {}
+            Work::Abandon => return Ok(self.part(self.record.node.clone(), steps)),
+            Work::Forget => return Ok(self.let_go(None)),
+            // What brings something does not begin without it.
+            _ => _ = self.grant()?,
+        }
+        if self.work == Work::Configure {
+            steps.push(Step::LearnKubelets);
+        }
+        if self.work == Work::Upgrade {
+            if self.record.node.is_none() {
+                return Err(upgrade::lost(&self.instance));
+            }
+            steps.extend(remember(Fact::Touched));
+        }
+        steps.extend([Step::Say("connecting"), Step::Connect]);
+        Ok((Progress::Reaching, steps))
+    }
+
+    /// Everybody who may log in to a Windows machine may make folders on C:, and own them: what was there before us is put
+    /// aside unseen, and ours is closed before anything is in it.
+    fn inspected(&self, found: PayloadFolder, now: Timestamp) -> Next {
+        let mut steps = Vec::new();
+        match found {
+            PayloadFolder::Own => return Ok(self.secured()),
+            PayloadFolder::Link => {
+                return Err(foreign("is a link that Evenkeel did not create: remove it"));
+            }
+            PayloadFolder::Missing => {}
+            PayloadFolder::Foreign => {
+                let folder = windows::PAYLOAD.trim_end_matches('\\');
+                let stamp = now.strftime("%Y%m%dT%H%M%SZ");
+                let aside = format!("{folder}-before-evenkeel-{stamp}");
+                let note = format!(
+                    "instance {}: {folder} existed before Evenkeel and was moved to {aside}: nothing in it was run or kept",
+                    self.instance
+                );
+                let notice = Notice::warning("FolderMovedAside", note);
+                steps.extend([Step::PutAside(aside), Step::Tell(notice)]);
+            }
+        }
+        steps.push(Step::MakeFolder);
+        Ok((Progress::Closing, steps))
+    }
+
+    fn secured(&self) -> Turn {
+        let (progress, steps) = self.enter();
+        let secured = remember(Fact::Secured).into_iter();
+        (progress, secured.chain(steps).collect())
+    }
+
+    /// Nobody else can have put anything into its folder.
+    fn enter(&self) -> Turn {
+        match self.work {
+            Work::Configure => {
+                let [touch, save] = remember(Fact::Touched);
+                let say = Step::Say("reading the state of the machine");
+                let steps = vec![touch, save, Step::BringAgent, say, Step::Supply];
+                (Progress::Asking, steps)
+            }
+            Work::Restore => (Progress::Restoring, vec![Step::RestoreFiles]),
+            // Nothing is run of which nobody knows what it is, unless there is nothing else and the folder is ours.
+            Work::Deconfigure if self.supply.is_err() => {
+                (Progress::LookingForAgent, vec![Step::LookForAgent])
+            }
+            Work::Deconfigure => (Progress::Asking, vec![Step::BringAgent, Step::Prepare]),
+            _ => identify(self.record.node.clone().unwrap_or_default(), false),
+        }
+    }
+
+    fn asked(&self, machine: Machine) -> Turn {
+        let mut services = machine.services.iter();
+        let has_agent = services.any(|it| it.eq_ignore_ascii_case(windows::AGENT_SERVICE));
+        // Of one that leaves, what we remember counts; what the machine says, only if nobody knows better.
+        let known = self.record.node.clone();
+        let known = known.filter(|_| self.work == Work::Deconfigure);
+        let claimed = known.or(machine.node);
+        let claimed = claimed.unwrap_or_else(|| machine.host_name.to_lowercase());
+        identify(claimed, has_agent)
+    }
+
+    fn grant(&self) -> Result<&Grant, InstanceFailure> {
+        let supply = self.supply.as_ref();
+        supply.map(|(grant, _)| grant).map_err(Clone::clone)
+    }
+
+    fn install_service(&self) -> Step {
+        let line = format!("service install --namespace {}", self.namespace);
+        Step::Ask(line, QUESTION, None)
+    }
+
+    /// Has the agent run `command` with a login that is brought for it.
+    fn log_in_and(
+        &self,
+        command: &str,
+        options: &str,
+        node: Option<String>,
+        within: Duration,
+    ) -> Step {
+        let (login, logs, namespace) = (windows::LOGIN, windows::LOGS, &self.namespace);
+        let line = format!(
+            "{command}{options} --kubeconfig {login} --namespace {namespace} --log-file {logs}{command}.log"
+        );
+        let joins = command == "bootstrap";
+        Step::Ask(line, within, Some(AgentLogin { node, joins }))
+    }
+
+    fn clean_up_for_upgrade(&self, node: &str) -> Step {
+        self.log_in_and("cleanup", " --upgrade", Some(node.to_owned()), CLEANUP)
+    }
+
+    /// What is said of it at its end.
+    fn done(&self, category: &'static str, note: &str) -> Step {
+        let note = format!("instance {}{note}", self.instance);
+        Step::Tell(Notice::normal(category, note))
+    }
+}
+
+fn remove_service() -> Step {
+    Step::Ask("service remove".to_owned(), QUESTION, None)
+}
+
+fn identify(node: String, has_agent: bool) -> Turn {
+    let read = Step::ReadNode(node.clone());
+    (Progress::Identifying(node, has_agent), vec![read])
+}
+
+/// An answer that says nothing to what was asked.
+fn unexpected(answer: &impl fmt::Debug) -> InstanceFailure {
+    let message = format!("unexpected answer: {answer:?}");
+    InstanceFailure::new(FailureKind::AgentFailed, excerpt(&message))
+}
+
+/// Remembers a fact, also if the operator is killed before the next step.
+fn remember(fact: Fact) -> [Step; 2] {
+    let failing = match fact {
+        Fact::Node(_) => "cannot record which Node it is",
+        _ => "cannot write the status of the instance",
+    };
+    [Step::Remember(fact), Step::Save(failing)]
+}
+
+/// What lies where the payload goes is not ours.
+pub fn foreign(why: &str) -> InstanceFailure {
+    let message = format!(r"folder C:\k on the instance {why}");
+    InstanceFailure::new(FailureKind::ForeignFolder, message)
+}
+
+/// It took too long, though every step went on: others go first now.
+pub fn slow(within: Duration, record: &InstanceRecord) -> InstanceFailure {
+    let message = format!(
+        "did not finish within {}s; the last step was: {}. Copied files stay, and the next attempt continues from there. Check its network and load, or raise --instance-timeout",
+        within.as_secs(),
+        record.message,
+    );
+    InstanceFailure::new(FailureKind::InstanceSlow, message)
+}
