@@ -11,8 +11,7 @@ use sha2::{Digest, Sha256};
 
 /// The SHA-256 of `contents`, in hexadecimal digits.
 pub fn sha256(contents: &[u8]) -> String {
-    let digest = Sha256::digest(contents);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:x}", Sha256::digest(contents))
 }
 
 /// A file of an archive.

@@ -164,7 +164,7 @@ impl Installed {
         let pods = pods["items"].as_array().cloned().unwrap_or_default();
         let counts = pods
             .iter()
-            .flat_map(|pod| pod["status"]["containerStatuses"].as_array().cloned())
+            .filter_map(|pod| pod["status"]["containerStatuses"].as_array().cloned())
             .flatten();
         Ok(counts.filter_map(|it| it["restartCount"].as_u64()).sum())
     }
