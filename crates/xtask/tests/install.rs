@@ -268,7 +268,7 @@ async fn until_updated(
 /// What a newcomer has: one node, with everything on it. Installed with Helm from a release, it works, and a change that
 /// reboots the only node comes to its end without a person.
 ///
-/// Covers K01, K03.
+/// Covers K03.
 #[tokio::test]
 #[ignore = "takes long: runs in ./test --soak"]
 async fn on_the_only_node_a_release_is_installed_and_a_change_that_reboots_it_ends() -> Result<()> {
