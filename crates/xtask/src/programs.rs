@@ -16,6 +16,8 @@ pub(crate) struct Target {
     pub(crate) programs: &'static [&'static str],
     /// The C compiler, and the Debian package that brings it.
     compiler: (&'static str, &'static str),
+    /// What that compiler is told besides.
+    options: &'static str,
     settings: &'static [(&'static str, &'static str)],
 }
 
@@ -29,6 +31,7 @@ pub(crate) const TARGETS: [Target; 3] = [
         architecture: "amd64",
         programs: LINUX,
         compiler: ("musl-gcc", "musl-tools"),
+        options: "",
         settings: &[("CC_x86_64_unknown_linux_musl", "musl-gcc")],
     },
     Target {
@@ -37,10 +40,10 @@ pub(crate) const TARGETS: [Target; 3] = [
         architecture: "arm64",
         programs: LINUX,
         compiler: ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+        // The helpers behind outlined atomics are those of another C library.
+        options: "-mno-outline-atomics",
         settings: &[
             ("CC_aarch64_unknown_linux_musl", "aarch64-linux-gnu-gcc"),
-            // The helpers behind outlined atomics are those of another C library.
-            ("CFLAGS_aarch64_unknown_linux_musl", "-mno-outline-atomics"),
             (
                 "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER",
                 "aarch64-linux-gnu-gcc",
@@ -53,6 +56,7 @@ pub(crate) const TARGETS: [Target; 3] = [
         architecture: "amd64",
         programs: &["evenkeel-agent"],
         compiler: ("x86_64-w64-mingw32-gcc", "mingw-w64"),
+        options: "",
         settings: &[],
     },
 ];
@@ -93,6 +97,8 @@ impl Target {
     pub(crate) fn build(&self, project: &Path, profile: &str, commit: &str) -> Result<PathBuf> {
         self.check()?;
         let folder = project.join("target/release-build");
+        let places = places(project)?;
+        let (cflags, options) = self.compiler_options(&places);
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo
             .current_dir(project)
@@ -107,10 +113,11 @@ impl Target {
             .arg("--target-dir")
             .arg(&folder)
             .arg("--config")
-            .arg(self.remapping(project)?)
+            .arg(self.remapping(&places))
             .env("EVENKEEL_COMMIT", commit)
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env(cflags, options)
             .envs(self.settings.iter().copied());
         for program in self.programs {
             cargo.args(["--package", package(program), "--bin", program]);
@@ -123,22 +130,35 @@ impl Target {
         Ok(folder.join(self.triple).join(profile))
     }
 
-    /// A setting for cargo that takes the places of this machine out of the programs.
-    fn remapping(&self, project: &Path) -> Result<String> {
-        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-        let home = home
-            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
-            .context("neither CARGO_HOME nor HOME is set")?;
-        let flags = [(project, "/evenkeel"), (home.as_path(), "/cargo")];
-        let flags = flags.map(|(from, to)| {
+    /// A setting for cargo that takes the places of this machine out of what Rust compiles.
+    fn remapping(&self, places: &[(PathBuf, &str)]) -> String {
+        let flags = places.iter().map(|(from, to)| {
             serde_json::json!(format!("--remap-path-prefix={}={to}", from.display())).to_string()
         });
-        Ok(format!(
-            "target.{}.rustflags=[{}]",
-            self.triple,
-            flags.join(",")
-        ))
+        let flags: Vec<_> = flags.collect();
+        format!("target.{}.rustflags=[{}]", self.triple, flags.join(","))
     }
+
+    /// What the C compiler is told: the same.
+    fn compiler_options(&self, places: &[(PathBuf, &str)]) -> (String, String) {
+        let places = places
+            .iter()
+            .map(|(from, to)| format!("-ffile-prefix-map={}={to}", from.display()));
+        let options: Vec<_> = std::iter::once(self.options.to_owned())
+            .chain(places)
+            .collect();
+        let name = format!("CFLAGS_{}", self.triple.replace('-', "_"));
+        (name, options.join(" "))
+    }
+}
+
+/// The places of this machine that programs would name, each with what they name instead.
+fn places(project: &Path) -> Result<[(PathBuf, &'static str); 2]> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")))
+        .context("neither CARGO_HOME nor HOME is set")?;
+    Ok([(project.to_owned(), "/evenkeel"), (home, "/cargo")])
 }
 
 /// The package of a program.

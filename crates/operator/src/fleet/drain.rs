@@ -265,7 +265,9 @@ impl Cluster {
         let attempts = &mut drain.attempts;
         let tell = |says| self.announce(&seen, says);
         let pods = round.evict.into_iter();
-        let evicted = pods::evict(client, pods, EVICTIONS, attempts, &self.metrics, tell).await;
+        let metrics = &self.metrics;
+        let evicted =
+            pods::evict(client, &node.name, pods, EVICTIONS, attempts, metrics, tell).await;
         Ok(Step::Wait(drain.progress(left, evicted > 0)))
     }
 

@@ -129,10 +129,11 @@ pub(crate) async fn of_node(client: &Client, name: &str) -> kube::Result<Vec<Pod
     list_all(&api, page, Pod::from).await
 }
 
-/// Asks for the evictions of `pods`, `at_once` of them at a time; tells what people should hear of refusals and of what is
+/// Asks for the evictions of `pods` of `node`, `at_once` of them at a time; tells what people should hear of refusals and of what is
 /// lost, and takes note in `attempts` of who was refused. Says how many were evicted.
 pub(crate) async fn evict<'p>(
     client: &Client,
+    node: &str,
     pods: impl Iterator<Item = &'p Pod>,
     at_once: usize,
     attempts: &mut BTreeMap<String, Attempt>,
@@ -147,7 +148,9 @@ pub(crate) async fn evict<'p>(
         match &answer {
             Eviction::Accepted => evicted.push(pod),
             Eviction::Gone => {}
-            Eviction::Refused(refusal, _) => tracing::info!(%pod, "not evicted: {refusal:?}"),
+            Eviction::Refused(refusal, _) => {
+                tracing::info!(node, %pod, "not evicted: {refusal:?}");
+            }
         }
         drain::answered(attempts, pod, answer, Timestamp::now()).map(&tell);
     }

@@ -49,7 +49,7 @@ pub(super) async fn run(
                 let chosen = chosen.into_iter().take_while(|_| !*stop.borrow());
                 let client = &shared.client;
                 let evicted =
-                    pods::evict(client, chosen, 1, &mut attempts, metrics, announce).await;
+                    pods::evict(client, node, chosen, 1, &mut attempts, metrics, announce).await;
                 if evicted > 0 {
                     pauses.reset();
                 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use evenkeel_api::names::annotation;
 use jiff::Timestamp;
 
-use super::{Next, Progress, Step, Turn, Upgrade, Workflow, remember, remove_service, unexpected};
+use super::{
+    Next, Progress, Step, Transition, Upgrade, Workflow, remember, remove_service, unexpected,
+};
 use crate::excerpt::excerpt;
 use crate::windows::instances::{Fact, FailureKind, Found, InstanceFailure, Work};
 use crate::windows::upgrade::in_place::Supplied;
@@ -75,14 +77,14 @@ impl Workflow {
         Ok((Progress::Ended, steps))
     }
 
-    pub(super) fn restored(&self, brought: usize) -> Turn {
+    pub(super) fn restored(&self, brought: usize) -> Transition {
         let note = format!(": copied {brought} files that were missing on its node");
         let started = starting("its missing files are copied");
         let tell = self.done("FilesRestored", &note);
         (Progress::Ended, vec![Step::Disconnect, started, tell])
     }
 
-    pub(super) fn log_in(&self, node: String) -> Turn {
+    pub(super) fn log_in(&self, node: String) -> Transition {
         let say = Step::Say("creating a new login for its agent");
         let ask = self.log_in_and("login", "", Some(node.clone()), LOG_IN);
         (Progress::LoggingIn(node), vec![say, ask])
@@ -115,7 +117,7 @@ pub(super) fn bootstrapped(node: String, said: Option<String>) -> Next {
 }
 
 /// The Node is there. The login of its agent has done its work, and lasts only minutes.
-fn annotate(node: String) -> Turn {
+fn annotate(node: String) -> Transition {
     let say = Step::Say("writing the desired version on its Node");
     let steps = vec![Step::RemoveLogin, say, Step::ReadNode(node.clone())];
     (Progress::Writing(Upgrade::of(node)), steps)

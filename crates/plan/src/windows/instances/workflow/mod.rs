@@ -107,8 +107,8 @@ impl Upgrade {
 }
 
 /// How far the work is then, and what is done for that.
-type Turn = (Progress, Vec<Step>);
-type Next = Result<Turn, InstanceFailure>;
+type Transition = (Progress, Vec<Step>);
+type Next = Result<Transition, InstanceFailure>;
 
 impl Workflow {
     /// What is next after an answer.
@@ -224,14 +224,14 @@ impl Workflow {
         Ok((Progress::Closing, steps))
     }
 
-    fn secured(&self) -> Turn {
+    fn secured(&self) -> Transition {
         let (progress, steps) = self.enter();
         let secured = remember(Fact::Secured).into_iter();
         (progress, secured.chain(steps).collect())
     }
 
     /// Nobody else can have put anything into its folder.
-    fn enter(&self) -> Turn {
+    fn enter(&self) -> Transition {
         match self.work {
             Work::Configure => {
                 let [touch, save] = remember(Fact::Touched);
@@ -249,7 +249,7 @@ impl Workflow {
         }
     }
 
-    fn asked(&self, machine: Machine) -> Turn {
+    fn asked(&self, machine: Machine) -> Transition {
         let mut services = machine.services.iter();
         let has_agent = services.any(|it| it.eq_ignore_ascii_case(windows::AGENT_SERVICE));
         // Of one that leaves, what we remember counts; what the machine says, only if nobody knows better.
@@ -301,7 +301,7 @@ fn remove_service() -> Step {
     Step::Ask("service remove".to_owned(), QUESTION, None)
 }
 
-fn identify(node: String, has_agent: bool) -> Turn {
+fn identify(node: String, has_agent: bool) -> Transition {
     let read = Step::ReadNode(node.clone());
     (Progress::Identifying(node, has_agent), vec![read])
 }

@@ -3,12 +3,15 @@
 use evenkeel_api::names::windows;
 use evenkeel_api::notice::Notice;
 
-use super::{CLEANUP, Progress, Step, Turn, Workflow, remember, remove_service};
+use super::{CLEANUP, Progress, Step, Transition, Workflow, remember, remove_service};
 use crate::windows::instances::{Fact, Found, InstanceFailure, Work};
 
 impl Workflow {
     /// A machine that is not the Node which it claims to be leaves without it.
-    pub(super) fn confirm(node: String, found: Result<Option<Found>, InstanceFailure>) -> Turn {
+    pub(super) fn confirm(
+        node: String,
+        found: Result<Option<Found>, InstanceFailure>,
+    ) -> Transition {
         let (node, warn) = match found {
             Ok(_) => (Some(node), None),
             Err(problem) => (None, Some(Step::Warn(problem.message))),
@@ -18,7 +21,7 @@ impl Workflow {
     }
 
     /// It is taken out to the end from here, also by whoever comes after us.
-    pub(super) fn take_out(&self, node: Option<String>) -> Turn {
+    pub(super) fn take_out(&self, node: Option<String>) -> Transition {
         let cleanup = if self.supply.is_ok() {
             self.log_in_and("cleanup", "", node.clone(), CLEANUP)
         } else {
@@ -40,7 +43,7 @@ impl Workflow {
     }
 
     /// Its Node goes after `steps`, and then all that is known of it.
-    pub(super) fn part(&self, node: Option<String>, mut steps: Vec<Step>) -> Turn {
+    pub(super) fn part(&self, node: Option<String>, mut steps: Vec<Step>) -> Transition {
         let Some(node) = node else {
             let (progress, rest) = self.let_go(None);
             return (progress, [steps, rest].concat());
@@ -55,7 +58,7 @@ impl Workflow {
         node: String,
         uid: Option<String>,
         found: Result<Option<Found>, InstanceFailure>,
-    ) -> Turn {
+    ) -> Transition {
         match found {
             Ok(Some(seen)) if uid.is_none() || uid == seen.uid => {
                 let progress = Progress::DeletingNode(node, uid.or(seen.uid.clone()));
@@ -73,7 +76,7 @@ impl Workflow {
     }
 
     /// Forgets it, and says what became of it.
-    pub(super) fn let_go(&self, first: Option<Notice>) -> Turn {
+    pub(super) fn let_go(&self, first: Option<Notice>) -> Transition {
         let tell = match self.work {
             Work::Forget => None,
             Work::Abandon => Some(Step::Tell(self.abandoned())),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::configure::starting;
-use super::{Next, Progress, Step, Turn, Upgrade, Workflow, remove_service};
+use super::{Next, Progress, Step, Transition, Upgrade, Workflow, remove_service};
 use crate::windows::instances::{Fact, FailureKind, Found, InstanceFailure};
 use crate::windows::upgrade::in_place::Supplied;
 
@@ -30,7 +30,7 @@ impl Workflow {
         Ok((Progress::BringingAgent(upgrade), steps))
     }
 
-    pub(super) fn clean(&self, upgrade: Upgrade) -> Turn {
+    pub(super) fn clean(&self, upgrade: Upgrade) -> Transition {
         let steps = vec![
             Step::Say("stopping its old agent"),
             remove_service(),
@@ -40,7 +40,7 @@ impl Workflow {
         (Progress::Cleaning(upgrade), steps)
     }
 
-    pub(super) fn copied(mut upgrade: Upgrade, old: Vec<String>, count: usize) -> Turn {
+    pub(super) fn copied(mut upgrade: Upgrade, old: Vec<String>, count: usize) -> Transition {
         let say = Step::Say("removing files that only its old version has");
         let mut steps = vec![say, Step::RemoveObsolete(old)];
         if upgrade.is_beside {
@@ -54,7 +54,7 @@ impl Workflow {
     }
 
     /// Its agent must not find anything else on its Node.
-    pub(super) fn await_version(upgrade: Upgrade, now: Timestamp) -> Turn {
+    pub(super) fn await_version(upgrade: Upgrade, now: Timestamp) -> Transition {
         let say = Step::Say("waiting until its Node has the new desired version");
         let read = Step::ReadNode(upgrade.node.clone());
         let progress = Progress::AwaitingVersion(upgrade, now + TOLD);
@@ -84,7 +84,7 @@ impl Workflow {
         Ok((Progress::AwaitingVersion(upgrade, until), steps))
     }
 
-    fn upgraded(&self, upgrade: &Upgrade, version: &str, now: Timestamp) -> Turn {
+    fn upgraded(&self, upgrade: &Upgrade, version: &str, now: Timestamp) -> Transition {
         let files = self.supply.as_ref().map_or(0, |(_, files)| *files);
         let copied = upgrade.copied.map_or_else(
             || "its files were there already".to_owned(),
