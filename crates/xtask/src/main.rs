@@ -27,7 +27,7 @@ struct Arguments {
 enum Task {
     /// Make a release folder: programs, images, Helm chart, OLM bundle, krew manifest, bill of materials and licences.
     ///
-    /// The same commit gives the same bytes, in whichever folder it is checked out. Nothing is signed or pushed:
+    /// What is packed depends on the commit alone. Nothing is signed or pushed:
     /// docs/release.md says how that is done.
     Release {
         /// Write the release into this folder. It must be empty or not exist.

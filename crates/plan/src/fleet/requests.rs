@@ -108,7 +108,7 @@ impl<'a> FleetSnapshot<'a> {
 
 /// What happens with a node that asks for something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Turn {
+pub enum RequestState {
     /// Nothing now: it asks for nothing, or its permit is recorded first.
     NotYet,
     /// It waits, which people should hear once for each request.
@@ -120,15 +120,15 @@ pub enum Turn {
 }
 
 /// What happens with `node`, whose request was answered so, if it was.
-pub fn turn(node: &Node, answer: Option<&DisruptionPermit>) -> Turn {
+pub fn state_of(node: &Node, answer: Option<&DisruptionPermit>) -> RequestState {
     match (drain::next(node), answer) {
-        (Next::Nothing, _) => Turn::NotYet,
-        (Next::Unknown(notice), _) => Turn::Unknown(notice),
+        (Next::Nothing, _) => RequestState::NotYet,
+        (Next::Unknown(notice), _) => RequestState::Unknown(notice),
         (Next::AskForPermit, Some(DisruptionPermit::Waits(why))) => {
-            Turn::Waits(drain::waits(node, why))
+            RequestState::Waits(drain::waits(node, why))
         }
-        (Next::AskForPermit, _) if !node.has_permit => Turn::NotYet,
-        (Next::AskForPermit | Next::Write(..) | Next::Evict, _) => Turn::Begins,
+        (Next::AskForPermit, _) if !node.has_permit => RequestState::NotYet,
+        (Next::AskForPermit | Next::Write(..) | Next::Evict, _) => RequestState::Begins,
     }
 }
 
@@ -237,15 +237,21 @@ mod tests {
     fn a_node_begins_once_its_permit_is_recorded_and_says_what_it_waits_for() {
         let mut asks = node("n", "linux", "drain-a");
         let waits = DisruptionPermit::Waits(WaitReason::Paused);
-        assert!(matches!(turn(&asks, Some(&waits)), Turn::Waits(_)));
+        assert!(matches!(
+            state_of(&asks, Some(&waits)),
+            RequestState::Waits(_)
+        ));
         let granted = Some(&DisruptionPermit::Granted);
-        assert_eq!(turn(&asks, granted), Turn::NotYet);
+        assert_eq!(state_of(&asks, granted), RequestState::NotYet);
         asks.has_permit = true;
-        assert_eq!(turn(&asks, granted), Turn::Begins);
+        assert_eq!(state_of(&asks, granted), RequestState::Begins);
         asks.drain_granted = Some("2026-01-01T00:00:00Z".to_owned());
-        assert_eq!(turn(&asks, None), Turn::Begins, "it goes on");
+        assert_eq!(state_of(&asks, None), RequestState::Begins, "it goes on");
         let odd = node("n", "linux", "paint-it");
-        assert!(matches!(turn(&odd, None), Turn::Unknown(_)));
-        assert_eq!(turn(&node("n", "linux", ""), None), Turn::NotYet);
+        assert!(matches!(state_of(&odd, None), RequestState::Unknown(_)));
+        assert_eq!(
+            state_of(&node("n", "linux", ""), None),
+            RequestState::NotYet
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_plan::fleet::budget::DisruptionPermit;
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::permit;
-use evenkeel_plan::fleet::requests::{self, FleetSnapshot, Sharing, Turn};
+use evenkeel_plan::fleet::requests::{self, FleetSnapshot, RequestState, Sharing};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
@@ -163,14 +163,14 @@ impl Fleet {
                 continue;
             }
             let answer = view.answers.get(name).map(|(_, permit)| permit);
-            let says = match requests::turn(&seen.node, answer) {
-                Turn::NotYet => continue,
-                Turn::Begins => {
+            let says = match requests::state_of(&seen.node, answer) {
+                RequestState::NotYet => continue,
+                RequestState::Begins => {
                     begin.push(seen.clone());
                     continue;
                 }
-                Turn::Unknown(says) => says,
-                Turn::Waits(says) => {
+                RequestState::Unknown(says) => says,
+                RequestState::Waits(says) => {
                     waiting += 1;
                     says
                 }
