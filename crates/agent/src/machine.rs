@@ -8,6 +8,7 @@ use evenkeel_host::{Error, Result};
 use evenkeel_plan::machine::desired::Contents;
 use evenkeel_plan::machine::journal::Direction;
 use evenkeel_plan::machine::phase::Reason;
+use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::targets::Targets;
 
 /// A machine with where our state is.
@@ -25,6 +26,9 @@ pub(crate) struct Standing {
     pub(crate) awaits_boot: bool,
     /// The boot that it waited for has happened, and nobody had taken note of it yet.
     pub(crate) has_booted: bool,
+    /// That boot brought another image, whose own files took the place of those that were as the image before had them.
+    #[cfg_attr(windows, expect(dead_code, reason = "no image is staged there"))]
+    pub(crate) has_new_image: bool,
     /// What must stand where for it to be so.
     pub(crate) targets: Targets,
     /// What is not so and cannot be put back while the machine runs.
@@ -48,12 +52,15 @@ impl<H: Host> Machine<H> {
         let boot = self.host.boot_id()?;
         let before = claim.record()?;
         let has_booted = before.written_in.is_some() && !before.awaits_boot(&boot);
+        let mut staged = before.staged.iter();
+        let has_new_image = has_booted && staged.any(|it| it.resource == Resource::OsImage);
         claim.take_note_of_boot()?;
         let record = claim.record()?;
         claim.keep_payload(&record.targets())?;
         Ok(Standing {
             awaits_boot: record.awaits_boot(&boot),
             has_booted,
+            has_new_image,
             targets: record.targets(),
             lasting: Vec::new(),
             config: record.config,

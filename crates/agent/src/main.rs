@@ -5,8 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg(target_os = "linux")]
-mod arguments;
 mod drift_watcher;
 #[cfg(target_os = "linux")]
 mod linux;

@@ -1,7 +1,7 @@
 //! Metrics of a node that have the same names on both systems.
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_daemon::metrics;
-use evenkeel_plan::machine::state::NodeState;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,34 +16,19 @@ metrics! {
         events: Family<ReasonLabels, Counter> = "evenkeel_node_events",
             "Events of this node, by reason";
     }
-    labels StateLabels { state: &'static str }
+    labels StateLabels { state: String }
     labels ReasonLabels { reason: String }
     labels ClassLabels { class: &'static str }
 }
 
 impl NodeMetrics {
     /// The node is in `state`, or in none yet.
-    pub(crate) fn is_in(&self, state: Option<NodeState>) {
-        for each in [NodeState::Done, NodeState::Working, NodeState::Degraded] {
-            let labels = StateLabels {
-                state: each.as_str(),
-            };
-            self.state
-                .get_or_create(&labels)
-                .set(i64::from(state == Some(each)));
+    pub(crate) fn is_in(&self, state: Option<&NodeState>) {
+        for each in NodeState::ALL {
+            let is_so = i64::from(state == Some(&each));
+            let state = each.into();
+            self.state.get_or_create(&StateLabels { state }).set(is_so);
         }
-    }
-
-    /// The state that the node is in, in one word; empty if in none yet.
-    #[cfg(windows)]
-    pub(crate) fn state(&self) -> &'static str {
-        let is_in = |state: &NodeState| {
-            let state = state.as_str();
-            let gauge = self.state.get(&StateLabels { state });
-            gauge.is_some_and(|gauge| gauge.get() == 1)
-        };
-        let mut states = [NodeState::Done, NodeState::Working, NodeState::Degraded].into_iter();
-        states.find(is_in).map_or("", NodeState::as_str)
     }
 
     /// How much of this kind has drifted.

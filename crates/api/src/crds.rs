@@ -2,6 +2,7 @@
 //! and a test holds it to that.
 
 mod readiness;
+mod rollout_policy;
 mod windows_pool;
 
 use schemars::generate::SchemaSettings;
@@ -13,11 +14,12 @@ use crate::fleet::machine_config_pool as pool;
 use crate::names::group;
 
 /// All of them, with the file that holds each.
-pub fn all() -> [(&'static str, Value); 4] {
+pub fn all() -> [(&'static str, Value); 5] {
     [
         ("machineconfigs.yaml", machine_configs()),
         ("machineconfigpools.yaml", machine_config_pools()),
         ("nodereadinessrules.yaml", readiness::rules()),
+        ("rolloutpolicies.yaml", rollout_policy::policies()),
         ("windowspools.yaml", windows_pool::pools()),
     ]
 }

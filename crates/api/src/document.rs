@@ -3,12 +3,14 @@
 
 use std::borrow::Cow;
 
-use crate::located::{Node, Value};
+use crate::fleet::rollout_policy::{self, RolloutPolicySpec};
+use crate::located::{self, Node, Value};
+use crate::machine::disruption_policy::DisruptionPolicy;
 use crate::machine::fragment::Fragment;
 use crate::machine::ignition;
 use crate::machine::machine_config::MachineConfig;
 use crate::machine::machine_config::spec::{SPEC, read_spec};
-use crate::names::{group, label, object as object_name};
+use crate::names::{annotation, group, label, object as object_name};
 use crate::problem::{At, Findings, Problems, Warning};
 use crate::readiness::{self, ReadinessRule};
 use crate::shape::Shape::{Anything, Flag, Text, Texts};
@@ -39,6 +41,8 @@ pub enum Document {
     TrustBundle(BundleMap),
     /// A `NodeReadinessRule`.
     ReadinessRule(ReadinessRule),
+    /// A `RolloutPolicy`. Its times are not judged yet: that takes a calendar.
+    RolloutPolicy(RolloutPolicySpec),
 }
 
 impl Document {
@@ -50,12 +54,13 @@ impl Document {
             Self::WindowsInstances(_) => "windows-instances ConfigMap",
             Self::TrustBundle(_) => "trusted-ca ConfigMap",
             Self::ReadinessRule(_) => "readiness rule",
+            Self::RolloutPolicy(_) => "rollout policy",
         }
     }
 }
 
 /// The kinds that we read, for a sentence.
-const READABLE: &str = "a MachineConfig, a bare Ignition config, a services ConfigMap, the ConfigMap windows-instances, the ConfigMap trusted-ca or a NodeReadinessRule";
+const READABLE: &str = "a MachineConfig, a bare Ignition config, a services ConfigMap, the ConfigMap windows-instances, the ConfigMap trusted-ca, a NodeReadinessRule or a RolloutPolicy";
 
 keys! {
     MACHINE_CONFIG {
@@ -96,7 +101,7 @@ struct Found {
 fn read_all(file: &str, bytes: &[u8], mut found: Found) -> Result<(Found, Vec<Warning>), Problems> {
     let mut findings = Findings::of(file);
     let top = At::top(None);
-    match text(bytes) {
+    match located::text(bytes) {
         Err(message) => findings.problem(&top, message),
         Ok(text) => match Node::parse_all(text) {
             Err(malformed) => findings.problem(&At::top(malformed.line), malformed.message),
@@ -112,23 +117,6 @@ fn read_all(file: &str, bytes: &[u8], mut found: Found) -> Result<(Found, Vec<Wa
         },
     }
     findings.finish(found)
-}
-
-fn text(bytes: &[u8]) -> Result<&str, String> {
-    if bytes.len() > MAX_BYTES {
-        let mebibyte = 1024 * 1024;
-        return Err(format!(
-            "the file has {} MiB: the limit is {} MiB",
-            bytes.len().div_ceil(mebibyte),
-            MAX_BYTES / mebibyte
-        ));
-    }
-    std::str::from_utf8(bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()]
-            .split(|byte| *byte == b'\n')
-            .count();
-        format!("line {line} is not UTF-8: save the file as UTF-8 text")
-    })
 }
 
 fn read_object(
@@ -179,6 +167,13 @@ fn read_object(
             shape::check(node, &readiness::RULE, 0, at, findings);
             let rule = readiness::read_rule(node, at, findings);
             found.documents.extend(rule.map(Document::ReadinessRule));
+        }
+        (Some(rollout_policy::KIND), version) => {
+            let wanted = format!("{}/{}", group::EVENKEEL, rollout_policy::VERSION);
+            expect_version(version, &wanted, at, findings);
+            shape::check(node, &rollout_policy::POLICY, 0, at, findings);
+            let spec = rollout_policy::read(node);
+            found.documents.push(Document::RolloutPolicy(spec));
         }
         (Some("ConfigMap"), version) => {
             expect_version(version, "v1", at, findings);
@@ -238,6 +233,21 @@ fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) ->
             at,
             "metadata.name is missing: a cluster does not accept an object without a name",
         );
+    }
+    let policy = node
+        .get("metadata")
+        .and_then(|it| it.get("annotations"))
+        .and_then(|it| it.text(annotation::DISRUPTION_POLICY));
+    if let Some(policy) = policy {
+        let (policy, problems) = DisruptionPolicy::parse(policy);
+        config.disruption_policy = policy;
+        for problem in problems {
+            let name = annotation::DISRUPTION_POLICY;
+            findings.warning(
+                at,
+                format!("annotation {name}: {problem}; such a change reboots"),
+            );
+        }
     }
     let Some(spec) = node.get("spec") else {
         return config;

@@ -6,10 +6,10 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// A field, as far as it makes sense.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Field<T> {
     /// It is not there.
     #[default]
@@ -40,6 +40,30 @@ impl<T> Field<T> {
             Self::Valid(value) => Some(value),
             Self::Absent | Self::Invalid { .. } => None,
         }
+    }
+}
+
+impl<T: DeserializeOwned + Default> Field<T> {
+    /// What it says where nobody but us writes it: a part of it that makes no sense is as good as absent, and written
+    /// anew. The other parts count.
+    pub fn recorded(self) -> T {
+        let Self::Invalid { found, .. } = self else {
+            return self.valid().unwrap_or_default();
+        };
+        let Value::Object(mut parts) = found else {
+            return T::default();
+        };
+        parts.retain(|name, part| {
+            let alone = Map::from_iter([(name.clone(), part.clone())]);
+            serde_json::from_value::<T>(Value::Object(alone)).is_ok()
+        });
+        serde_json::from_value(Value::Object(parts)).unwrap_or_default()
+    }
+}
+
+impl<T> From<Option<T>> for Field<T> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Absent, Self::Valid)
     }
 }
 
@@ -85,6 +109,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::fleet::machine_config_pool::PoolStatus;
 
     #[derive(Debug, Default, PartialEq, Deserialize)]
     #[serde(default)]
@@ -108,5 +133,21 @@ mod tests {
         assert_eq!(found, "on");
         assert!(why.contains("boolean"), "{why}");
         assert_eq!(object.names, [""; 0]);
+    }
+
+    #[test]
+    fn of_what_only_we_write_one_odd_part_takes_nothing_from_the_others() {
+        let read = |json| Field::<PoolStatus>::from(json).recorded();
+        assert_eq!(read(json!(null)), PoolStatus::default());
+        assert_eq!(read(json!("x")), PoolStatus::default());
+        let permits = json!({ "epoch": 3, "granted": [{ "node": "a" }] });
+        let status =
+            read(json!({ "machineCount": "x", "readyMachineCount": 2, "permits": permits }));
+        assert_eq!((status.machine_count, status.ready_machine_count), (0, 2));
+        assert!(
+            status
+                .permits
+                .is_some_and(|it| it.epoch == 3 && it.has("a"))
+        );
     }
 }

@@ -40,6 +40,24 @@ pub(crate) struct Malformed {
     pub(crate) message: String,
 }
 
+/// The text of a file that somebody wrote.
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, String> {
+    if bytes.len() > MAX_BYTES {
+        let mebibyte = 1024 * 1024;
+        return Err(format!(
+            "the file has {} MiB: the limit is {} MiB",
+            bytes.len().div_ceil(mebibyte),
+            MAX_BYTES / mebibyte
+        ));
+    }
+    std::str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()]
+            .split(|byte| *byte == b'\n')
+            .count();
+        format!("line {line} is not UTF-8: save the file as UTF-8 text")
+    })
+}
+
 impl<'a> Node<'a> {
     /// Every document of a YAML stream, or one JSON document. Empty documents are left out.
     pub(crate) fn parse_all(text: &'a str) -> Result<Vec<Node<'a>>, Malformed> {

@@ -35,6 +35,8 @@ pub mod annotation {
     pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
     /// `accessed` once somebody logged in over SSH.
     pub const SSH: &str = "machineconfiguration.openshift.io/ssh";
+    /// What changes need around them, as JSON. On rendered configurations; written by the operator.
+    pub const DISRUPTION_POLICY: &str = "evenkeel.dev/disruption-policy";
     /// `degrade` or `heal`: what happens on drift. On pools, and from there on Nodes.
     pub const DRIFT: &str = "evenkeel.dev/drift";
     /// Who of us cordoned the node; a cordon without it is a person's.
@@ -45,6 +47,9 @@ pub mod annotation {
     /// The uids of the operator's own pods that go in this drain, with commas between them; empty if all of them
     /// stay. Written by the operator, removed with the answer to `uncordon-<target>`.
     pub const DRAIN_OWN_PODS: &str = "evenkeel.dev/drain-own-pods";
+    /// Which of the annotations in [`super::autoscaler`] the operator has set with the disruption permit, with commas between
+    /// them; what people set is not among them. Written and removed with [`DRAIN_GRANTED`].
+    pub const AUTOSCALER_ANNOTATIONS: &str = "evenkeel.dev/autoscaler-annotations";
     /// What the operator has written into `reason`, because a drain takes too long: by this it is known whose words
     /// those are. Written by the operator, removed with the answer to the request.
     pub const DRAIN_OVERDUE: &str = "evenkeel.dev/drain-overdue";
@@ -55,10 +60,27 @@ pub mod annotation {
     /// What another operator has to know of the taint, as JSON: whether something fell silent, and conditions
     /// as they were before the restart. Written in the same patch as the taint, and goes with it.
     pub const READINESS_RECORD: &str = "evenkeel.dev/readiness-record";
+    /// The taints of rules that have one of their own, as `key:effect` with commas between them: those that are ours to
+    /// take off. Written in the same patch as the taints.
+    pub const READINESS_TAINTS: &str = "evenkeel.dev/readiness-taints";
+    /// The bootstrap rules that the node has done with, as `name=uid` with commas between them.
+    pub const BOOTSTRAP_COMPLETED: &str = "evenkeel.dev/bootstrap-completed";
+    /// Begins the name of node-readiness-controller's annotation for the same; the uid of the rule follows.
+    pub const NRC_BOOTSTRAP_COMPLETED: &str = "readiness.k8s.io/bootstrap-completed-";
+    /// On a pool: `never` keeps the pods of its nodes where they are.
+    pub const DRAIN: &str = "evenkeel.dev/drain";
     /// On a pool: how long a drain may take before it is reported.
     pub const DRAIN_TIMEOUT: &str = "evenkeel.dev/drain-timeout";
     /// On a pool: `proceed` goes ahead when a drain has taken too long.
     pub const DRAIN_ON_TIMEOUT: &str = "evenkeel.dev/drain-on-timeout";
+    /// On a pool: how long a drain waits for pods that are terminating on a node that is not ready.
+    pub const DRAIN_SKIP_WAIT_FOR_DELETE: &str = "evenkeel.dev/drain-skip-wait-for-delete";
+    /// On a pool: `true` keeps pods off its new nodes until their first configuration is done.
+    pub const FIRST_CONFIG_FIRST: &str = "evenkeel.dev/first-config-first";
+    /// On a `MachineConfigPool`: the name of the `RolloutPolicy` that it is rolled out by.
+    pub const ROLLOUT_POLICY: &str = "evenkeel.dev/rollout-policy";
+    /// On a pool: `<who>: <why>` lets its nodes begin outside the windows and in the freezes of its policy.
+    pub const ROLLOUT_OVERRIDE: &str = "evenkeel.dev/rollout-override";
     /// On a `MachineSet`: how many of its nodes may be unavailable under Recreate.
     pub const MAX_UNHEALTHY: &str = "evenkeel.dev/max-unhealthy";
     /// On the operator's Lease: what it makes of OpenShift's own operators, as JSON.
@@ -78,6 +100,21 @@ pub mod annotation {
     ];
 }
 
+/// Annotations of Nodes by which others leave a node alone, with the value [`HELD`](autoscaler::HELD). They are not ours alone.
+pub mod autoscaler {
+    /// The Cluster Autoscaler does not remove the node.
+    pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+    /// Karpenter does not disrupt the node: no consolidation, no drift.
+    pub const DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+    /// Karpenter does not replace the node because it is unhealthy.
+    pub const DO_NOT_REPAIR: &str = "karpenter.sh/do-not-repair";
+    /// The value that each of them needs.
+    pub const HELD: &str = "true";
+
+    /// All of them.
+    pub const ALL: [&str; 3] = [SCALE_DOWN_DISABLED, DO_NOT_DISRUPT, DO_NOT_REPAIR];
+}
+
 /// Taints that are ours.
 pub mod taint {
     /// A node whose extensions are not all healthy.
@@ -89,8 +126,20 @@ pub mod taint {
     /// tolerate the cordon, go elsewhere if they can.
     pub const DRAINING: &str = "evenkeel.dev/draining";
 
+    /// A new node of a pool with [`FIRST_CONFIG_FIRST`](super::annotation::FIRST_CONFIG_FIRST), until its first configuration
+    /// is done. The effect is `NoSchedule`.
+    pub const FIRST_CONFIG: &str = "evenkeel.dev/first-config";
+
+    /// What one of them does to pods that do not tolerate it.
+    pub fn effect(key: &str) -> &'static str {
+        match key {
+            DRAINING => "PreferNoSchedule",
+            _ => "NoSchedule",
+        }
+    }
+
     /// All of them.
-    pub const ALL: [&str; 3] = [META_READINESS, AUTOSCALER_STARTUP, DRAINING];
+    pub const ALL: [&str; 4] = [META_READINESS, AUTOSCALER_STARTUP, DRAINING, FIRST_CONFIG];
 }
 
 /// Labels.
@@ -148,6 +197,10 @@ pub mod pod {
 
 /// Objects and keys in the operator's namespace.
 pub mod object {
+    /// ConfigMap: what changes of a machine need around them.
+    pub const DISRUPTION_POLICY: &str = "evenkeel-disruption-policy";
+    /// Key in that ConfigMap, with `files`, `units` and `sshkey`.
+    pub const DISRUPTION_POLICY_KEY: &str = "nodeDisruptionPolicy";
     /// Beginning of the name of every services ConfigMap.
     pub const SERVICES_PREFIX: &str = "services-";
     /// ConfigMap: address → `username=<user>`, or `username=<user>,nodeAddress=<address of its Node>`.
@@ -231,6 +284,8 @@ pub mod group {
     pub const OPERATORS: &str = "operators.coreos.com";
     /// Machines and `MachineSets`.
     pub const MACHINE: &str = "machine.openshift.io";
+    /// OpenShift's settings of its own operators: `MachineConfiguration`.
+    pub const OPENSHIFT_OPERATOR: &str = "operator.openshift.io";
     /// What holds for a whole cluster: its Proxy.
     pub const CONFIG: &str = "config.openshift.io";
 }

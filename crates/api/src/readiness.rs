@@ -1,18 +1,31 @@
 //! `NodeReadinessRule`: which extensions a node must have before pods come to it, and the evidence
 //! that each is healthy. The node's own list of extensions has elements of the same shape.
 
+mod check;
 mod keys;
+mod nrc;
+mod nrc_status;
 mod read;
 mod report;
 mod status;
+mod taint;
 
 use std::time::Duration;
 
+pub use check::{
+    CA, COMMAND, Check, HEADER, HEADERS, HttpGet, NODE_IP, ProbeHost, ProbeTls, RESERVED_HEADERS,
+    WORD, is_header_name,
+};
 pub(crate) use keys::{RULE, SPEC};
+pub use nrc::{
+    NRC_DEFAULT, NRC_FINALIZER, NRC_GROUP, NRC_LEASE, NRC_PREFIX, NrcCondition, NrcRule,
+};
+pub use nrc_status::{NrcDryRun, NrcEvaluation, NrcFailure, NrcResult, NrcStatus};
 pub(crate) use read::read_rule;
 pub use read::{extensions_from_json, rule_from_json, rule_from_spec};
 pub use report::{CertificateReport, ProbeReport, Report};
 pub use status::{NodeCounts, RuleStatus, Worst, condition};
+pub use taint::{RuleTaint, TaintEffect};
 
 pub use crate::selector::{Operator, Requirement, Selector};
 
@@ -24,7 +37,7 @@ pub const PLURAL: &str = "nodereadinessrules";
 pub const VERSION: &str = "v1alpha1";
 /// The name of the extension that an agent itself is, and the end of the name of its Lease.
 pub const AGENT_EXTENSION: &str = "evenkeel-agent";
-/// How long an agent's Lease lasts; it is renewed three times in this time.
+/// How long an agent's Lease lasts while somebody asks for it; it is renewed three times in this time.
 pub const AGENT_EXPIRY: Duration = Duration::from_secs(30);
 /// The shortest expiry of a Lease: nobody renews more often than once a second, and three renewals
 /// must fit.
@@ -35,22 +48,65 @@ pub const NODE: &str = "{node}";
 pub const EVICT_AFTER: Duration = Duration::from_mins(5);
 
 /// A rule about nodes.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a key of the object, and any of them goes with any other"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReadinessRule {
     /// The object's name.
     pub name: String,
+    /// Which of all objects that ever had this name it is; empty for one that is in no cluster.
+    pub uid: String,
+    /// Whose kind it is.
+    pub origin: RuleOrigin,
+    /// The taint of a node that is not ready by this rule.
+    pub taint: RuleTaint,
+    /// For how long it is about a node.
+    pub enforcement: Enforcement,
     /// The nodes that it is about; empty is all.
     pub node_selector: Selector,
     /// How long a node may be unready before pods are evicted; zero is never.
     pub evict_after: Duration,
     /// Whether it only says what it would do.
     pub dry_run: bool,
+    /// Whether all that it did stays as it is: it taints nobody, lets nobody go and evicts nothing.
+    pub suspend: bool,
     /// Whether every extension becomes a condition of the Node.
     pub publish_conditions: bool,
     /// Whether the node also has the Cluster Autoscaler's taint while it is not ready.
     pub autoscaler_startup_taint: bool,
     /// What a node must have.
     pub extensions: Vec<Extension>,
+}
+
+impl ReadinessRule {
+    /// The name of its object. Rules of other kinds stand beside ours with the kind before a slash.
+    pub fn bare_name(&self) -> &str {
+        self.name
+            .split_once('/')
+            .map_or(&self.name, |(_, name)| name)
+    }
+}
+
+/// For how long a rule is about a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Enforcement {
+    /// As long as both are there.
+    #[default]
+    Continuous,
+    /// Until the node was ready once.
+    Bootstrap,
+}
+
+/// Whose kind a rule is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RuleOrigin {
+    /// Ours.
+    #[default]
+    Evenkeel,
+    /// node-readiness-controller's: its conditions count as they stand, and restarts mean nothing.
+    Nrc,
 }
 
 /// Something that a node must have.
@@ -106,7 +162,11 @@ pub enum Source {
         status: String,
         /// How old its heartbeat may be; zero is any.
         freshness: Duration,
+        /// The status that counts where the Node does not have it; empty if none does.
+        default_status: String,
     },
+    /// Conditions of the Node, each as an extension of this name, of which one is enough.
+    AnyOf(Vec<Extension>),
     /// A probe that the node's agent runs.
     Probe {
         /// What it checks.
@@ -120,6 +180,16 @@ pub enum Source {
     },
 }
 
+impl Extension {
+    /// What is enough for it, each by itself.
+    pub fn choices(&self) -> &[Self] {
+        match &self.source {
+            Source::AnyOf(choices) => choices,
+            _ => std::slice::from_ref(self),
+        }
+    }
+}
+
 impl Source {
     /// The key that it has in a rule.
     pub const fn kind(&self) -> &'static str {
@@ -128,41 +198,8 @@ impl Source {
             Self::Status { .. } => "status",
             Self::Pods { .. } => "pods",
             Self::Condition { .. } => "condition",
+            Self::AnyOf(_) => "anyOf",
             Self::Probe { .. } => "probe",
         }
     }
-}
-
-/// What a probe checks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Check {
-    /// An HTTP GET on the node.
-    HttpGet {
-        /// The port.
-        port: u16,
-        /// The path.
-        path: String,
-    },
-    /// A connection to a port of the node.
-    TcpSocket {
-        /// The port.
-        port: u16,
-    },
-    /// gRPC's own health service.
-    Grpc {
-        /// The port.
-        port: u16,
-        /// Which service to ask for; empty is the whole server.
-        service: String,
-    },
-    /// A connection to a socket file.
-    UnixSocket {
-        /// The file.
-        path: String,
-    },
-    /// A service of the system that runs.
-    Service {
-        /// Its name.
-        name: String,
-    },
 }

@@ -30,12 +30,12 @@ pub(crate) enum Shape {
 pub(crate) struct Object {
     /// The key that tells one element of a list from another; empty if there is none.
     pub(crate) identity: &'static str,
-    pub(crate) fields: &'static [Field],
+    pub(crate) fields: &'static [FieldShape],
 }
 
 /// One key.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Field {
+pub(crate) struct FieldShape {
     pub(crate) name: &'static str,
     pub(crate) shape: &'static Shape,
     /// The minor version that brought it.
@@ -66,13 +66,13 @@ enum Default {
 pub(crate) const TEXTS: Shape = Shape::List(&Shape::Text);
 
 /// An object whose elements are told apart by `identity`.
-pub(crate) const fn object(identity: &'static str, fields: &'static [Field]) -> Shape {
+pub(crate) const fn object(identity: &'static str, fields: &'static [FieldShape]) -> Shape {
     Shape::Object(Object { identity, fields })
 }
 
 /// A key that may be absent.
-pub(crate) const fn optional(name: &'static str, shape: &'static Shape) -> Field {
-    Field {
+pub(crate) const fn optional(name: &'static str, shape: &'static Shape) -> FieldShape {
+    FieldShape {
         name,
         shape,
         since: 0,
@@ -105,7 +105,7 @@ macro_rules! keys {
 
 pub(crate) use keys;
 
-impl Field {
+impl FieldShape {
     /// A key that must be there.
     pub(crate) const fn required(self) -> Self {
         Self {
@@ -444,7 +444,7 @@ fn whole(number: i128) -> Json {
 fn canonical_object(node: &Node<'_>, objects: &[&Object]) -> Json {
     let mut entries = Map::new();
     let fields = || objects.iter().flat_map(|object| object.fields);
-    let kept = |field: &&Field| !matches!(field.default, Default::Always);
+    let kept = |field: &&FieldShape| !matches!(field.default, Default::Always);
     for field in fields().filter(kept) {
         let Some(value) = node.get(field.name) else {
             continue;

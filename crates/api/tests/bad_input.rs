@@ -172,7 +172,7 @@ fn every_rule_names_section_identity_and_cure() {
         ),
         (
             "storage: {files: [{path: /run/machine-config-daemon-force}]}",
-            "line 2: storage.files[0] /run/machine-config-daemon-force: this is the force file, with which a person has everything applied again: a configuration may not contain it",
+            "line 2: storage.files[0] /run/machine-config-daemon-force: this is the force file, which makes the agent apply everything again: a configuration may not contain it, create it by hand",
         ),
         (
             "storage: {files: [{path: /x, contens: {}}]}",

@@ -15,8 +15,8 @@ fn the_definitions_in_deploy_are_those_of_the_types() {
     for (file, definition) in crds::all() {
         let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
         let text = serde_saphyr::to_string_with_options(&definition, options).unwrap();
-        let is_ours = definition["spec"]["group"] == "evenkeel.dev";
-        let theirs = if is_ours { "" } else { THEIRS };
+        let is_our_kind = definition["spec"]["group"] == "evenkeel.dev";
+        let theirs = if is_our_kind { "" } else { THEIRS };
         let text = format!("{HEAD}{theirs}{text}");
         let path = folder.join(file);
         if std::env::var_os("EVENKEEL_BLESS").is_some() {

@@ -49,7 +49,7 @@ spec:
     passwd:
       users:
       - name: core
-        sshAuthorizedKeys: [ssh-ed25519 AAAA, ssh-ed25519 BBBB, ssh-ed25519 AAAA]
+        sshAuthorizedKeys: [ssh-ed25519 AAAA, ssh-ed25519 BBBB]
     storage:
       files:
       - path: /etc/motd
@@ -154,7 +154,7 @@ fn an_absent_field_equals_its_default() {
     for rest in [
         "mode: 420",
         "mode: 0644",
-        "overwrite: true",
+        "overwrite: true, contents: {source: 'data:,'}",
         "overwrite: false",
         "user: {id: 0}",
         "user: {name: root}, group: {}",
@@ -240,7 +240,11 @@ fn what_is_not_ours_is_kept_by_section_and_identity() {
             "storage.luks",
             "l",
         ),
-        ("storage: {raid: [{name: r}]}", "storage.raid", "r"),
+        (
+            "storage: {raid: [{name: r, level: raid1, devices: [/dev/sda]}]}",
+            "storage.raid",
+            "r",
+        ),
         ("passwd: {users: [{name: bob}]}", "passwd.users", "bob"),
         (
             "passwd: {users: [{name: core, uid: 7, sshAuthorizedKeys: [k]}]}",

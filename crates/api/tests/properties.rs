@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::document::{self, Document};
+use evenkeel_api::machine::disruption_policy::DisruptionPolicy;
 use evenkeel_api::machine::machine_config::{File, MachineConfig, Owner, Section, Unit};
 use evenkeel_api::windows::services::{Service, Services, Variable};
 use proptest::collection::{btree_map, vec};
@@ -12,7 +13,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const SEEDS: [&str; 5] = [
-    r#"{"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"/etc/a","mode":420,"contents":{"compression":"gzip","source":"data:;base64,H4sIAAAAAAAAA8tIzcnJBwCGphA2BQAAAA==","verification":{"hash":"sha256-2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}}}],"disks":[{"device":"/dev/sda"}]},"systemd":{"units":[{"name":"a.service","dropins":[{"name":"a.conf","contents":"x"}]}]}}"#,
+    r#"{"ignition":{"version":"3.4.0"},"storage":{"files":[{"path":"/etc/a","mode":420,"contents":{"compression":"gzip","source":"data:;base64,H4sIAAAAAAAAA8tIzcnJBwCGphA2BQAAAA==","verification":{"hash":"sha256-2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}}}],"disks":[{"device":"/dev/sda"}]},"systemd":{"units":[{"name":"a.service","dropins":[{"name":"a.conf","contents":"[Unit]\nA=b"}]}]}}"#,
     "ignition: {version: 2.2.0}\nstorage:\n  files:\n  - {path: /a, filesystem: root, mode: 0644, contents: {source: 'data:,%0A'}}\nnetworkd: {units: [{name: a}]}\n",
     "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata: &m {name: a}\nspec: {fips: true, kernelArguments: [a], config: {ignition: {version: 3.0.0}}}\nstatus: *m\n",
     "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: services-1-2-3-abc1234}\ndata:\n  files: '[]'\n  services: |\n    [{\"name\": \"a\", \"command\": \"\\\"c\\\" NODE\", \"bootstrap\": false, \"priority\": 0, \"dependencies\": [\"b\"],\n      \"nodeVariablesinCommand\": {\"name\": \"NODE\", \"jsonPathNodeObject\": \"{.a}\"}}]\n",
@@ -40,6 +41,19 @@ fn filled() -> impl Strategy<Value = String> {
     awkward().prop_filter("empty is as good as absent", |text| !text.is_empty())
 }
 
+/// The text of a unit: any comment and any value, in lines that are not too long.
+fn unit_text() -> impl Strategy<Value = String> {
+    (awkward(), awkward()).prop_map(|(comment, value)| {
+        let line = |text: String| -> String {
+            text.replace(['\r', '\n', '\\'], " ")
+                .chars()
+                .take(500)
+                .collect()
+        };
+        format!("# {}\n[Unit]\nDescription={}\n", line(comment), line(value))
+    })
+}
+
 fn owner() -> impl Strategy<Value = Owner> {
     let name = "[a-z]{1,8}".prop_filter("root is number 0", |name| name != "root");
     prop_oneof![
@@ -60,9 +74,9 @@ fn file() -> impl Strategy<Value = File> {
 }
 
 fn unit() -> impl Strategy<Value = Unit> {
-    let drop_ins = btree_map("[a-z0-9-]{1,10}\\.conf", filled(), 0..3);
+    let drop_ins = btree_map("[a-z0-9-]{1,10}\\.conf", unit_text(), 0..3);
     (
-        option::of(filled()),
+        option::of(unit_text()),
         any::<Option<bool>>(),
         any::<bool>(),
         drop_ins,
@@ -95,7 +109,7 @@ fn unsupported() -> impl Strategy<Value = BTreeMap<Section, Value>> {
         (
             "storage.luks",
             "l",
-            json!({"name": "l", "cex": {"enabled": true}}),
+            json!({"name": "l", "device": "/dev/sda", "cex": {"enabled": true}}),
         ),
         ("passwd.users", "core", json!({"name": "core", "uid": 0})),
         (
@@ -113,7 +127,11 @@ fn unsupported() -> impl Strategy<Value = BTreeMap<Section, Value>> {
             json!({"name": "a.network", "contents": "x"}),
         ),
         ("storage.directories", "/d", json!({"path": "/d"})),
-        ("storage.links", "/l", json!({"path": "/l", "target": "/d"})),
+        (
+            "storage.links",
+            "/LINK",
+            json!({"path": "/LINK", "target": "/d"}),
+        ),
         (
             "storage.filesystems",
             "/sysroot",
@@ -158,6 +176,7 @@ fn machine_config() -> impl Strategy<Value = MachineConfig> {
                     os_image_url,
                     kernel_arguments,
                     unsupported,
+                    disruption_policy: DisruptionPolicy::default(),
                 }
             },
         )

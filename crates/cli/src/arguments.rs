@@ -173,6 +173,19 @@ pub(crate) enum ReadinessCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Turn rules of node-readiness-controller into rules of Evenkeel, and say what differs.
+    ///
+    /// Prints the rules as YAML, or as JSON with -o json, and what differs on standard error. Reads no cluster and writes nothing.
+    #[command(
+        after_help = "Example:\n  kubectl get nodereadinessrules.readiness.node.x-k8s.io -o yaml | evenkeel readiness import -f - > rules.yaml"
+    )]
+    Import {
+        /// File or directory with the rules, or - for standard input.
+        #[arg(short = 'f', long = "file", required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -209,6 +222,17 @@ pub(crate) enum RolloutCommand {
         pool: String,
         #[command(flatten)]
         cluster: ClusterArguments,
+    },
+    /// List the next maintenance windows of a pool, and whether its nodes may start now.
+    ///
+    /// Exit codes: 0 the pool's `RolloutPolicy` is valid, or it names none, 1 error, 2 something is wrong with it.
+    Windows {
+        /// Name of the pool; windows for the Windows nodes.
+        pool: String,
+        #[command(flatten)]
+        cluster: ClusterArguments,
+        #[command(flatten)]
+        output: Output,
     },
 }
 
@@ -248,7 +272,7 @@ pub(crate) struct BundleArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Configuration {
+pub(crate) struct ConfigurationArguments {
     /// Configuration: a `MachineConfig` or Ignition config in YAML or JSON, a directory of them, or
     /// `-` for standard input. Several are merged in the order of their names.
     #[arg(short = 'f', long = "file", value_name = "FILE", required = true)]
@@ -256,7 +280,7 @@ pub(crate) struct Configuration {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct RootArguments {
     /// Work on the directory tree in DIR instead of this machine. No service is reloaded or restarted.
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
@@ -278,7 +302,7 @@ pub(crate) struct Output {
 #[derive(Debug, Args)]
 pub(crate) struct PlanArguments {
     #[command(flatten)]
-    pub(crate) configuration: Configuration,
+    pub(crate) configuration: ConfigurationArguments,
     /// Compare with this configuration instead of a machine: two machine configurations, or two
     /// services `ConfigMaps`.
     #[arg(long, value_name = "OLD", conflicts_with = "root")]
@@ -290,7 +314,7 @@ pub(crate) struct PlanArguments {
     #[command(flatten)]
     pub(crate) cluster: ClusterArguments,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) tree: RootArguments,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -298,9 +322,9 @@ pub(crate) struct PlanArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArguments {
     #[command(flatten)]
-    pub(crate) configuration: Configuration,
+    pub(crate) configuration: ConfigurationArguments,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) tree: RootArguments,
     /// Show the plan and change nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -314,9 +338,9 @@ pub(crate) struct ApplyArguments {
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArguments {
     #[command(flatten)]
-    pub(crate) configuration: Configuration,
+    pub(crate) configuration: ConfigurationArguments,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) tree: RootArguments,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -324,9 +348,9 @@ pub(crate) struct VerifyArguments {
 #[derive(Debug, Args)]
 pub(crate) struct WatchArguments {
     #[command(flatten)]
-    pub(crate) configuration: Configuration,
+    pub(crate) configuration: ConfigurationArguments,
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) tree: RootArguments,
     /// Repair drift at once instead of only reporting it.
     #[arg(long)]
     pub(crate) heal: bool,
@@ -344,7 +368,7 @@ pub(crate) struct WatchArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RenderArguments {
     #[command(flatten)]
-    pub(crate) configuration: Configuration,
+    pub(crate) configuration: ConfigurationArguments,
     /// Name of the pool that the configuration is for.
     #[arg(long, value_name = "NAME")]
     pub(crate) pool: String,

@@ -4,10 +4,13 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use evenkeel_api::document::Document;
+use evenkeel_api::field::Field;
+use evenkeel_api::fleet::rollout_policy::RolloutPolicySpec;
 use evenkeel_api::machine::machine_config::MachineConfig;
 use evenkeel_api::windows::payload::Opened;
 use evenkeel_api::windows::trust_bundle::TrustBundle;
 use evenkeel_api::{Place, Problem, Warning};
+use evenkeel_plan::fleet::policy::RolloutPolicy;
 use evenkeel_plan::machine::standing;
 use serde_json::json;
 
@@ -96,6 +99,21 @@ fn cautions(file: &str, config: &MachineConfig) -> impl Iterator<Item = Warning>
         })
 }
 
+/// What is wrong with the times of a policy, each by its field.
+fn problems_of(file: &str, spec: &RolloutPolicySpec) -> impl Iterator<Item = Problem> {
+    let policy = RolloutPolicy::read(&Field::Valid(spec.clone()));
+    policy.problems.into_iter().map(move |it| Problem {
+        place: Place {
+            file: file.to_owned(),
+            line: None,
+            path: it.field.clone(),
+            element: it.field,
+            identity: String::new(),
+        },
+        message: it.message,
+    })
+}
+
 /// What is to be said of a file.
 #[derive(Default)]
 struct Verdict {
@@ -127,6 +145,10 @@ impl Verdict {
                     if let Document::TrustBundle(map) = document {
                         verdict.take(kind, map.read(&source.name, now));
                     } else {
+                        if let Document::RolloutPolicy(spec) = &document {
+                            let problems = problems_of(&source.name, spec);
+                            verdict.problems.extend(problems);
+                        }
                         if let Document::MachineConfig(config) = &document {
                             verdict.warnings.extend(cautions(&source.name, config));
                         }

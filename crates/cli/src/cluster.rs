@@ -1,5 +1,7 @@
 //! The way to a cluster, with the person's own login, and errors that say who may not do what.
 
+mod policies;
+
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
@@ -7,16 +9,19 @@ use evenkeel_api::field::Field;
 use evenkeel_api::fleet::machine_config_pool::{self as shape, PoolStatus};
 use evenkeel_api::names::{annotation, group, label, program};
 use evenkeel_plan::fleet::coexistence::CoexistenceReports;
-use evenkeel_plan::fleet::drain::Candidate;
 use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::node_facts::{NodeFacts, NodeObject};
 use evenkeel_plan::fleet::pool::Pool;
+use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, Client, Config, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::arguments::ClusterArguments;
 use crate::output;
+
+pub(crate) use self::policies::{NamedPolicies, policies_kind};
 
 /// How many objects are asked for at once.
 const PAGE: u32 = 500;
@@ -39,9 +44,10 @@ pub(crate) struct PoolObject {
 pub(crate) struct Fleet {
     pub(crate) pools: Vec<Pool>,
     pub(crate) statuses: Vec<PoolStatus>,
+    /// The nodes, with what the pools record of their permits.
     pub(crate) nodes: Vec<Node>,
-    /// The same nodes, as destinations of evicted pods.
-    pub(crate) candidates: Vec<Candidate>,
+    /// All else that is known of the same nodes.
+    pub(crate) facts: Vec<NodeFacts>,
 }
 
 /// Does `work` with the cluster that the person means.
@@ -204,17 +210,26 @@ impl Cluster {
         let (pools, nodes) = futures::join!(self.all_pools(), self.nodes());
         let (pools, statuses): (Vec<Pool>, Vec<PoolStatus>) =
             pools?.into_iter().map(|it| (it.pool, it.status)).unzip();
-        let (mut nodes, candidates): (Vec<Node>, Vec<Candidate>) = nodes?.into_iter().unzip();
-        for node in &mut nodes {
+        let policies = NamedPolicies::named_by(self, pools.iter().map(|it| &it.policy)).await?;
+        let now = Timestamp::now();
+        let held = |pool: Pool| {
+            let policy = policies.look_up(&pool.policy);
+            pool.held_to(policy, now)
+        };
+        let pools: Vec<Pool> = pools.into_iter().map(held).collect();
+        let facts = nodes?;
+        let with_permit = |facts: &NodeFacts| {
+            let mut node = facts.node.clone();
             let has = |it: &PoolStatus| it.permits.as_ref().is_some_and(|it| it.has(&node.name));
             // One without a pool has its permit where only the operator looks.
             node.has_permit = node.claims_permit() || statuses.iter().any(has);
-        }
+            node
+        };
         Ok(Fleet {
+            nodes: facts.iter().map(with_permit).collect(),
             pools,
             statuses,
-            nodes,
-            candidates,
+            facts,
         })
     }
 
@@ -253,15 +268,20 @@ impl Cluster {
         })
     }
 
-    async fn nodes(&self) -> Result<Vec<(Node, Candidate)>> {
+    /// All Nodes, as the operator reads them.
+    pub(crate) async fn nodes(&self) -> Result<Vec<NodeFacts>> {
         let nodes = self.list(&self.all(&nodes_kind()), "nodes").await?;
-        let both = |object: DynamicObject| {
-            let taints = object.data["spec"]["taints"].as_array().cloned();
-            let node = narrow(object);
-            let candidate = Candidate::of(&node, &taints.unwrap_or_default());
-            (node, candidate)
-        };
-        Ok(nodes.into_iter().map(both).collect())
+        nodes.iter().map(facts).collect()
+    }
+
+    /// One Node, as the operator reads it.
+    pub(crate) async fn node(&self, name: &str) -> Result<NodeFacts> {
+        let found = self.all(&nodes_kind()).get_opt(name).await;
+        let found = found.map_err(|error| self.explain(&format!("read node {name}"), error))?;
+        let node = found.with_context(|| {
+            format!("node {name} does not exist: `kubectl get nodes` lists the nodes")
+        });
+        facts(&node?)
     }
 
     /// The MachineConfigs that people wrote for a pool, by name, each as one text.
@@ -302,8 +322,23 @@ impl Cluster {
     }
 }
 
+/// All of it that facts and evidence are read from.
+pub(crate) fn whole(object: &DynamicObject) -> Value {
+    json!({
+        "metadata": object.metadata,
+        "spec": object.data["spec"],
+        "status": object.data["status"],
+    })
+}
+
+fn facts(object: &DynamicObject) -> Result<NodeFacts> {
+    let read: NodeObject = serde_json::from_value(whole(object))
+        .with_context(|| format!("cannot read node {}", object.name_any()))?;
+    Ok(read.into())
+}
+
 fn text(object: &DynamicObject) -> String {
-    let document = serde_json::json!({
+    let document = json!({
         "apiVersion": format!("{}/v1", group::MACHINE_CONFIGURATION),
         "kind": "MachineConfig",
         "metadata": { "name": object.name_any() },
@@ -318,24 +353,7 @@ impl PoolObject {
         let spec = Field::from(spec.clone()).valid().unwrap_or_default();
         Self {
             pool: Pool::read(&object.name_any(), object.annotations(), &spec),
-            status: PoolStatus::recorded(status.clone().into()),
+            status: Field::from(status.clone()).recorded(),
         }
-    }
-}
-
-pub(crate) fn narrow(object: DynamicObject) -> Node {
-    let DynamicObject { metadata, data, .. } = object;
-    let conditions = data["status"]["conditions"].as_array();
-    let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
-    let created = metadata.creation_timestamp.map(|it| it.0);
-    Node {
-        ready: conditions.is_some_and(|all| all.iter().any(is_ready)),
-        unschedulable: data["spec"]["unschedulable"] == true,
-        ..Node::of(
-            metadata.name.unwrap_or_default(),
-            created.unwrap_or_default(),
-            &metadata.labels.unwrap_or_default(),
-            metadata.annotations.unwrap_or_default(),
-        )
     }
 }

@@ -75,6 +75,9 @@ struct ChangeDocument {
     action: String,
     why: String,
     disruption: String,
+    /// The entry of the disruption policy that decided, if one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<String>,
 }
 
 impl PlanDocument {
@@ -84,6 +87,7 @@ impl PlanDocument {
             action: change.action.to_string(),
             why: change.why.clone(),
             disruption: change.disruption.to_string(),
+            policy: change.policy.clone(),
         });
         Self {
             changes: changes.collect(),
@@ -144,9 +148,11 @@ pub(crate) fn plan_text(plan: &Plan, old: &Contents, new: &Contents, paint: Pain
             ChangeAction::Delete => paint.red("-"),
         };
         let name = paint.bold(&change.resource.to_string());
+        let policy = change.policy.as_ref();
+        let policy = policy.map_or_else(String::new, |entry| format!(", by the policy's {entry}"));
         let _ = writeln!(
             text,
-            "{sign} {name}: {} [{}]",
+            "{sign} {name}: {} [{}{policy}]",
             change.why, change.disruption
         );
         for line in diff_of(plan, &change.resource, old, new) {

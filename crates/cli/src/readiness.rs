@@ -1,37 +1,54 @@
-//! `evenkeel readiness dry-run`: which nodes a rule would taint now, and why.
+//! `evenkeel readiness dry-run`: which nodes a rule would taint now, and why. `evenkeel readiness import`: rules of
+//! node-readiness-controller as ours.
 
 pub(crate) mod evidence;
+mod import;
 pub(crate) mod rules;
 
 use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use evenkeel_api::document::Document;
 use evenkeel_api::readiness::{ReadinessRule, Source};
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use serde_json::json;
 
 use crate::Ending;
-use crate::arguments::{ReadinessArguments, ReadinessCommand};
+use crate::arguments::{ClusterArguments, Output, ReadinessArguments, ReadinessCommand};
 use crate::output::{self, Paint};
 use crate::readiness::evidence::Evidence;
 use crate::table::{lines, table};
 use crate::{cluster, input};
 
 pub(crate) fn run(arguments: &ReadinessArguments) -> Result<Ending> {
-    let ReadinessCommand::DryRun {
-        files,
-        wait,
-        cluster: which,
-        output: format,
-    } = &arguments.command;
+    match &arguments.command {
+        ReadinessCommand::DryRun {
+            files,
+            wait,
+            cluster,
+            output,
+        } => dry_run(files, *wait, cluster, output),
+        ReadinessCommand::Import { files, output } => import::run(files, output),
+    }
+}
+
+fn dry_run(
+    files: &[PathBuf],
+    wait: Option<Duration>,
+    which: &ClusterArguments,
+    format: &Output,
+) -> Result<Ending> {
     let rules = read(files)?;
     let mut tainted = Vec::new();
     let mut counts = Vec::new();
     cluster::with(which, async |cluster| {
-        let nodes = evidence::nodes(&cluster).await?;
+        let nodes = cluster.nodes().await?;
+        let nodes: Vec<_> = nodes.iter().map(NodeFacts::snapshot).collect();
         let names: Vec<_> = nodes.iter().map(|it| it.name.clone()).collect();
         let mut evidence = Evidence::of(&cluster, &rules, nodes).await?;
-        evidence.look_on(*wait, |_| false).await?;
+        evidence.look_on(wait, |_| false).await?;
         for name in names {
             for (rule, why) in evidence.readiness.holders(&name) {
                 tainted.push((rule, name.clone(), why));
@@ -59,7 +76,7 @@ pub(crate) fn run(arguments: &ReadinessArguments) -> Result<Ending> {
 }
 
 /// The rules in the files; anything else there is a mistake.
-fn read(files: &[std::path::PathBuf]) -> Result<Vec<ReadinessRule>> {
+fn read(files: &[PathBuf]) -> Result<Vec<ReadinessRule>> {
     let mut rules = Vec::new();
     for source in input::sources(files)? {
         let (documents, warnings) = match input::documents(&source) {

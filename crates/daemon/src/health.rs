@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 /// What all parts of a program have said about themselves. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub struct Health(Arc<Mutex<State>>);
+pub struct Health(Arc<Mutex<HealthState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct HealthState {
     /// By name; a reason if it is not ready.
     checks: BTreeMap<String, Option<String>>,
     heartbeats: BTreeMap<String, Beat>,
@@ -131,7 +131,7 @@ impl Health {
         verdict
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

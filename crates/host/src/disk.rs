@@ -9,6 +9,7 @@ use evenkeel_plan::machine::attributes::Attributes;
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 use evenkeel_plan::machine::os::{Edits, OsSnapshot};
 use evenkeel_plan::machine::record::BootId;
+use evenkeel_plan::machine::ssh_keys::{Account, SshdSettings};
 
 use crate::{Error, Result};
 
@@ -126,6 +127,24 @@ pub trait Host {
     /// Which boot this is; a host that never boots is always in the same one.
     fn boot_id(&self) -> Result<BootId> {
         Ok(BootId(String::new()))
+    }
+
+    /// A user of the machine, whatever its name service has it from; nothing if there is none, or nobody can be asked.
+    fn account(&self, user: &str) -> Result<Option<Account>> {
+        let _ = user;
+        Ok(None)
+    }
+
+    /// The number of a group, likewise.
+    fn group(&self, group: &str) -> Result<Option<u32>> {
+        let _ = group;
+        Ok(None)
+    }
+
+    /// What sshd does for a user; nothing where none runs.
+    fn sshd_settings(&self, user: &str) -> Result<Option<SshdSettings>> {
+        let _ = user;
+        Ok(None)
     }
 
     /// Makes the service manager read its units again.

@@ -22,7 +22,7 @@ use evenkeel_plan::machine::{Plan, above};
 
 use crate::disk::{Disk, Host};
 use crate::place::{Had, Placer, write_durably};
-use crate::store::{Source, Store};
+use crate::store::{ContentSource, Store};
 use crate::{Error, Result, os};
 
 /// Where the journal and all it remembers is kept on a machine.
@@ -242,8 +242,8 @@ impl<'a, H: Host> Claim<'a, H> {
         let wanted: BTreeSet<Hash> = journal.contents().chain(plan.record.contents()).collect();
         self.store()
             .keep(&wanted, |hash| match contents.get(hash) {
-                Some(bytes) => Some(Source::Bytes(bytes)),
-                None => place_of(plan, hash).map(Source::At),
+                Some(bytes) => Some(ContentSource::Bytes(bytes)),
+                None => place_of(plan, hash).map(ContentSource::At),
             })?;
         if plan.steps.is_empty() {
             return self.remember(&plan.record);
@@ -389,7 +389,8 @@ impl<'a, H: Host> Claim<'a, H> {
             let told = match action {
                 UnitAction::Reload(unit) => self.host.reload(unit),
                 UnitAction::Restart(unit) => self.host.restart(unit),
-                UnitAction::Drain | UnitAction::Reboot => Ok(()),
+                // Units were read again above.
+                UnitAction::Drain | UnitAction::DaemonReload | UnitAction::Reboot => Ok(()),
             };
             needed(action.to_string(), told)?;
         }
@@ -399,7 +400,7 @@ impl<'a, H: Host> Claim<'a, H> {
     /// Keeps the contents of `targets` durably, so that they can be put back without `contents`.
     pub fn keep_contents(&self, targets: &Targets, contents: &Contents) -> Result<()> {
         let wanted = targets.values().filter_map(|target| target.entry.hash());
-        let find = |hash| contents.get(hash).map(Source::Bytes);
+        let find = |hash| contents.get(hash).map(ContentSource::Bytes);
         self.store().keep(&wanted.collect(), find)
     }
 

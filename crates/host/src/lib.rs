@@ -3,10 +3,12 @@
 //! Nothing here decides: a plan from `evenkeel-plan` comes in, and what happened goes out. The
 //! other crates make no system call, start no program and open no file of the managed machine.
 
+mod accounts;
 pub mod disk;
 mod error;
 pub mod execute;
 pub mod memory;
+pub mod metadata;
 pub mod observe;
 mod os;
 mod place;

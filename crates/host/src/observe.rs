@@ -5,11 +5,11 @@ use std::io::ErrorKind;
 
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::disruption::rules;
-use evenkeel_plan::machine::entry::{Entry, Names};
+use evenkeel_plan::machine::entry::Entry;
 use evenkeel_plan::machine::os;
 use evenkeel_plan::machine::problem::Refused;
 use evenkeel_plan::machine::record::Record;
-use evenkeel_plan::machine::targets::{Facts, KEYS_USER, Part, Targets, targets};
+use evenkeel_plan::machine::targets::{Facts, Part, Targets, targets};
 use evenkeel_plan::machine::units::{
     Install, Preset, UNIT_FOLDER, UnitFacts, Vendor, install, preset,
 };
@@ -17,7 +17,7 @@ use evenkeel_plan::machine::{self, MachineSnapshot, Plan, above, interest};
 
 use crate::disk::{Disk, Folder, Host};
 use crate::execute::State;
-use crate::{Error, Result, verify};
+use crate::{Error, Result, accounts, verify};
 
 /// Contents above this are compared by hash and never shown.
 const LARGEST_SHOWN: usize = 1 << 20;
@@ -36,8 +36,6 @@ const PRESET_FOLDERS: &[&str] = &[
     "/usr/lib/systemd/system-preset",
     "/lib/systemd/system-preset",
 ];
-/// Where sshd of an image-based system looks for keys that a configuration brings.
-const KEYS_FOLDER: &str = "/home/core/.ssh/authorized_keys.d";
 
 /// What would bring the machine as it is now to `desired`, whose bytes are in `contents`.
 ///
@@ -98,10 +96,12 @@ pub fn facts<H: Host>(
         preset_files(disk)?
     };
     let mut facts = Facts {
-        names: names(disk)?,
-        keys_path: keys_path(disk)?,
+        names: accounts::names(host, desired)?,
         ..Facts::default()
     };
+    if desired.ssh_keys.is_some() {
+        facts.keys = Some(accounts::keys_file(host)?);
+    }
     let mut waiting: Vec<String> = desired.units.keys().cloned().collect();
     while let Some(name) = waiting.pop() {
         if facts.units.contains_key(&name) {
@@ -178,36 +178,6 @@ fn keep_contents<D: Disk>(
         read => _ = read?.map(|bytes| contents.keep(bytes)),
     }
     Ok(())
-}
-
-fn names<D: Disk>(disk: &D) -> Result<Names> {
-    let mut names = Names {
-        users: numbers(disk, "/etc/passwd")?,
-        groups: numbers(disk, "/etc/group")?,
-    };
-    if let Some(number) = disk.stand_in() {
-        names.users.entry(KEYS_USER.to_owned()).or_insert(number);
-        names.groups.entry(KEYS_USER.to_owned()).or_insert(number);
-    }
-    Ok(names)
-}
-
-/// `name:x:number:…`, as in `/etc/passwd` and `/etc/group`.
-fn numbers<D: Disk>(disk: &D, path: &str) -> Result<BTreeMap<String, u32>> {
-    let text = disk.read(path)?.unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let number = |line: &str| {
-        let mut fields = line.split(':');
-        Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
-    };
-    Ok(text.lines().filter_map(number).collect())
-}
-
-fn keys_path<D: Disk>(disk: &D) -> Result<String> {
-    Ok(match disk.folder(KEYS_FOLDER)? {
-        Folder::There => format!("{KEYS_FOLDER}/ignition"),
-        _ => format!("/home/{KEYS_USER}/.ssh/authorized_keys"),
-    })
 }
 
 fn vendor<H: Host>(host: &H, state: &State, record: &Record, name: &str) -> Result<Option<Vendor>> {

@@ -2,7 +2,7 @@
 //! well as once, also when a boot lies in between.
 
 use evenkeel_plan::machine::entry::Entry;
-use evenkeel_plan::machine::os::{Deployment, OsSnapshot, remaining};
+use evenkeel_plan::machine::os::{Deployment, OsSnapshot, is_same_image, remaining};
 use evenkeel_plan::machine::step::Step;
 
 use crate::disk::Host;
@@ -19,10 +19,12 @@ pub(crate) fn put<H: Host>(host: &H, step: &Step, entry: &Entry) -> Result<()> {
     };
     match entry {
         Entry::Image { reference } => {
-            if named(&next) == reference {
+            if is_same_image(named(&next), reference) {
                 return Ok(());
             }
-            if named(&booted) == reference && is_alike(&booted.arguments, &next.arguments) {
+            if is_same_image(named(&booted), reference)
+                && is_alike(&booted.arguments, &next.arguments)
+            {
                 return host.unstage();
             }
             if reference.is_empty() {

@@ -1,8 +1,12 @@
 //! Questions to what runs on this machine: whether it answers HTTP, takes a connection, or says by gRPC
 //! that it serves. Each waits no longer than it is told.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+mod connection;
+mod grpc;
+mod http;
+mod tls;
+
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use evenkeel_api::readiness::Check;
@@ -10,27 +14,29 @@ use evenkeel_api::readiness::Check;
 /// How much of an answer is read.
 const MOST: usize = 64 << 10;
 
-/// Asks, and says why the answer is not healthy. A service is asked of whoever runs it, not here.
-pub fn ask(check: &Check, timeout: Duration) -> Result<(), String> {
+/// Asks, and says why the answer is not healthy. `addresses` are those of the node. A service, and a program, is asked of
+/// whoever runs it, not here.
+pub fn ask(check: &Check, addresses: &[IpAddr], timeout: Duration) -> Result<(), String> {
+    let end = Instant::now() + timeout;
     match check {
-        Check::TcpSocket { port } => connect(*port, timeout).map(|_| ()),
-        Check::HttpGet { port, path } => http(*port, path, timeout),
-        Check::Grpc { port, service } => grpc(*port, service, timeout),
+        Check::TcpSocket { host, port } => {
+            connection::connect(*host, addresses, *port, end).map(|_| ())
+        }
+        Check::HttpGet(get) => http::get(get, addresses, end),
+        Check::Grpc {
+            host,
+            port,
+            service,
+        } => {
+            let stream = connection::connect(*host, addresses, *port, end)?;
+            grpc::check(stream, *port, service)
+        }
         Check::UnixSocket { path } => socket(path, timeout),
         Check::Service { name } => Err(format!("service {name} cannot be probed here")),
+        Check::Exec { .. } => Err(
+            "exec probes run on Linux only: probe a port, a socket or a service instead".to_owned(),
+        ),
     }
-}
-
-fn connect(port: u16, timeout: Duration) -> Result<TcpStream, String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let stream = TcpStream::connect_timeout(&address, timeout)
-        .map_err(|error| format!("cannot connect to port {port}: {error}"))?;
-    let limit = Some(timeout);
-    let limited = stream
-        .set_read_timeout(limit)
-        .and_then(|()| stream.set_write_timeout(limit));
-    limited.map_err(|error| error.to_string())?;
-    Ok(stream)
 }
 
 #[cfg(target_os = "linux")]
@@ -68,166 +74,31 @@ fn socket(path: &str, _: Duration) -> Result<(), String> {
         .map_err(|error| format!("cannot open {path}: {error}"))
 }
 
-fn http(port: u16, path: &str, timeout: Duration) -> Result<(), String> {
-    // A blank or the end of a line in it would make another question of it.
-    if path.contains(|it: char| it.is_control() || it.is_whitespace()) {
-        return Err(format!(
-            "path {path:?} is not sent to port {port}: remove its blanks and control characters"
-        ));
-    }
-    let failed = |error: std::io::Error| format!("no answer from port {port} for {path}: {error}");
-    let mut stream = connect(port, timeout)?;
-    let ask = format!(
-        "GET {path} HTTP/1.1\r\nHost: localhost:{port}\r\nUser-Agent: evenkeel-agent\r\nConnection: close\r\n\r\n"
-    );
-    stream.write_all(ask.as_bytes()).map_err(failed)?;
-    let end = Instant::now() + timeout;
-    let mut answer = Vec::new();
-    let mut chunk = [0; 512];
-    while !answer.windows(2).any(|it| it == b"\r\n") && answer.len() < MOST {
-        let length = stream.read(&mut chunk).map_err(failed)?;
-        if length == 0 || Instant::now() > end {
-            break;
-        }
-        answer.extend_from_slice(chunk.get(..length).unwrap_or_default());
-    }
-    let line = String::from_utf8_lossy(&answer);
-    let line = line.lines().next().unwrap_or_default();
-    let code = line
-        .strip_prefix("HTTP/1.")
-        .and_then(|rest| rest.split(' ').nth(1));
-    match code.and_then(|code| code.parse::<u16>().ok()) {
-        Some(200..=399) => Ok(()),
-        Some(code) => Err(format!(
-            "port {port} answers {path} with HTTP status {code}"
-        )),
-        None => Err(format!("the answer of port {port} for {path} is not HTTP")),
-    }
-}
-
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
-const RESET: u8 = 3;
-const SETTINGS: u8 = 4;
-const PING: u8 = 6;
-const GO_AWAY: u8 = 7;
-const ACK: u8 = 1;
-const END_STREAM: u8 = 1;
-const END_HEADERS: u8 = 4;
-
-/// One call of `grpc.health.v1.Health/Check`: so little of HTTP/2 is needed for it that a whole client
-/// would be larger than the agent's other questions together.
-fn grpc(port: u16, service: &str, timeout: Duration) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("no gRPC answer from port {port}: {error}");
-    let mut stream = connect(port, timeout)?;
-    let mut headers = Vec::new();
-    for (name, value) in [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", "/grpc.health.v1.Health/Check"),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-    ] {
-        // A field as it stands, without tables and codes.
-        headers.push(0);
-        for text in [name, value] {
-            headers.push(u8::try_from(text.len()).unwrap_or_default());
-            headers.extend_from_slice(text.as_bytes());
-        }
-    }
-    let length = u8::try_from(service.len()).ok().filter(|it| *it < 128);
-    let length = length.ok_or("the gRPC service name is too long")?;
-    let mut message = Vec::new();
-    if length > 0 {
-        message.extend([0x0a, length]);
-        message.extend_from_slice(service.as_bytes());
-    }
-    let size = u8::try_from(message.len()).unwrap_or_default();
-    let body = [&[0, 0, 0, 0, size][..], &message].concat();
-    let ask = [
-        PREFACE.to_vec(),
-        frame(SETTINGS, 0, 0, &[]),
-        frame(HEADERS, END_HEADERS, 1, &headers),
-        frame(DATA, END_STREAM, 1, &body),
-    ]
-    .concat();
-    stream.write_all(&ask).map_err(failed)?;
-    let end = Instant::now() + timeout;
-    let mut body = Vec::new();
-    while Instant::now() < end && body.len() < MOST {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).map_err(failed)?;
-        let [a, b, c, kind, flags, ..] = head;
-        let mut payload = vec![0; usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c)];
-        stream.read_exact(&mut payload).map_err(failed)?;
-        match kind {
-            SETTINGS if flags & ACK == 0 => {
-                stream
-                    .write_all(&frame(SETTINGS, ACK, 0, &[]))
-                    .map_err(failed)?;
-            }
-            PING if flags & ACK == 0 => {
-                stream
-                    .write_all(&frame(PING, ACK, 0, &payload))
-                    .map_err(failed)?;
-            }
-            DATA => {
-                body.extend_from_slice(&payload);
-                if let Some(serves) = serves(&body) {
-                    return serves;
-                }
-            }
-            HEADERS if flags & END_STREAM != 0 => {
-                return Err(format!(
-                    "port {port} refuses the gRPC health check of {service:?}: it has no such service, or serves no health checks"
-                ));
-            }
-            RESET | GO_AWAY => return Err(format!("port {port} ended the gRPC call")),
-            _ => {}
-        }
-    }
-    Err(format!(
-        "no gRPC answer from port {port} within {timeout:?}"
-    ))
-}
-
-fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
-    let [.., a, b, c] = payload.len().to_be_bytes();
-    let mut frame = vec![a, b, c, kind, flags, 0, 0, 0, stream];
-    frame.extend_from_slice(payload);
-    frame
-}
-
-/// What the answer says, when all of it is there.
-fn serves(body: &[u8]) -> Option<Result<(), String>> {
-    let (head, message) = body.split_at_checked(5)?;
-    let length = head
-        .iter()
-        .skip(1)
-        .fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte));
-    let message = message.get(..length)?;
-    // The one field is the status; without it, it is 0.
-    let status = match message {
-        [0x08, status, ..] => *status,
-        _ => 0,
-    };
-    Some(match status {
-        1 => Ok(()),
-        2 => Err("the gRPC health status is NOT_SERVING".to_owned()),
-        3 => Err("the gRPC health status is SERVICE_UNKNOWN".to_owned()),
-        other => Err(format!("the gRPC health status is {other}")),
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::TcpListener;
+
+    use evenkeel_api::readiness::{HttpGet, ProbeHost};
 
     use super::*;
 
     const SOON: Duration = Duration::from_secs(2);
+
+    fn get(port: u16, path: &str) -> Check {
+        Check::HttpGet(HttpGet {
+            port,
+            path: path.to_owned(),
+            ..HttpGet::default()
+        })
+    }
+
+    fn tcp(port: u16) -> Check {
+        Check::TcpSocket {
+            host: ProbeHost::Loopback,
+            port,
+        }
+    }
 
     /// Answers each connection with these bytes, after it has read some.
     fn server(answer: &'static [u8]) -> u16 {
@@ -253,25 +124,22 @@ mod tests {
         let check = Check::UnixSocket {
             path: path.display().to_string(),
         };
-        assert!(ask(&check, SOON).is_err(), "there is none");
+        assert!(ask(&check, &[], SOON).is_err(), "there is none");
         let listener = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        assert!(ask(&check, SOON).is_err(), "nobody listens");
+        assert!(ask(&check, &[], SOON).is_err(), "nobody listens");
         rustix::net::listen(&listener, 0).unwrap();
-        assert_eq!(ask(&check, SOON), Ok(()));
+        assert_eq!(ask(&check, &[], SOON), Ok(()));
         // It takes nobody in: who comes after those that may wait is not answered, and comes back.
         let begun = Instant::now();
-        let hangs = (0..4).map(|_| ask(&check, Duration::from_millis(100)));
+        let hangs = (0..4).map(|_| ask(&check, &[], Duration::from_millis(100)));
         assert!(hangs.filter(Result::is_err).count() >= 1);
         assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     }
 
     #[test]
     fn http_is_healthy_below_400_and_whatever_is_not_http_is_not() {
-        let get = |port, path: &str| Check::HttpGet {
-            port,
-            path: path.to_owned(),
-        };
+        let get = |port, path: &str| get(port, path);
         for (answer, is_healthy) in [
             (&b"HTTP/1.1 200 OK\r\n\r\n"[..], true),
             (b"HTTP/1.1 302 Found\r\n\r\n", true),
@@ -281,14 +149,14 @@ mod tests {
         ] {
             let port = server(answer);
             assert_eq!(
-                ask(&get(port, "/healthz"), SOON).is_ok(),
+                ask(&get(port, "/healthz"), &[], SOON).is_ok(),
                 is_healthy,
                 "{answer:?}"
             );
         }
         let port = server(b"HTTP/1.1 503 Busy\r\n\r\n");
         assert_eq!(
-            ask(&get(port, "/x"), SOON),
+            ask(&get(port, "/x"), &[], SOON),
             Err(format!("port {port} answers /x with HTTP status 503"))
         );
     }
@@ -306,7 +174,7 @@ mod tests {
             listener.set_nonblocking(true).unwrap();
             let port = listener.local_addr().unwrap().port();
             let path = path.to_owned();
-            let why = ask(&Check::HttpGet { port, path }, SOON).unwrap_err();
+            let why = ask(&get(port, &path), &[], SOON).unwrap_err();
             assert!(why.contains("is not sent to port"), "{why}");
             assert!(!why.contains(char::is_control), "{why}");
             assert!(listener.accept().is_err(), "somebody came");
@@ -316,21 +184,21 @@ mod tests {
     #[test]
     fn a_port_or_a_socket_is_healthy_when_it_accepts_a_connection() {
         let port = server(b"");
-        assert_eq!(ask(&Check::TcpSocket { port }, SOON), Ok(()));
+        assert_eq!(ask(&tcp(port), &[], SOON), Ok(()));
         let free = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
         assert!(
-            ask(&Check::TcpSocket { port: free }, SOON)
+            ask(&tcp(free), &[], SOON)
                 .unwrap_err()
                 .contains("cannot connect to port")
         );
         let nothing = Check::UnixSocket {
             path: "/nonexistent.sock".to_owned(),
         };
-        assert!(ask(&nothing, SOON).is_err());
+        assert!(ask(&nothing, &[], SOON).is_err());
     }
 
     #[test]
@@ -346,18 +214,195 @@ mod tests {
         const REFUSED: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88];
         let check = |port| Check::Grpc {
             port,
+            host: ProbeHost::Loopback,
             service: "csi".to_owned(),
         };
-        assert_eq!(ask(&check(server(SERVING)), SOON), Ok(()));
+        assert_eq!(ask(&check(server(SERVING)), &[], SOON), Ok(()));
         assert_eq!(
-            ask(&check(server(NOT)), SOON),
+            ask(&check(server(NOT)), &[], SOON),
             Err("the gRPC health status is NOT_SERVING".to_owned())
         );
         assert!(
-            ask(&check(server(REFUSED)), SOON)
+            ask(&check(server(REFUSED)), &[], SOON)
                 .unwrap_err()
                 .contains("no such service")
         );
-        assert!(ask(&check(server(b"HTTP/1.1 200 OK\r\n\r\n")), SOON).is_err());
+        assert!(ask(&check(server(b"HTTP/1.1 200 OK\r\n\r\n")), &[], SOON).is_err());
+    }
+
+    /// Reads a request from whoever connects, and answers it.
+    fn respond(mut stream: impl Read + Write, answer: &[u8]) -> Option<String> {
+        let mut ask = Vec::new();
+        let mut chunk = [0; 1024];
+        while !ask.windows(4).any(|it| it == b"\r\n\r\n") {
+            let length = stream.read(&mut chunk).ok().filter(|it| *it > 0)?;
+            ask.extend_from_slice(&chunk[..length]);
+        }
+        stream.write_all(answer).ok()?;
+        stream.flush().ok()?;
+        String::from_utf8(ask).ok()
+    }
+
+    /// A real server with TLS at `address`, whose certificate is for `names`; its CA in PEM, and what it is asked.
+    fn https(address: &str, names: &[&str]) -> (u16, String, std::sync::mpsc::Receiver<String>) {
+        use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+        let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        parameters
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "a CA");
+        let key = rcgen::KeyPair::generate().unwrap();
+        let ca = rcgen::CertifiedIssuer::self_signed(parameters, key).unwrap();
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let own = rcgen::CertificateParams::new(names).unwrap();
+        let own = own.signed_by(&key, &ca).unwrap();
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![CertificateDer::from(own.der().to_vec())], key)
+            .unwrap();
+        let config = std::sync::Arc::new(config);
+        let listener = TcpListener::bind((address, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let session = rustls::ServerConnection::new(config.clone()).unwrap();
+                let stream = rustls::StreamOwned::new(session, stream);
+                if let Some(asked) = respond(stream, b"HTTP/1.1 204 Fine\r\n\r\n") {
+                    _ = tell.send(asked);
+                }
+            }
+        });
+        (port, ca.pem(), told)
+    }
+
+    /// Covers N04.
+    #[test]
+    fn https_is_healthy_with_the_right_ca_and_name_or_without_any() {
+        let (port, pem, told) = https("127.0.0.1", &["localhost", "csi.example.com"]);
+        let (other_port, other, _) = https("127.0.0.1", &["10.9.9.9"]);
+        let ca = |pem: &str, name: &str| evenkeel_api::readiness::ProbeTls::Ca {
+            pem: pem.to_owned(),
+            server_name: name.to_owned(),
+        };
+        let asked = |port, tls| {
+            let get = HttpGet {
+                port,
+                path: "/livez".to_owned(),
+                headers: vec![
+                    ("X-Scope".to_owned(), "node".to_owned()),
+                    ("host".to_owned(), "csi".to_owned()),
+                ],
+                tls: Some(tls),
+                host: ProbeHost::Loopback,
+            };
+            ask(&Check::HttpGet(get), &[], SOON)
+        };
+        assert_eq!(asked(port, ca(&pem, "")), Ok(()));
+        let request = told.recv_timeout(SOON).unwrap();
+        assert_eq!(
+            request,
+            "GET /livez HTTP/1.1\r\nUser-Agent: evenkeel-agent\r\nX-Scope: node\r\nhost: csi\r\nConnection: close\r\n\r\n"
+        );
+        assert_eq!(asked(port, ca(&pem, "csi.example.com")), Ok(()));
+        let unverified = evenkeel_api::readiness::ProbeTls::Unverified;
+        assert_eq!(asked(other_port, unverified.clone()), Ok(()));
+        for (port, tls, why) in [
+            (port, ca(&other, ""), "invalid peer certificate"),
+            (port, ca(&pem, "other.example.com"), "NotValidForName"),
+            (other_port, ca(&other, ""), "NotValidForName"),
+            (
+                port,
+                ca("-----BEGIN CERTIFICATE-----", ""),
+                "the ca of the probe cannot be read",
+            ),
+        ] {
+            let said = asked(port, tls).unwrap_err();
+            assert!(
+                said.to_lowercase()
+                    .replace(' ', "")
+                    .contains(&why.to_lowercase().replace(' ', "")),
+                "{why}: {said}"
+            );
+        }
+        // Who speaks no TLS, or nothing at all, is no server with TLS.
+        let plain = server(b"HTTP/1.1 200 OK\r\n\r\n");
+        assert!(asked(plain, unverified.clone()).is_err());
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let begun = Instant::now();
+        assert!(asked(silent.local_addr().unwrap().port(), unverified).is_err());
+        assert!(begun.elapsed() < SOON * 2, "{:?}", begun.elapsed());
+    }
+
+    /// Covers N04.
+    #[test]
+    fn what_listens_on_ipv6_alone_is_reached_and_what_is_another_machine_is_not_asked() {
+        if let Ok(listener) = TcpListener::bind("[::1]:0") {
+            let port = listener.local_addr().unwrap().port();
+            assert_eq!(ask(&tcp(port), &[], SOON), Ok(()), "loopback is either");
+            let at = |host| Check::TcpSocket { host, port };
+            let v6 = ProbeHost::read("::1").unwrap();
+            assert_eq!(ask(&at(v6), &[], SOON), Ok(()));
+            let v4 = ProbeHost::read("127.0.0.1").unwrap();
+            assert!(ask(&at(v4), &[], SOON).is_err());
+            let (port, pem, told) = https("::1", &["::1"]);
+            let get = HttpGet {
+                port,
+                path: "/".to_owned(),
+                host: v6,
+                tls: Some(evenkeel_api::readiness::ProbeTls::Ca {
+                    pem,
+                    server_name: String::new(),
+                }),
+                ..HttpGet::default()
+            };
+            assert_eq!(ask(&Check::HttpGet(get), &[], SOON), Ok(()));
+            assert!(told.recv_timeout(SOON).is_ok());
+        }
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let at = |host| Check::TcpSocket { host, port };
+        // The way to a documentation address begins at our own, if there is a way.
+        let probe = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+        let own = probe
+            .connect("192.0.2.1:9")
+            .and_then(|()| probe.local_addr());
+        if let Ok(own) = own {
+            let node = [IpAddr::from([192, 0, 2, 1]), own.ip()];
+            assert_eq!(ask(&at(ProbeHost::At(own.ip())), &[], SOON), Ok(()));
+            assert_eq!(ask(&at(ProbeHost::Node), &node, SOON), Ok(()));
+        }
+        for (host, addresses) in [
+            (ProbeHost::read("192.0.2.1").unwrap(), &[][..]),
+            (ProbeHost::read("0.0.0.0").unwrap(), &[]),
+            (ProbeHost::Node, &[IpAddr::from([192, 0, 2, 1])]),
+        ] {
+            let why = ask(&at(host), addresses, SOON).unwrap_err();
+            assert!(why.contains("is not an address of this node"), "{why}");
+        }
+        assert!(ask(&at(ProbeHost::Node), &[], SOON).is_err());
+    }
+
+    /// Covers N04.
+    #[test]
+    fn a_server_that_answers_slowly_costs_no_more_than_the_timeout() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                while stream.write_all(b"x").is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        });
+        let begun = Instant::now();
+        assert!(ask(&get(port, "/"), &[], Duration::from_millis(200)).is_err());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     }
 }

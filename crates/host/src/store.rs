@@ -13,7 +13,7 @@ const BATCH: usize = 256;
 
 /// Where contents come from that are not in the store yet.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'c> {
+pub(crate) enum ContentSource<'c> {
     /// From whoever has them in memory.
     Bytes(&'c [u8]),
     /// From where they stand.
@@ -74,7 +74,7 @@ impl<'a, D: Disk> Store<'a, D> {
     pub(crate) fn keep<'c>(
         &self,
         hashes: &BTreeSet<Hash>,
-        find: impl Fn(Hash) -> Option<Source<'c>>,
+        find: impl Fn(Hash) -> Option<ContentSource<'c>>,
     ) -> Result<()> {
         let missing: Vec<Hash> = hashes
             .iter()
@@ -89,12 +89,14 @@ impl<'a, D: Disk> Store<'a, D> {
                 self.disk.remove(&temporary)?;
                 let owner = Ids::default();
                 let kept = match find(*hash) {
-                    Some(Source::Bytes(bytes)) if Hash::of(bytes) == *hash => {
+                    Some(ContentSource::Bytes(bytes)) if Hash::of(bytes) == *hash => {
                         self.disk.create(&temporary, bytes, 0o600, owner)?;
                         Some(*hash)
                     }
-                    Some(Source::At(place)) => self.disk.copy(place, &temporary, 0o600, owner)?,
-                    Some(Source::Bytes(_)) | None => None,
+                    Some(ContentSource::At(place)) => {
+                        self.disk.copy(place, &temporary, 0o600, owner)?
+                    }
+                    Some(ContentSource::Bytes(_)) | None => None,
                 };
                 if kept != Some(*hash) {
                     self.disk.remove(&temporary)?;

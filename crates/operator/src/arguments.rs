@@ -15,7 +15,7 @@ use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 use crate::VERSION;
 use crate::fleet::uninstall;
 use crate::windows::pool;
-use crate::windows::proxy::Given;
+use crate::windows::proxy::GivenProxy;
 
 /// The Evenkeel operator: rolls out node configurations, drains nodes and manages Windows instances.
 #[derive(Parser)]
@@ -95,6 +95,11 @@ pub(crate) struct Run {
     /// Apply only readiness rules with these labels
     #[arg(long, value_name = "SELECTOR")]
     pub(crate) rule_selector: Option<String>,
+    /// Also follow the readiness rules of node-readiness-controller, where its kind is installed and it does not run itself
+    ///
+    /// While somebody holds the Lease of its leader, its rules are left to it.
+    #[arg(long)]
+    pub(crate) nrc_rules: bool,
     /// Folder of the sealed payload for Windows instances; without it the operator manages no Windows nodes
     #[arg(long, value_name = "DIR")]
     pub(crate) payload: Option<PathBuf>,
@@ -125,6 +130,9 @@ pub(crate) struct Run {
     /// What to do after that time: wait (keep trying) or proceed (with pods still on the node)
     #[arg(long, value_name = "WHAT", default_value = "wait")]
     pub(crate) drain_on_timeout: String,
+    /// Time after which a drain no longer waits for terminating pods on a node that is not ready; 0s: never
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub(crate) drain_skip_wait_for_delete: String,
 }
 
 fn kubernetes(text: &str) -> std::result::Result<Kubernetes, String> {
@@ -191,7 +199,7 @@ pub(crate) struct ProxyArguments {
 
 impl ProxyArguments {
     /// What is said of the proxy, by these and by the environment.
-    pub(crate) fn given(&self) -> Given {
+    pub(crate) fn given(&self) -> GivenProxy {
         let chart = [
             (Variable::HttpProxy, &self.http),
             (Variable::HttpsProxy, &self.https),
@@ -202,7 +210,7 @@ impl ProxyArguments {
             let value = std::env::var_os(it.name())?;
             Some((it, value.to_string_lossy().into_owned()))
         });
-        Given {
+        GivenProxy {
             environment: environment.collect(),
             chart: chart
                 .filter_map(|(name, value)| Some((name, value.clone()?)))
@@ -240,8 +248,12 @@ impl LimitArguments {
 impl Run {
     /// How long a drain may take, and what then, where the pool does not say.
     pub(crate) fn drain_settings(&self) -> Result<DrainSettings> {
-        DrainSettings::read(Some(&self.drain_timeout), Some(&self.drain_on_timeout))
-            .map_err(evenkeel_daemon::Error::work)
+        DrainSettings::read(
+            Some(&self.drain_timeout),
+            Some(&self.drain_on_timeout),
+            Some(&self.drain_skip_wait_for_delete),
+        )
+        .map_err(evenkeel_daemon::Error::work)
     }
 
     /// Whether every node of a pool that we care for is one that we care for.

@@ -13,15 +13,18 @@ use crate::arguments::Run;
 use crate::fleet::coexistence::metrics::CoexistenceMetrics;
 use crate::fleet::coexistence::{Neighbours, Voice};
 use crate::fleet::configs::Configs;
+use crate::fleet::disruption_policy::DisruptionPolicies;
 use crate::fleet::drain::metrics::DrainMetrics;
 use crate::fleet::metrics::PoolMetrics;
 use crate::fleet::nodes::Nodes;
 use crate::fleet::permits::PermitRecords;
+use crate::fleet::policies::Policies;
 use crate::fleet::pools::Pools;
 use crate::fleet::{drain, render, rollout};
 use crate::installation::Installation;
 use crate::readiness;
 use crate::readiness::metrics::ReadinessMetrics;
+use crate::readiness::nrc::NrcRules;
 use crate::readiness::rules::Rules;
 use crate::shared::Shared;
 use crate::windows::certificates::configuring::Configuring;
@@ -73,15 +76,19 @@ pub(crate) async fn run(
 ) {
     let client = daemon.client();
     let rules = Rules::new(client.clone());
-    let pools = Pools::new(client.clone());
-    let windows = Windows::new(client.clone(), &arguments.windows_pool);
+    let theirs = arguments.nrc_rules.then(|| NrcRules::new(client.clone()));
+    let policies = Policies::new(client.clone());
+    let pools = Pools::new(client.clone(), &policies);
+    let windows = Windows::new(client.clone(), &arguments.windows_pool, &policies);
     let permits = PermitRecords::new(&client, &arguments.namespace, &pools, &windows, term);
     let shared = Shared {
         events: daemon.events().clone(),
         stop: daemon.stop().clone(),
         nodes: Nodes::new(client.clone()),
         pools,
+        policies,
         configs: Configs::new(client.clone()),
+        disruption_policies: DisruptionPolicies::default(),
         coexistence: Neighbours::new(arguments.take_over.iter().copied().collect()),
         windows,
         permits,
@@ -110,6 +117,7 @@ pub(crate) async fn run(
     let readiness = async || {
         let needs = readiness::Needs {
             rules: &rules,
+            nrc: theirs.as_ref(),
             metrics: &metrics.readiness,
             drains: &metrics.drains,
             limits: arguments.limits.limits(),
@@ -127,8 +135,15 @@ pub(crate) async fn run(
             let check = health.check("pools");
             shared.pools.keep(of_pools, check, stop).await;
         })
+        .and("policies", async || {
+            shared.policies.keep(health.check("policies"), stop).await;
+        })
         .and("configs", async || {
             shared.configs.keep(health.check("configs"), stop).await;
+        })
+        .and("disruption-policy", async || {
+            let policies = &shared.disruption_policies;
+            Box::pin(policies.keep(&shared.client, &arguments.namespace, stop)).await;
         })
         .and("coexistence", async || {
             shared.coexistence.keep(voice.clone(), stop).await;
@@ -138,7 +153,7 @@ pub(crate) async fn run(
             render::run(&shared, &metrics.pools, arguments.sees_all_nodes()).await;
         })
         .and("rollout", async || {
-            rollout::run(&shared, &metrics.pools).await;
+            rollout::run(&shared, &metrics.pools, drain).await;
         })
         .and("operator-condition", async || {
             let name = arguments
@@ -150,12 +165,21 @@ pub(crate) async fn run(
         .and("rules", async || {
             rules.keep(of_rules, health.check("rules"), stop).await;
         })
+        .and("nrc-rules", async || {
+            if let Some(theirs) = &theirs {
+                let check = health.check("nrc-rules");
+                tokio::join!(
+                    theirs.keep(of_rules, check, stop),
+                    theirs.follow_leader(stop),
+                );
+            }
+        })
         .and("readiness", readiness);
     let windows = care_for_windows(&shared, daemon, metrics, arguments);
     tokio::join!(controllers.run(), windows);
 }
 
-/// Controllers that run beside each other. A wake of one costs the others nothing.
+/// Controllers that run at the same time. A wake of one costs the others nothing.
 #[derive(Default)]
 struct Controllers<'c>(FuturesUnordered<LocalBoxFuture<'c, ()>>);
 

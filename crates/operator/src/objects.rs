@@ -1,16 +1,18 @@
 //! Objects of one kind, as a controller uses them: those that a watch shows, and how they are written. Whatever is read or
 //! written is known at once, also before the watch has shown it.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use evenkeel_api::names::program;
 use evenkeel_daemon::{Check, Stop};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use crate::store::{Kept, Store};
@@ -49,6 +51,35 @@ macro_rules! narrow {
     };
 }
 pub(crate) use narrow;
+
+/// Reads of an object's metadata what anybody looks at here. Who manages which of its fields is most of it: that is
+/// skipped, and no value is made of it.
+pub(crate) fn metadata<'de, D: Deserializer<'de>>(source: D) -> Result<ObjectMeta, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Narrow {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        resource_version: Option<String>,
+        creation_timestamp: Option<Time>,
+        deletion_timestamp: Option<Time>,
+        labels: Option<BTreeMap<String, String>>,
+        annotations: Option<BTreeMap<String, String>>,
+    }
+    let read = Narrow::deserialize(source)?;
+    Ok(ObjectMeta {
+        name: read.name,
+        namespace: read.namespace,
+        uid: read.uid,
+        resource_version: read.resource_version,
+        creation_timestamp: read.creation_timestamp,
+        deletion_timestamp: read.deletion_timestamp,
+        labels: read.labels,
+        annotations: read.annotations,
+        ..ObjectMeta::default()
+    })
+}
 
 /// Objects of the kind `K`, each kept as a `T`. Clones are the same.
 #[derive(Clone)]

@@ -7,27 +7,31 @@
 mod eviction;
 mod feeds;
 pub(crate) mod metrics;
+pub(crate) mod nrc;
 mod report;
 pub(crate) mod rules;
 mod work;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::program;
 use evenkeel_api::readiness::ReadinessRule;
 use evenkeel_daemon::panics::contain;
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::readiness::{Feed, LeaseSnapshot, Limits, Moment, Readiness, ReadinessAction};
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 
+use self::eviction::Asked;
 use self::feeds::{Feeds, Heard};
 use self::report::Reporter;
 use crate::fleet::drain::metrics::DrainMetrics;
-use crate::fleet::nodes::Seen;
+
 use crate::readiness::metrics::ReadinessMetrics;
+use crate::readiness::nrc::{NrcLeader, NrcRules};
 use crate::readiness::rules::Rules;
 use crate::shared::Shared;
 
@@ -41,6 +45,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// What the controller needs besides what all have.
 pub(crate) struct Needs<'a> {
     pub(crate) rules: &'a Rules,
+    /// Rules of node-readiness-controller, if they are followed, too.
+    pub(crate) nrc: Option<&'a NrcRules>,
     pub(crate) metrics: &'a ReadinessMetrics,
     pub(crate) drains: &'a DrainMetrics,
     pub(crate) limits: Limits,
@@ -53,23 +59,29 @@ pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
     let (sender, mut heard) = mpsc::channel(HEARD);
     let touched = shared.nodes.store().follow();
     let mut rules = needs.rules.store().changes();
+    let mut theirs = Changes::of(needs.nrc);
     let mut nodes = shared.nodes.store().changes();
-    let mut controller = Controller {
+    let mut controller = ReadinessController {
         shared,
         readiness: Readiness::new(needs.limits),
         start: Instant::now(),
         feeds: Feeds::new(
             shared.client.clone(),
-            sender,
+            sender.clone(),
             (needs.namespace, program::OPERATOR),
         ),
         has_begun: false,
+        are_rules_set: false,
+        watching: None,
         waiting: VecDeque::new(),
         work: FuturesUnordered::new(),
         requests: 0,
         evictions: BTreeMap::new(),
+        heard: sender,
         reporter: Reporter::default(),
         ticks: 0,
+        failed: BTreeMap::new(),
+        holding: BTreeSet::new(),
         needs,
     };
     let mut tick = tokio::time::interval(TICK);
@@ -79,7 +91,8 @@ pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
         tokio::select! {
             () = shared.stop.stopped() => break,
             names = touched.take() => names.iter().for_each(|name| controller.see(name)),
-            Ok(()) = rules.changed() => {}
+            Ok(()) = rules.changed() => controller.are_rules_set = false,
+            () = theirs.next() => controller.are_rules_set = false,
             Ok(()) = nodes.changed(), if !controller.has_begun => {}
             Some(said) = heard.recv() => {
                 controller.observe(said);
@@ -94,8 +107,8 @@ pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
         controller.go_on();
     }
     // Evictions end after the step that they are at.
-    for stop in controller.evictions.values() {
-        _ = stop.send(true);
+    for asked in controller.evictions.values() {
+        asked.send_replace(None);
     }
     while controller.work.next().await.is_some() {}
 }
@@ -114,7 +127,9 @@ enum Done {
     Exposed(usize),
     /// The status of a rule was written, or could not be.
     Said,
-    /// Nobody is left to evict, or nobody is to be evicted any more.
+    /// A rule of node-readiness-controller is held, or let go, or could not be.
+    Held(String),
+    /// Nobody is to be evicted any more.
     Evicted(String),
 }
 
@@ -130,30 +145,66 @@ enum Read {
 enum Written {
     /// This is there now, if anything: by us, or because somebody else was quicker.
     Now {
-        seen: Option<Box<Seen>>,
-        is_ours: bool,
+        seen: Option<Box<NodeFacts>>,
+        is_written: bool,
     },
     Failed(String),
 }
 
-struct Controller<'s> {
+/// Tells when something is new about the rules of node-readiness-controller; never, if they are not followed.
+struct Changes {
+    rules: Option<watch::Receiver<()>>,
+    leader: Option<watch::Receiver<NrcLeader>>,
+}
+
+impl Changes {
+    fn of(rules: Option<&NrcRules>) -> Self {
+        Self {
+            rules: rules.map(|it| it.store().changes()),
+            leader: rules.map(NrcRules::leader_changes),
+        }
+    }
+
+    async fn next(&mut self) {
+        match (&mut self.rules, &mut self.leader) {
+            (Some(rules), Some(leader)) => tokio::select! {
+                Ok(()) = rules.changed() => {}
+                Ok(()) = leader.changed() => {}
+                else => std::future::pending().await,
+            },
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+struct ReadinessController<'s> {
     shared: &'s Shared,
     needs: Needs<'s>,
     readiness: Readiness,
     start: Instant,
     feeds: Feeds,
     has_begun: bool,
+    /// Whether decisions are made by the rules as they are.
+    are_rules_set: bool,
+    /// As of which change of what is needed watches run.
+    watching: Option<u64>,
     /// What is to be done when fewer requests are under way.
     waiting: VecDeque<ReadinessAction>,
     work: FuturesUnordered<LocalBoxFuture<'s, Done>>,
     requests: usize,
-    /// Nodes whose pods are evicted, and how to stop that.
-    evictions: BTreeMap<String, watch::Sender<bool>>,
+    /// Nodes whose pods are evicted, and how to have others evicted, or none.
+    evictions: BTreeMap<String, watch::Sender<Asked>>,
+    /// What the work under way tells before it is done.
+    heard: mpsc::Sender<Heard>,
     reporter: Reporter,
     ticks: u32,
+    /// Nodes that could not be written, with why.
+    failed: BTreeMap<String, String>,
+    /// Rules of node-readiness-controller, by uid, that are being held or let go.
+    holding: BTreeSet<String>,
 }
 
-impl Controller<'_> {
+impl ReadinessController<'_> {
     fn now(&self) -> Moment {
         Moment(self.start.elapsed())
     }
@@ -171,7 +222,7 @@ impl Controller<'_> {
             .shared
             .nodes
             .store()
-            .look(|all| all.get(name).map(Seen::snapshot));
+            .look(|all| all.get(name).map(NodeFacts::snapshot));
         let readiness = &mut self.readiness;
         contain("readiness", name, || match snapshot {
             Some(snapshot) => readiness.see_node(snapshot, now),
@@ -194,6 +245,7 @@ impl Controller<'_> {
             Heard::Pod(feed, snapshot) => self.readiness.see_pod(&feed, snapshot, now),
             Heard::LostPod(feed, node, name) => self.readiness.lose_pod(&feed, &node, &name),
             Heard::Failed(feed, why) => self.reporter.fails(feed, why),
+            Heard::Evicted(node, taints) => self.readiness.evicted(&node, &taints),
             Heard::Watch(true) => self.readiness.regain_watch(now),
             Heard::Watch(false) => self.lose_watch(),
         }
@@ -215,9 +267,17 @@ impl Controller<'_> {
             return;
         }
         let now = self.now();
-        self.readiness.set_rules(self.rules(), now);
+        // Something is heard hundreds of times a second, and neither of these is another then.
+        if !self.are_rules_set {
+            self.readiness.set_rules(self.rules(), now);
+            self.are_rules_set = true;
+        }
         let actions = self.readiness.decide(now);
-        self.feeds.run(&self.readiness.feeds());
+        let needed = Some(self.readiness.feeds_changed());
+        if self.watching != needed {
+            self.feeds.run(&self.readiness.feeds());
+            self.watching = needed;
+        }
         for action in actions {
             match action {
                 ReadinessAction::Relist(feed) => {
@@ -225,10 +285,10 @@ impl Controller<'_> {
                     self.needs.metrics.relisted();
                     self.feeds.restart(&feed);
                 }
-                ReadinessAction::Evict(node) => self.evict(node),
+                ReadinessAction::Evict { node, taints } => self.evict(node, taints),
                 ReadinessAction::Spare(node) => {
-                    if let Some(stop) = self.evictions.get(&node) {
-                        _ = stop.send(true);
+                    if let Some(asked) = self.evictions.get(&node) {
+                        asked.send_replace(None);
                     }
                 }
                 other => self.waiting.push_back(other),
@@ -244,8 +304,9 @@ impl Controller<'_> {
 
     /// Rules and nodes are known: from now on it counts.
     fn begin(&mut self) -> bool {
-        let is_listed =
-            self.shared.nodes.store().is_listed() && self.needs.rules.store().is_listed();
+        let is_listed = self.shared.nodes.store().is_listed()
+            && self.needs.rules.store().is_listed()
+            && self.needs.nrc.is_none_or(|it| it.store().is_listed());
         if is_listed {
             self.has_begun = true;
             let names = self
@@ -257,16 +318,21 @@ impl Controller<'_> {
                 self.see(&name);
             }
             self.readiness.begin(self.rules(), self.now());
+            self.are_rules_set = true;
         }
         is_listed
     }
 
     /// The rules that can be followed.
     fn rules(&self) -> Vec<ReadinessRule> {
-        self.needs.rules.store().look(|all| {
+        let own = self.needs.rules.store().look(|all| {
             let valid = all.values().filter_map(|it| it.rule.clone().ok());
-            valid.collect()
-        })
+            valid.collect::<Vec<_>>()
+        });
+        let theirs = self.needs.nrc.map(NrcRules::rules);
+        own.into_iter()
+            .chain(theirs.into_iter().flatten())
+            .collect()
     }
 
     /// A piece of work has come to its end.
@@ -280,9 +346,10 @@ impl Controller<'_> {
             } => {
                 self.requests -= 1;
                 let is_done = match outcome {
-                    Written::Now { seen, is_ours } => {
-                        let what = if is_ours { what } else { "refused" };
+                    Written::Now { seen, is_written } => {
+                        let what = if is_written { what } else { "refused" };
                         self.needs.metrics.wrote(what);
+                        self.failed.remove(&node);
                         match seen {
                             Some(seen) => self.readiness.see_node(seen.snapshot(), now),
                             None => self.readiness.forget_node(&node, now),
@@ -291,6 +358,7 @@ impl Controller<'_> {
                     }
                     Written::Failed(why) => {
                         self.needs.metrics.wrote("failed");
+                        self.failed.insert(node.clone(), why.clone());
                         tracing::warn!(node, "cannot write the node's taint, will retry: {why}");
                         false
                     }
@@ -319,6 +387,7 @@ impl Controller<'_> {
             }
             Done::Exposed(pods) => self.needs.metrics.exposed(pods),
             Done::Said => {}
+            Done::Held(uid) => drop(self.holding.remove(&uid)),
             Done::Evicted(node) => drop(self.evictions.remove(&node)),
         }
     }
@@ -352,6 +421,7 @@ impl Controller<'_> {
                 self.work.push(work.boxed_local());
             }
         }
+        self.report_theirs();
         // Looking at every node's evidence takes longer, and is in no hurry.
         self.ticks = self.ticks.wrapping_add(1);
         if !self.ticks.is_multiple_of(5) {

@@ -16,7 +16,7 @@ impl Said {
         category: &'static str,
         message: Option<String>,
     ) -> Option<Notice> {
-        self.news(category, message)
+        self.changed(category, message)
             .map(|message| Notice::warning(category, message))
     }
 
@@ -26,7 +26,7 @@ impl Said {
         category: &'static str,
         message: Option<String>,
     ) -> Option<Notice> {
-        self.news(category, message)
+        self.changed(category, message)
             .map(|message| Notice::normal(category, message))
     }
 
@@ -35,7 +35,7 @@ impl Said {
         self.0.is_empty()
     }
 
-    fn news(&mut self, category: &'static str, message: Option<String>) -> Option<String> {
+    fn changed(&mut self, category: &'static str, message: Option<String>) -> Option<String> {
         let Some(message) = message else {
             self.0.remove(category);
             return None;

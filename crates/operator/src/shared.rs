@@ -5,8 +5,10 @@ use kube::Client;
 
 use crate::fleet::coexistence::Neighbours;
 use crate::fleet::configs::Configs;
+use crate::fleet::disruption_policy::DisruptionPolicies;
 use crate::fleet::nodes::Nodes;
 use crate::fleet::permits::PermitRecords;
+use crate::fleet::policies::Policies;
 use crate::fleet::pools::Pools;
 use crate::windows::pool::Windows;
 
@@ -18,7 +20,9 @@ pub(crate) struct Shared {
     pub(crate) stop: Stop,
     pub(crate) nodes: Nodes,
     pub(crate) pools: Pools,
+    pub(crate) policies: Policies,
     pub(crate) configs: Configs,
+    pub(crate) disruption_policies: DisruptionPolicies,
     pub(crate) coexistence: Neighbours,
     pub(crate) windows: Windows,
     pub(crate) permits: PermitRecords,

@@ -48,11 +48,11 @@ pub(crate) trait Kept {
 /// All objects of one kind that we care for. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Store<T> {
-    shared: Rc<Shared<T>>,
+    shared: Rc<StoreState<T>>,
 }
 
 #[derive(Debug)]
-struct Shared<T> {
+struct StoreState<T> {
     kept: RefCell<BTreeMap<String, T>>,
     is_listed: Cell<bool>,
     changes: watch::Sender<()>,
@@ -79,7 +79,7 @@ impl Touched {
     }
 }
 
-impl<T> Shared<T> {
+impl<T> StoreState<T> {
     /// Tells followers that there is something new about one of them.
     fn touch(&self, name: &str) {
         self.followers.borrow_mut().retain(|it| {
@@ -97,7 +97,7 @@ impl<T> Shared<T> {
 impl<T: Kept> Store<T> {
     pub(crate) fn new() -> Self {
         Self {
-            shared: Rc::new(Shared {
+            shared: Rc::new(StoreState {
                 kept: RefCell::default(),
                 is_listed: Cell::new(false),
                 changes: watch::Sender::new(()),

@@ -13,14 +13,14 @@ use tokio::sync::watch;
 const AFTER_FAILURE: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 /// Something that tells when it has changed.
-trait Source {
+trait Wakes {
     /// Waits for the next change.
     fn changed(&mut self) -> LocalBoxFuture<'_, ()>;
     /// What has changed by now is about to be looked at.
     fn mark_seen(&mut self);
 }
 
-impl<T> Source for watch::Receiver<T> {
+impl<T> Wakes for watch::Receiver<T> {
     fn changed(&mut self) -> LocalBoxFuture<'_, ()> {
         Box::pin(async {
             // Whoever is gone tells nothing more.
@@ -38,7 +38,7 @@ impl<T> Source for watch::Receiver<T> {
 /// What wakes a controller. Whatever has changed by then is one wake.
 pub(crate) struct Triggers<'s> {
     stop: &'s Stop,
-    sources: Vec<Box<dyn Source + 's>>,
+    sources: Vec<Box<dyn Wakes + 's>>,
     together: Duration,
     /// Something has changed that nobody was told of yet.
     woken: bool,

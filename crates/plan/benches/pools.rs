@@ -5,8 +5,9 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::label;
-use evenkeel_api::windows::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::{UpdatePhase, UpdatingNode};
 use evenkeel_plan::fleet::budget::{DisruptionBudget, MaxUnavailable, answer};
 use evenkeel_plan::fleet::node::{Node, WindowsFacts};
 use evenkeel_plan::fleet::pool::{Assignment, Pool};
@@ -96,7 +97,7 @@ fn deciding() -> Duration {
                 desired_config: text(config(is_new || number % 40 == 1)),
                 voucher: text(config(is_new || number % 40 == 1)),
                 desired_drain: (number % 40 == 1).then(|| "drain-new".to_owned()),
-                state: text("Done".to_owned()),
+                state: Some(NodeState::Done),
                 ..Node::default()
             }
         })
@@ -111,7 +112,7 @@ fn deciding() -> Duration {
         &BTreeMap::new(),
         &serde_json::from_value(spec).unwrap_or_default(),
     )];
-    let allowance = DisruptionBudget {
+    let budget = DisruptionBudget {
         max_unavailable: MaxUnavailable::Percent(10),
         ..DisruptionBudget::default()
     };
@@ -120,14 +121,16 @@ fn deciding() -> Duration {
         let rollout = rollout::plan(&pools[0], &all.members[0]);
         assert!(!rollout.writes.is_empty(), "nobody is told");
         black_box(rollout::status(&pools[0], &rollout, &[], None));
-        black_box(answer(allowance, &all.members[0]));
+        black_box(answer(budget, &all.members[0]));
     })
 }
 
 /// All that one change of a Node makes the operator decide in the middle of an upgrade, where a tenth may be down.
 fn upgrading() -> Duration {
     let grant = |number: usize| Grant {
-        version: format!("1.{number}.0-abc1234"),
+        version: format!("1.{number}.0-abc1234")
+            .parse()
+            .unwrap_or_else(|_| unreachable!("it is a version")),
         hash: format!("{number:064x}"),
     };
     let (old, new) = (grant(1), grant(2));
@@ -138,9 +141,9 @@ fn upgrading() -> Duration {
                 name: format!("win-{:05}", number * 7919 % WINDOWS_NODES),
                 ready: true,
                 windows: Some(Box::new(WindowsFacts {
-                    version: Some(runs.version.clone()),
+                    version: Some(runs.version.clone().into()),
                     current_services: Some(runs.hash.clone()),
-                    desired_version: Some(runs.version.clone()),
+                    desired_version: Some(runs.version.clone().into()),
                     desired_services: Some(runs.hash.clone()),
                     ..WindowsFacts::default()
                 })),
@@ -153,8 +156,8 @@ fn upgrading() -> Duration {
         .step_by(20)
         .map(|node| UpdatingNode {
             node: node.name.clone(),
-            to: new.version.clone(),
-            phase: "Granted".to_owned(),
+            to: new.version.clone().into(),
+            phase: UpdatePhase::Granted,
             ..UpdatingNode::default()
         })
         .collect();
@@ -163,7 +166,8 @@ fn upgrading() -> Duration {
         backing: backing.collect(),
         ..UpgradeContext::default()
     };
-    let pool = WindowsPool::read(&json!({ "maxUnavailable": "10%" }));
+    let mut pool = WindowsPool::default();
+    pool.budget.max_unavailable = MaxUnavailable::Percent(10);
     let all: Vec<&Node> = nodes.iter().collect();
     median(|| {
         let round = windows_pool::plan(&pool, Some(&new), &granted, &all, &around);

@@ -7,16 +7,21 @@ const CUT: &str = " … (cut)";
 
 /// As much of `text` as anybody gets to see: 1 KiB at most, without control characters, and with a note if it was cut.
 pub fn excerpt(text: &str) -> String {
-    let is_fine = text.len() <= LONGEST && !text.contains(char::is_control);
+    shortened(text, LONGEST)
+}
+
+/// The same, with `longest` bytes at most. The note itself takes ten.
+pub fn shortened(text: &str, longest: usize) -> String {
+    let is_fine = text.len() <= longest && !text.contains(char::is_control);
     if is_fine {
         return text.to_owned();
     }
     // Whoever sends a gigabyte is not read to its end.
-    let enough = text.char_indices().take_while(|(at, _)| *at <= LONGEST);
+    let enough = text.char_indices().take_while(|(at, _)| *at <= longest);
     let plain = enough.map(|(_, it)| if it.is_control() { ' ' } else { it });
     let mut plain: String = plain.collect();
-    if text.len() > LONGEST {
-        plain.truncate(plain.floor_char_boundary(LONGEST - CUT.len()));
+    if text.len() > longest {
+        plain.truncate(plain.floor_char_boundary(longest.saturating_sub(CUT.len())));
         plain.push_str(CUT);
     }
     plain

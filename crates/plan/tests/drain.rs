@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_api::names::{annotation, cordon, pod};
+use evenkeel_api::names::{annotation, autoscaler, cordon, pod};
 use evenkeel_api::notice::Severity;
+use evenkeel_plan::fleet::autoscaler_marks::{AutoscalerMarks, Mark};
 use evenkeel_plan::fleet::drain::{
     Attempt, DrainSettings, Eviction, Next, Ours, Owner, Pod, Refusal, Stay, answered, evict,
     grant, losses, next,
@@ -194,7 +195,7 @@ fn a_request_that_nobody_knows_is_named_and_nothing_is_done() {
 #[test]
 fn a_drain_is_over_when_the_evicted_are_gone_and_not_when_they_are_ending() {
     let ending = Pod {
-        ending: true,
+        ends: Some(at(900)),
         phase: Some(text("Succeeded")),
         ..web("a")
     };
@@ -221,6 +222,54 @@ fn a_drain_is_over_when_the_evicted_are_gone_and_not_when_they_are_ending() {
         "drained for drain-new; pods that stay: shop/x (static)"
     );
     assert_eq!(next(&round.write.made_to(&draining())), Next::Nothing);
+}
+
+#[test]
+fn pods_that_no_kubelet_ends_are_waited_for_no_longer_than_the_bound() {
+    let bound = |text| DrainSettings::read(None, None, Some(text)).unwrap();
+    let five = bound("5m");
+    assert_eq!(DrainSettings::default(), five, "unless said");
+    let ready = draining();
+    let down = |since: i64| Node {
+        ready: false,
+        not_ready_since: Some(at(since)),
+        ..draining()
+    };
+    let pods = [Pod {
+        ends: Some(at(1100)),
+        ..web("a")
+    }];
+    for (node, settings, second, is_over, because) in [
+        (&ready, five, 9999, false, "its kubelet is there"),
+        (&down(1000), five, 1399, false, "from when it should end"),
+        (&down(1000), five, 1400, true, "and no longer"),
+        (&down(2000), five, 2299, false, "from when the node went"),
+        (&down(2000), five, 2300, true, "and no longer"),
+        (&down(9000), five, 1400, false, "a clock ahead of ours"),
+        (&down(0), bound("0s"), 9999, false, "for ever, if asked to"),
+        (
+            &down(0),
+            bound("10s"),
+            1110,
+            true,
+            "as short as the pool says",
+        ),
+    ] {
+        let round = evict(node, &pods, &BTreeMap::new(), settings, at(second));
+        assert_eq!(round.is_over, is_over, "{because}");
+    }
+    // Who was not told to end has no reason to be gone: a budget still protects it.
+    let mut pods = vec![pods[0].clone(), web("b")];
+    let round = evict(&down(1000), &pods, &BTreeMap::new(), five, at(1400));
+    assert!(!round.is_over && round.evict.len() == 1 && round.stuck.len() == 1);
+    pods.pop();
+    let round = evict(&down(1000), &pods, &BTreeMap::new(), five, at(1400));
+    let said: Vec<_> = round.notices.iter().map(|it| &*it.category).collect();
+    assert_eq!(said, ["DrainSkipsTerminating", "Drained"]);
+    assert_eq!(
+        round.notices[0].message,
+        "the node is not ready, so no kubelet ends its pods: ended drain-new without waiting for pods that are terminating: shop/a"
+    );
 }
 
 fn held(times: u32) -> BTreeMap<String, Attempt> {
@@ -268,9 +317,9 @@ fn a_refused_eviction_is_tried_again_after_one_two_four_and_at_most_ten_seconds(
 
 #[test]
 fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
-    let settings = DrainSettings::read(Some("5m"), None).unwrap();
+    let settings = DrainSettings::read(Some("5m"), None, None).unwrap();
     let ending = Pod {
-        ending: true,
+        ends: Some(at(900)),
         ..web("b")
     };
     let pods = [ending, web("a")];
@@ -303,7 +352,7 @@ fn an_overdue_drain_names_pod_and_budget_once_and_goes_on_trying() {
 
 #[test]
 fn with_proceed_it_goes_ahead_at_the_deadline_and_says_without_whom() {
-    let settings = DrainSettings::read(Some("5s"), Some("proceed")).unwrap();
+    let settings = DrainSettings::read(Some("5s"), Some("proceed"), None).unwrap();
     let pods = [web("a")];
     assert!(!evict(&draining(), &pods, &held(1), settings, at(1004)).is_over);
     let round = evict(&draining(), &pods, &held(1), settings, at(1005));
@@ -320,17 +369,40 @@ fn with_proceed_it_goes_ahead_at_the_deadline_and_says_without_whom() {
 #[test]
 fn settings_that_are_none_are_refused_with_what_would_be_right() {
     assert_eq!(
-        DrainSettings::read(None, None),
+        DrainSettings::read(None, None, None),
         Ok(DrainSettings::default())
     );
     assert_eq!(
-        DrainSettings::read(None, Some("explode")),
+        DrainSettings::read(None, Some("explode"), None),
         Err(
             "unknown action \"explode\" for a drain that takes too long: write wait or proceed"
                 .to_owned()
         )
     );
-    assert!(DrainSettings::read(Some("soon"), None).is_err());
+    assert!(DrainSettings::read(Some("soon"), None, None).is_err());
+    assert!(DrainSettings::read(None, None, Some("never")).is_err());
+    let read = DrainSettings::read(None, None, Some("0s"));
+    assert_eq!(read.map(|it| it.skip_wait_for_delete), Ok(Duration::ZERO));
+}
+
+#[test]
+fn a_pool_that_keeps_its_pods_evicts_nobody_and_answers_at_once() {
+    let settings = DrainSettings {
+        keeps_pods: true,
+        ..DrainSettings::default()
+    };
+    let (node, pods) = (draining(), [web("a"), web("b")]);
+    let round = evict(&node, &pods, &BTreeMap::new(), settings, at(1001));
+    assert!(round.is_over && round.evict.is_empty(), "{round:?}");
+    let after = round.write.made_to(&node);
+    assert_eq!(after.last_applied_drain, node.desired_drain);
+    assert!(after.unschedulable, "it goes down all the same");
+    assert_eq!(DrainSettings::keeps_pods("never"), Ok(true));
+    assert_eq!(DrainSettings::keeps_pods("evict"), Ok(false));
+    assert_eq!(
+        DrainSettings::keeps_pods("yes"),
+        Err("unknown value \"yes\": write evict or never".to_owned())
+    );
 }
 
 #[test]
@@ -399,7 +471,7 @@ prop_compose! {
         annotation in prop::option::of(prop::sample::select(vec![pod::MIRROR, pod::CRITICAL, pod::SOURCE, "other"])),
         ours in prop::option::of(prop::sample::select(vec![Ours::Agent, Ours::Operator])),
         phase in prop::sample::select(vec!["Pending", "Running", "Succeeded", "Failed", "Unknown"]),
-        ending in any::<bool>(),
+        ends in prop::option::of(0..10_000i64),
     ) -> Pod {
         Pod {
             owner: kind.map(owner),
@@ -407,10 +479,27 @@ prop_compose! {
             priority_class: class.map(str::to_owned),
             annotations: annotation.map(|it| (it.to_owned(), String::new())).into_iter().collect(),
             phase: Some(text(phase)),
-            ending,
+            ends: ends.map(at),
             ..web(&format!("p{number}"))
         }
     }
+}
+
+/// What a person, or one of us, may have left on a Node for autoscalers.
+fn any_marks() -> impl Strategy<Value = AutoscalerMarks> {
+    let one = || prop::sample::select(vec![Mark::Absent, Mark::Held, Mark::Other]);
+    let all = autoscaler::ALL.join(",");
+    let ours = prop::sample::select(vec![
+        None,
+        Some(String::new()),
+        Some(all),
+        Some(autoscaler::DO_NOT_REPAIR.to_owned()),
+        Some("x,evenkeel.dev/drain-granted".to_owned()),
+    ]);
+    (one(), one(), one(), ours).prop_map(|(one, two, three, ours)| AutoscalerMarks {
+        found: [one, two, three],
+        ours,
+    })
 }
 
 prop_compose! {
@@ -421,16 +510,22 @@ prop_compose! {
         by in prop::option::of(prop::sample::select(vec![cordon::DRAIN, "upgrade"])),
         granted in prop::option::of(prop::sample::select(vec!["1970-01-01T00:16:40Z", "rubbish", "2999-01-01T00:00:00Z"])),
         own_pods in prop::option::of(prop::sample::select(vec!["", "p1", "p1,p2"])),
+        marks in any_marks(),
         has_permit in any::<bool>(),
+        ready in any::<bool>(),
+        not_ready_since in prop::option::of(0..10_000i64),
     ) -> Node {
         Node {
             has_permit,
+            ready,
+            not_ready_since: not_ready_since.map(at),
             unschedulable,
             desired_drain: desired.map(str::to_owned),
             last_applied_drain: answered.map(str::to_owned),
             cordoned_by: by.map(str::to_owned),
             drain_granted: granted.map(str::to_owned),
             own_pods: own_pods.map(str::to_owned),
+            autoscalers: marks,
             ..Node::default()
         }
     }
@@ -443,11 +538,17 @@ proptest! {
         pods in prop::collection::vec(any_pod(), 0..8),
         now in 0..10_000i64,
         proceed in any::<bool>(),
+        skip in 0..500u64,
     ) {
-        let settings = DrainSettings { timeout: Duration::from_secs(500), proceed };
+        let settings = DrainSettings {
+            timeout: Duration::from_secs(500),
+            proceed,
+            skip_wait_for_delete: Duration::from_secs(skip),
+            ..DrainSettings::default()
+        };
         let round = evict(&node, &pods, &BTreeMap::new(), settings, at(now));
         for pod in &round.evict {
-            prop_assert!(pod.stays().is_none() && !pod.ending);
+            prop_assert!(pod.stays().is_none() && !pod.is_ending());
             prop_assert!(node.unschedulable && node.claims_permit() && node.has_permit);
             // Of the operator's own, only those that were chosen before.
             let chosen = node.own_pods.as_deref().unwrap_or_default();
@@ -459,6 +560,29 @@ proptest! {
             prop_assert!(round.left.is_empty());
         }
         prop_assert_eq!(round.write.unschedulable, None);
+        // Nobody is forgotten whom a kubelet may still end, or who was not told to end.
+        for pod in &round.stuck {
+            prop_assert!(!node.ready && skip > 0);
+            let since = node.not_ready_since.max(pod.ends);
+            prop_assert!(pod.ends.is_some() && since <= Some(at(now - i64::try_from(skip).unwrap())));
+        }
+        let all = round.left.len() + round.stay.len() + round.stuck.len();
+        prop_assert!(all == pods.len() || next(&node) != Next::Evict);
+    }
+
+    /// However many pods there are, and whenever the kubelet died: once all of them were told to end, it is over by the bound.
+    #[test]
+    fn a_drain_without_a_kubelet_ends_by_the_bound(
+        pods in prop::collection::vec(any_pod(), 0..8),
+        died in 0..2_000i64,
+        skip in 1..500u64,
+    ) {
+        let settings = DrainSettings { skip_wait_for_delete: Duration::from_secs(skip), ..DrainSettings::default() };
+        let node = Node { ready: false, not_ready_since: Some(at(died)), ..draining() };
+        let pods: Vec<_> = pods.into_iter().filter(Pod::is_ending).collect();
+        let last = pods.iter().filter_map(|it| it.ends).max().unwrap_or_default().max(at(died));
+        let bound = last + Duration::from_secs(skip);
+        prop_assert!(evict(&node, &pods, &BTreeMap::new(), settings, bound).is_over);
     }
 
     #[test]
@@ -470,7 +594,7 @@ proptest! {
         // Each write is made once: whoever repeats them comes to an end.
         for _ in 0..4 {
             let change = match next(&node) {
-                Next::Write(change, _) => change,
+                Next::Write(change, _) | Next::Mark(change) => change,
                 Next::AskForPermit => {
                     node.has_permit = true;
                     grant(&node, at(1000)).0
@@ -489,5 +613,66 @@ proptest! {
             node = change.made_to(&node);
         }
         prop_assert!(matches!(next(&node), Next::Nothing | Next::Unknown(_)));
+    }
+
+    /// Covers N11.
+    #[test]
+    fn autoscalers_are_held_off_as_long_as_a_node_has_its_permit_and_what_people_wrote_stays(
+        node in any_node(),
+        meddled in any_marks(),
+    ) {
+        let settle = |mut node: Node| {
+            for _ in 0..5 {
+                let (Next::Mark(change) | Next::Write(change, _)) = next(&node) else {
+                    return node;
+                };
+                node = change.made_to(&node);
+            }
+            node
+        };
+        let marks = |node: &Node| node.autoscalers.clone();
+        let is_ours = |marks: &AutoscalerMarks, name: &str| {
+            marks.ours.as_deref().unwrap_or_default().split(',').any(|it| it == name)
+        };
+        let before = settle(Node { desired_drain: None, drain_granted: None, has_permit: false, ..node });
+        prop_assert_eq!(&before.autoscalers.ours, &None, "no permit, and nothing of ours");
+        // It gets a permit: whatever was there stays as it was, the rest is ours.
+        let asks = Node { desired_drain: Some(text("drain-new")), last_applied_drain: None, has_permit: true, ..before.clone() };
+        let granted = grant(&asks, at(1000)).0.made_to(&asks);
+        for (at, name) in autoscaler::ALL.into_iter().enumerate() {
+            let (was, is) = (before.autoscalers.found[at], granted.autoscalers.found[at]);
+            prop_assert_eq!(is, if was == Mark::Absent { Mark::Held } else { was });
+            prop_assert_eq!(is_ours(&marks(&granted), name), was == Mark::Absent);
+        }
+        prop_assert!(!matches!(next(&granted), Next::Mark(_)), "one write, with the permit");
+        // Somebody changes them while it is down: what is missing comes back, what says something else stays.
+        let mut other = granted.clone();
+        other.autoscalers.found = meddled.found;
+        let other = settle(other);
+        for (is, was) in other.autoscalers.found.into_iter().zip(meddled.found) {
+            prop_assert_eq!(is, if was == Mark::Absent { Mark::Held } else { was });
+        }
+        // The permit goes: ours go with it in the same write, and only ours.
+        for node in [&granted, &other] {
+            let back = Node { desired_drain: Some(text("uncordon-new")), ..node.clone() };
+            let Next::Write(change, _) = next(&back) else {
+                panic!("{:?}", next(&back));
+            };
+            let after = change.made_to(&back);
+            prop_assert!(!after.claims_permit());
+            prop_assert_eq!(&after.autoscalers.ours, &None);
+            for (at, name) in autoscaler::ALL.into_iter().enumerate() {
+                let is = node.autoscalers.found[at];
+                let goes = is == Mark::Held && is_ours(&marks(node), name);
+                prop_assert_eq!(after.autoscalers.found[at], if goes { Mark::Absent } else { is });
+            }
+            prop_assert_eq!(next(&after), Next::Nothing);
+        }
+        // A permit that somebody takes off the Node takes them along, too.
+        let taken = settle(Node { drain_granted: None, has_permit: false, desired_drain: None, ..granted.clone() });
+        prop_assert_eq!(&taken.autoscalers, &before.autoscalers);
+        // What another operator drains is not ours to hold.
+        let foreign = Node { desired_config: Some(text("theirs")), voucher: None, autoscalers: before.autoscalers.clone(), ..granted };
+        prop_assert!(!matches!(next(&foreign), Next::Mark(_)));
     }
 }

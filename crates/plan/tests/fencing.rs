@@ -297,11 +297,11 @@ impl World {
                 ..node.clone()
             })
             .collect();
-        let allowance = DisruptionBudget {
+        let budget = DisruptionBudget {
             max_unavailable: MaxUnavailable::Count(self.limit),
             ..DisruptionBudget::default()
         };
-        let answers = answer(allowance, &nodes.iter().collect::<Vec<_>>());
+        let answers = answer(budget, &nodes.iter().collect::<Vec<_>>());
         let granted = answers
             .iter()
             .filter(|(_, it)| **it == DisruptionPermit::Granted);
@@ -354,7 +354,9 @@ impl World {
                         self.leaders[at].over.insert(node);
                     }
                 }
-                Next::Write(change, _) => self.send(at, node, live.version, change),
+                Next::Write(change, _) | Next::Mark(change) => {
+                    self.send(at, node, live.version, change);
+                }
                 Next::Evict => {
                     let change = drain::evict(
                         &known,

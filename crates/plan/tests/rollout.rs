@@ -3,21 +3,26 @@
 //! cords do what they like.
 
 mod fleet;
+mod maintenance;
 mod scenarios;
 mod script;
 
 use std::collections::BTreeMap;
 
+use evenkeel_api::field::Field;
 use evenkeel_api::fleet::machine_config_pool::condition;
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::{annotation, label};
 use evenkeel_plan::fleet::budget::{MaxUnavailable, holds_permit};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::pool::Pool;
 use evenkeel_plan::fleet::rollout::{self, RolloutState};
-use jiff::Timestamp;
+use evenkeel_plan::machine::phase::OnDrift;
+use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::fleet::calendar::any_calendar;
 use crate::fleet::{Deed, Fleet, any_deed};
 
 fn pool(limit: &Value) -> Pool {
@@ -42,7 +47,7 @@ fn node(name: &str, zone: &str, age: i64) -> Node {
         current_config: Some("old".to_owned()),
         desired_config: Some("old".to_owned()),
         voucher: Some("old".to_owned()),
-        state: Some("Done".to_owned()),
+        state: Some(NodeState::Done),
         ..Node::default()
     }
 }
@@ -98,11 +103,68 @@ fn nodes_go_zone_by_zone_and_the_oldest_first() {
     assert_eq!(next(&pool(&json!(2)), &nodes), ["b99", "b5"]);
 }
 
+#[test]
+fn a_node_that_is_down_gets_its_next_configuration_first_whatever_its_zone() {
+    for zone in ["a", "b", "c"] {
+        let down = Node {
+            ready: false,
+            ..node("down", zone, 1)
+        };
+        let nodes = [node("a", "a", 9), node("b", "b", 9), down.clone()];
+        // The others wait until it is back, and it does not wait for them.
+        assert_eq!(next(&pool(&json!(1)), &nodes), ["down"], "zone {zone}");
+        let all: Vec<_> = nodes.iter().collect();
+        let rollout = rollout::plan(&pool(&json!(1)), &all);
+        let mut others = rollout.rollouts.iter().filter(|it| it.node.name == "a");
+        assert_eq!(
+            others.next().unwrap().state.to_string(),
+            "waiting: node down is unavailable and maxUnavailable is 1"
+        );
+        // Whoever is told and still down leaves the rest of the budget to the others.
+        let nodes = [
+            node("a", "a", 9),
+            Node {
+                ready: false,
+                ..told("down", zone, 1)
+            },
+        ];
+        assert_eq!(next(&pool(&json!(2)), &nodes), ["a"], "zone {zone}");
+        let mut paused = pool(&json!(1));
+        paused.budget.paused = true;
+        assert_eq!(next(&paused, &[down]), [""; 0]);
+    }
+}
+
+#[test]
+fn a_node_that_is_down_does_not_wait_for_one_that_was_told_and_waits_for_it() {
+    let down = |name: &str| Node {
+        ready: false,
+        ..node(name, "a", 1)
+    };
+    let nodes = [told("ready", "a", 9), down("b"), down("c")];
+    assert_eq!(next(&pool(&json!(1)), &nodes), ["b"]);
+    // Not all of them at once, and nobody while the limit has a permit.
+    let nodes = [
+        told("ready", "a", 9),
+        Node {
+            ready: false,
+            ..told("b", "a", 1)
+        },
+        down("c"),
+    ];
+    assert_eq!(next(&pool(&json!(1)), &nodes), [""; 0]);
+    let permitted = Node {
+        has_permit: true,
+        ..told("ready", "a", 9)
+    };
+    assert_eq!(next(&pool(&json!(1)), &[permitted, down("b")]), [""; 0]);
+}
+
 /// Covers M03.
 #[test]
 fn a_failing_node_stops_the_spread_and_the_pool_says_why() {
     let failing = Node {
-        state: Some("Degraded".to_owned()),
+        state: Some(NodeState::Degraded),
         reason: Some("disk full".to_owned()),
         ..told("a", "", 9)
     };
@@ -164,7 +226,7 @@ fn a_paused_pool_and_one_whose_limit_nobody_understands_move_nothing() {
         },
     ];
     let mut paused = pool(&json!(2));
-    paused.allowance.paused = true;
+    paused.budget.paused = true;
     let unclear = pool(&json!("50 percent"));
     for (pool, why) in [(paused, "Paused"), (unclear, "InvalidPool")] {
         let all: Vec<_> = nodes.iter().collect();
@@ -232,7 +294,7 @@ fn nodes_of_an_earlier_version_get_their_voucher_at_once_and_nothing_else() {
         without(told("b-moving", "", 8)),
         without(node("c-waiting", "", 7)),
         without(Node {
-            state: Some("Degraded".to_owned()),
+            state: Some(NodeState::Degraded),
             reason: Some("a file differs".to_owned()),
             ..node("d-held", "", 6)
         }),
@@ -246,7 +308,7 @@ fn nodes_of_an_earlier_version_get_their_voucher_at_once_and_nothing_else() {
     // One is on its way already, as the earlier version decided it, and nobody else begins.
     assert_eq!(written(&pool(&json!(1)), &nodes), all);
     let mut paused = pool(&json!(4));
-    paused.allowance.paused = true;
+    paused.budget.paused = true;
     assert_eq!(written(&paused, &nodes), all);
     // In the middle of a drain it goes on, also where the pool has another target by now.
     let drained = without(Node {
@@ -286,14 +348,14 @@ fn what_somebody_else_rendered_is_neither_adopted_nor_rolled_out() {
 #[test]
 fn the_pools_setting_about_drift_is_carried_by_its_nodes() {
     let healing = Pool {
-        drift: Some("heal".to_owned()),
+        drift: Some(OnDrift::Heal),
         target: None,
         ..pool(&json!(1))
     };
     let nodes = [
         node("a", "", 1),
         Node {
-            drift: Some("heal".to_owned()),
+            drift: Field::Valid(OnDrift::Heal),
             ..node("b", "", 1)
         },
     ];
@@ -389,23 +451,63 @@ proptest! {
         }
         // From here on everybody behaves.
         fleet.calms_down();
-        let rounds = 40 * (fleet.nodes.len() + 2);
-        for _ in 0..rounds {
-            for deed in [Deed::RollOut { written: usize::MAX }, Deed::Drain { written: usize::MAX }] {
-                fleet.happens(&deed);
-            }
-            for at in 0..fleet.nodes.len() {
-                fleet.happens(&Deed::Agent { at, fails: false });
-            }
-            if fleet.is_done() {
-                break;
-            }
-        }
+        fleet.goes_on();
         prop_assert!(fleet.is_done(), "never ends: {:#?}", fleet.nodes);
         for node in &fleet.nodes {
             prop_assert_eq!(node.current_config.as_deref(), Some(fleet.target()));
             prop_assert!(!holds_permit(node));
             prop_assert_eq!(node.unschedulable, fleet.cordoned.contains(&node.name), "{:?}", node);
         }
+    }
+
+    #[test]
+    fn nodes_whose_kubelet_is_dead_are_repaired_by_their_next_configuration(
+        nodes in 1..14usize,
+        zones in 1..4usize,
+        limit in prop_oneof![(1..5u32).prop_map(MaxUnavailable::Count), (1..=100u32).prop_map(MaxUnavailable::Percent)],
+        deeds in prop::collection::vec(any_deed(), 0..120),
+    ) {
+        let mut fleet = Fleet::new(nodes, zones, limit);
+        for deed in deeds {
+            fleet.happens(&deed);
+        }
+        fleet.gets_a_cure();
+        fleet.goes_on();
+        prop_assert!(fleet.is_done(), "never ends: {:#?}", fleet.nodes);
+        prop_assert!(fleet.nodes.iter().all(|it| it.ready), "{:#?}", fleet.nodes);
+    }
+
+    /// Covers T01.
+    #[test]
+    fn nobody_begins_outside_a_window_and_the_rollout_goes_on_when_the_next_one_opens(
+        nodes in 1..10usize,
+        zones in 1..4usize,
+        limit in prop_oneof![(1..5u32).prop_map(MaxUnavailable::Count), (1..=100u32).prop_map(MaxUnavailable::Percent)],
+        calendar in any_calendar(),
+        minutes in 0..700 * 24 * 60i64,
+        deeds in prop::collection::vec(any_deed(), 0..120),
+    ) {
+        let now = "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);
+        let mut fleet = Fleet::new(nodes, zones, limit).with_calendar(calendar, now);
+        for deed in deeds {
+            fleet.happens(&deed);
+            // Checked in there: nothing that is decided begins outside a window.
+        }
+        fleet.calms_down();
+        // Nobody wakes the operator but the opening of a window, and each window ends in the middle of something.
+        for deed in 0..60 * (nodes + 20) {
+            if fleet.is_done() {
+                break;
+            }
+            fleet.sleeps_until_open();
+            let written = if deed % 3 == 0 { 1 } else { usize::MAX };
+            fleet.happens(&Deed::RollOut { written });
+            fleet.happens(&Deed::Drain { written: usize::MAX });
+            for at in 0..fleet.nodes.len() {
+                fleet.happens(&Deed::Agent { at, fails: false });
+                fleet.happens(&Deed::Passes { minutes: 13 });
+            }
+        }
+        prop_assert!(fleet.is_done(), "never ends: {:#?}", fleet.nodes);
     }
 }

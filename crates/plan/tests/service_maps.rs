@@ -1,13 +1,11 @@
 //! What becomes of services ConfigMaps.
 
-use std::collections::BTreeSet;
-
 use evenkeel_api::windows::version::Version;
-use evenkeel_plan::windows::service_maps::{MapAction, Own, SeenMap, decide};
+use evenkeel_plan::windows::service_maps::{MapAction, ObservedMap, Own, decide};
 use proptest::prelude::*;
 
-fn map(name: &str, digest: &str) -> SeenMap {
-    SeenMap {
+fn map(name: &str, digest: &str) -> ObservedMap {
+    ObservedMap {
         name: name.to_owned(),
         uid: format!("uid-{name}"),
         immutable: true,
@@ -20,15 +18,16 @@ fn map(name: &str, digest: &str) -> SeenMap {
 }
 
 /// Makes something wrong.
-type Edit = fn(&mut SeenMap);
+type Edit = fn(&mut ObservedMap);
 
 const OWN: &str = "services-1-2-3-abc1234";
 
-fn used(version: &str, hash: &str) -> BTreeSet<(String, String)> {
-    BTreeSet::from([(version.to_owned(), hash.to_owned())])
+#[expect(clippy::unwrap_used, reason = "it is a version")]
+fn used(version: &str, hash: &str) -> Vec<(Version, String)> {
+    vec![(version.parse().unwrap(), hash.to_owned())]
 }
 
-fn actions(seen: &[SeenMap], used: &BTreeSet<(String, String)>) -> Vec<MapAction> {
+fn actions(seen: &[ObservedMap], used: &[(Version, String)]) -> Vec<MapAction> {
     let Ok(version) = Version::from_config_map_name(OWN) else {
         return Vec::new();
     };
@@ -43,7 +42,7 @@ fn actions(seen: &[SeenMap], used: &BTreeSet<(String, String)>) -> Vec<MapAction
 /// Covers H01, H02, H03.
 #[test]
 fn our_own_is_as_we_would_write_it() {
-    let none = BTreeSet::new();
+    let none = Vec::new();
     assert_eq!(actions(&[], &none), [MapAction::Create]);
     assert_eq!(actions(&[map(OWN, "mine")], &none), []);
     let changes: [(Edit, &str); 3] = [
@@ -82,7 +81,7 @@ fn others_stay_only_while_they_say_what_nodes_run() {
     assert_eq!(actions(&seen("told"), &in_use), []);
     for (digest, in_use, words) in [
         ("other", &in_use, "differ from what the nodes that run"),
-        ("told", &BTreeSet::new(), "no node runs 1.1.0-0000001"),
+        ("told", &Vec::new(), "no node runs 1.1.0-0000001"),
     ] {
         let found = actions(&seen(digest), in_use);
         assert!(
@@ -106,7 +105,7 @@ fn a_newer_operators_is_respected_and_an_impostors_is_not() {
         hash: "mine",
         owner: Some("pool"),
     };
-    let none = BTreeSet::new();
+    let none = Vec::new();
     let decision = decide(own, &[map(newer, "theirs"), map("services-x", "y")], &none);
     assert_eq!(decision.actions, [], "nothing is touched");
     assert_eq!(
@@ -145,8 +144,8 @@ prop_compose! {
         owner in prop::option::of(prop::sample::select(vec!["pool", "another"])),
         holds in any::<bool>(),
         is_going in prop::bool::weighted(0.1),
-    ) -> SeenMap {
-        SeenMap { immutable, labelled, owner: owner.map(str::to_owned), holds, is_going, ..map(name, digest) }
+    ) -> ObservedMap {
+        ObservedMap { immutable, labelled, owner: owner.map(str::to_owned), holds, is_going, ..map(name, digest) }
     }
 }
 
@@ -155,12 +154,12 @@ proptest! {
     #[test]
     fn once_done_there_is_nothing_to_do_and_nothing_in_use_is_lost(
         maps in prop::collection::vec(any_map(), 0..6),
-        used in prop::collection::btree_set((
-            prop::sample::select(vec!["1.1.0-0000001".to_owned(), "1.2.3-9999999".to_owned()]),
+        used in prop::collection::vec((
+            prop::sample::select(vec!["1.1.0-0000001", "1.2.3-9999999"]).prop_map(|it| it.parse().unwrap()),
             prop::sample::select(vec!["a".to_owned(), "b".to_owned()]),
         ), 0..3),
     ) {
-        let mut seen: Vec<SeenMap> = Vec::new();
+        let mut seen: Vec<ObservedMap> = Vec::new();
         for map in maps {
             if !seen.iter().any(|it| it.name == map.name) {
                 seen.push(map);
@@ -183,15 +182,16 @@ proptest! {
                 }
                 MapAction::Remove { name, .. } => {
                     let gone = after.iter().find(|it| it.name == *name).cloned().unwrap();
-                    let version = Version::from_config_map_name(name).map(|it| it.to_string()).unwrap_or_default();
-                    prop_assert!(!used.contains(&(version, gone.digest)), "{name} is in use");
+                    if let Ok(version) = Version::from_config_map_name(name) {
+                        prop_assert!(!used.contains(&(version, gone.digest)), "{name} is in use");
+                    }
                     after.retain(|it| it.name != *name);
                 }
             }
         }
         after.retain(|it| !it.is_going);
         let mine = after.iter().find(|it| it.name == OWN).cloned().unwrap();
-        prop_assert_eq!(SeenMap { holds: true, ..mine }, map(OWN, "mine"));
+        prop_assert_eq!(ObservedMap { holds: true, ..mine }, map(OWN, "mine"));
         prop_assert_eq!(decide(own, &after, &used).actions, Vec::new());
     }
 }

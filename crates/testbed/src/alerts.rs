@@ -7,27 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::go_module::{GoModule, GoProgram, GoTool};
 use crate::need::Need;
 use crate::process::{output, words_of};
+use crate::prometheus::PROMTOOL;
 use crate::scratch::Scratch;
 use crate::{Doing, Error, Result};
-
-const PROMTOOL: GoTool = GoTool {
-    module: GoModule {
-        folder: "promtool",
-        go_mod: include_str!("../promtool/go.mod"),
-        go_sum: include_str!("../promtool/go.sum"),
-        otherwise: "set PROMTOOL to the path of a promtool program",
-    },
-    program: GoProgram {
-        name: "promtool",
-        package: "github.com/prometheus/prometheus/cmd/promtool",
-        takes: "4 minutes",
-    },
-    version_of: "github.com/prometheus/prometheus",
-    variable: "PROMTOOL",
-};
 
 /// How often numbers are taken and alerts are judged.
 const STEP: &str = "10s";

@@ -47,13 +47,13 @@ struct Treatment {
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ProxyState>,
     /// Bytes from clients.
     sent: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProxyState {
     refusing: bool,
     /// How the next connection is treated.
     next: Treatment,
@@ -221,7 +221,7 @@ impl Kubeconfig {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

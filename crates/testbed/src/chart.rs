@@ -44,6 +44,11 @@ impl Chart {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/chart")
     }
 
+    /// The program `helm`, for a command of the test's own.
+    pub fn helm_program() -> Result<PathBuf> {
+        HELM.find()
+    }
+
     /// Runs Helm, with settings of nobody, however it ends.
     pub fn helm(words: &[&str]) -> Result<Output> {
         let home = Scratch::new("helm")?;

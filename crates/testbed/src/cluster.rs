@@ -1,5 +1,6 @@
 //! A real cluster: a control plane, and nodes that are systemd machines with a container runtime and a kubelet of their own.
-//! Pods run, and have a network; an agent in a pod writes its machine's files, speaks to its systemd and reboots it.
+//! Pods run, and have a network; an agent in a pod writes its machine's files, speaks to its systemd and reboots it. Container
+//! runtime and kubelet are `containerd.service` and `kubelet.service` of the machine: `systemctl` there does to them what it says.
 
 mod equipment;
 
@@ -36,6 +37,15 @@ impl Cluster {
             need.check()?;
         }
         equipment::layer().map(|_| ())
+    }
+
+    /// The name of the image that [`extension_image`](Self::extension_image) packs. Its words are `device NAME`, a device plugin
+    /// with one device, or `driver NAME`, a storage driver that only registers.
+    pub const EXTENSION_IMAGE: &str = equipment::EXTENSION_IMAGE;
+
+    /// Packs an image of something that extends a kubelet into `folder`, for [`start`](Self::start).
+    pub fn extension_image(folder: &Path) -> Result<PathBuf> {
+        equipment::extension(folder)
     }
 
     /// Starts a cluster with nodes of these names, on which the images in `images` (OCI archives) are already there, and waits

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::process::{Running, tell};
+use serde_json::Value;
+
+use crate::process::{Running, run, tell};
 use crate::scratch::Scratch;
 use crate::wait::{self, Look};
 use crate::{Doing, Error, Result, cache, need};
@@ -20,6 +22,8 @@ pub(crate) struct GoModule {
     pub(crate) folder: &'static str,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
+    /// Programs of its own: where each is below the module, and its text.
+    pub(crate) own: &'static [(&'static str, &'static str)],
     /// What else brings its programs, for the sentence that says how to do without a compiler.
     pub(crate) otherwise: &'static str,
 }
@@ -29,6 +33,8 @@ pub(crate) struct GoModule {
 pub(crate) struct GoProgram {
     pub(crate) name: &'static str,
     pub(crate) package: &'static str,
+    /// Which parts it is built with, if its sources let anybody choose.
+    pub(crate) tags: &'static str,
     /// How long it takes on two cores, for the sentence that asks for patience.
     pub(crate) takes: &'static str,
 }
@@ -60,13 +66,7 @@ impl GoModule {
             "building {} (once; about {})…",
             program.name, program.takes
         ));
-        // The sources are not at hand when another crate's tests run, so the module is made from what
-        // was compiled in.
-        let module = Scratch::new("go-module")?;
-        for (name, text) in [("go.mod", self.go_mod), ("go.sum", self.go_sum)] {
-            std::fs::write(module.path().join(name), text)
-                .doing(|| format!("cannot write {name}"))?;
-        }
+        let module = self.laid()?;
         let mut command = Command::new(go);
         command
             .current_dir(module.path())
@@ -74,6 +74,7 @@ impl GoModule {
             .env("GOFLAGS", "")
             .env("GOWORK", "off")
             .args(["build", "-trimpath", "-ldflags", flags])
+            .args(["-tags", program.tags])
             .arg("-o")
             .arg(place)
             .arg(program.package);
@@ -93,6 +94,63 @@ impl GoModule {
             "{what} ended with {status}: {}",
             building.last_words()
         )))
+    }
+
+    /// The module as Go sees it. The sources are not at hand when another crate's tests run, so it is made from what was
+    /// compiled in.
+    fn laid(&self) -> Result<Scratch> {
+        let module = Scratch::new("go-module")?;
+        let files = [("go.mod", self.go_mod), ("go.sum", self.go_sum)];
+        for (name, text) in files.iter().chain(self.own) {
+            let path = module.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap_or(&path))
+                .and_then(|()| std::fs::write(&path, text))
+                .doing(|| format!("cannot write {name}"))?;
+        }
+        Ok(module)
+    }
+
+    /// Files of `module`, of which nothing is built: the folder in the cache that has them.
+    pub(crate) fn sources(&self, module: &str, files: &[&str]) -> Result<PathBuf> {
+        let version = self.version_of(module)?;
+        cache::entry(&format!("{}/{version}", self.folder), 100, |place| {
+            let go = need::find("go").ok_or_else(|| self.no_go())?;
+            let laid = self.laid()?;
+            let said = run(Command::new(go)
+                .current_dir(laid.path())
+                .env("GOFLAGS", "")
+                .env("GOWORK", "off")
+                .args(["mod", "download", "-json"])
+                .arg(format!("{module}@{version}")))?;
+            let said: Value = serde_json::from_str(&said).doing(|| "go said no JSON")?;
+            let folder = Path::new(said["Dir"].as_str().unwrap_or_default());
+            std::fs::create_dir_all(place).doing(|| "cannot make a folder in the cache")?;
+            for file in files {
+                let from = folder.join(file);
+                // Modules are read-only, and a copy would be, too.
+                let text = std::fs::read(&from);
+                let text = text.doing(|| format!("cannot read {}", from.display()))?;
+                let to = place.join(from.file_name().unwrap_or_default());
+                std::fs::write(&to, text).doing(|| format!("cannot write {}", to.display()))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Whether [`sources`](Self::sources) of `module` are at hand or can be fetched.
+    pub(crate) fn can_be_fetched(&self, module: &str) -> Result<()> {
+        let folder = format!("{}/{}", self.folder, self.version_of(module)?);
+        if cache::folder()?.join(folder).exists() || need::find("go").is_some() {
+            return Ok(());
+        }
+        Err(self.no_go())
+    }
+
+    fn no_go(&self) -> Error {
+        Error::Missing(format!(
+            "`go` is not installed, and it fetches what {}/go.mod requires: install Go, or {}",
+            self.folder, self.otherwise
+        ))
     }
 
     /// The sentence for a machine that can neither have nor build the program.

@@ -9,11 +9,13 @@ pub(crate) const HELM: GoTool = GoTool {
         folder: "helm",
         go_mod: include_str!("../helm/go.mod"),
         go_sum: include_str!("../helm/go.sum"),
+        own: &[],
         otherwise: "set HELM to the path of a helm program",
     },
     program: GoProgram {
         name: "helm",
         package: "helm.sh/helm/v4/cmd/helm",
+        tags: "",
         takes: "3 minutes",
     },
     version_of: "helm.sh/helm/v4",

@@ -5,6 +5,9 @@
 //! is torn down by its owner's `Drop`; what a panic, Ctrl-C or a kill leaves behind is cleared away
 //! by the [`reaper`]. Nothing sleeps to wait: [`wait`] polls a condition and says what it last saw.
 
+// On Windows a double of a service calls the Service Control Manager by itself.
+#![cfg_attr(not(windows), forbid(unsafe_code))]
+
 pub mod arguments;
 pub mod chance;
 mod error;
@@ -23,6 +26,8 @@ pub mod api_proxy;
 #[cfg(target_os = "linux")]
 pub mod blackhole;
 #[cfg(target_os = "linux")]
+pub mod bundle_lint;
+#[cfg(target_os = "linux")]
 pub mod cache;
 #[cfg(target_os = "linux")]
 pub mod chart;
@@ -37,6 +42,8 @@ mod go_module;
 #[cfg(target_os = "linux")]
 mod helm;
 #[cfg(target_os = "linux")]
+pub mod ignition;
+#[cfg(target_os = "linux")]
 pub mod machine_double;
 #[cfg(target_os = "linux")]
 pub mod need;
@@ -46,6 +53,8 @@ pub mod network;
 mod power_cut_machine;
 #[cfg(target_os = "linux")]
 pub mod process;
+#[cfg(target_os = "linux")]
+pub mod prometheus;
 #[cfg(target_os = "linux")]
 pub mod reaper;
 #[cfg(target_os = "linux")]

@@ -134,6 +134,11 @@ fn service_main(_arguments: Vec<OsString>) {
     let (Ok(handle), Some(work)) = (registered, WORK.get()) else {
         return;
     };
+    // `--starts-within-ms N` lets any double take its time.
+    if let Some(pause) = Arguments::of_this_process().number("--starts-within-ms") {
+        report(handle, ServiceState::StartPending, 0);
+        std::thread::sleep(Duration::from_millis(pause));
+    }
     report(handle, ServiceState::Running, 0);
     let done = carry_out(*work, &stop);
     // `--stops-within-ms N` lets any double take its time.

@@ -162,6 +162,15 @@ impl WindowsInstance {
         self.scratch.path()
     }
 
+    /// What its service manager was asked for and cannot do, from its first boot on: one line each.
+    pub fn manager_log(&self) -> Result<Vec<String>> {
+        let log = self.scratch.path().join("power.log");
+        let text = std::fs::read(&log).doing(|| format!("cannot read {}", log.display()))?;
+        let text = String::from_utf8_lossy(&text);
+        let lines = text.lines().filter(|line| line.contains(":svcctl_"));
+        Ok(lines.map(str::to_owned).collect())
+    }
+
     /// Gives `address` a name that programs inside can look up. Other than its own, `localhost` and
     /// what is added here, an instance knows none.
     pub fn add_host(&self, host: &str, address: Ipv4Addr) -> Result<()> {

@@ -5,13 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use evenkeel_testbed::bundle_lint;
 use evenkeel_testbed::chart::Chart;
+use evenkeel_testbed::scratch::Scratch;
 use evenkeel_testbed::{Doing, Error, Result, need};
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "evenkeel";
 const ACCOUNT: &str = "evenkeel-operator";
 const HEAD: &str = "# Made from deploy/chart by `EVENKEEL_BLESS=1 cargo test -p evenkeel-testbed --test bundle`.\n";
+/// The chart as it is where OLM is.
+const ON_OPENSHIFT: [&str; 2] = ["--set=windows.enabled=true", "--set=openshift.enabled=true"];
 /// What a bundle may hold beside the operator itself, as far as we have it.
 const PLAIN: [&str; 6] = [
     "ServiceAccount",
@@ -122,7 +126,7 @@ fn is_operators(object: &Value) -> bool {
 }
 
 fn bundle() -> Result<Bundle> {
-    let chart = Chart::render(NAMESPACE, &["--set=windows.enabled=true"])?;
+    let chart = Chart::render(NAMESPACE, &ON_OPENSHIFT)?;
     let all: Vec<Value> = chart.objects().iter().cloned().map(without_helm).collect();
     let uninstall = chart.component("uninstall");
     let uninstall: Vec<Value> = uninstall
@@ -152,7 +156,8 @@ fn bundle() -> Result<Bundle> {
     csv["kind"] = json!("ClusterServiceVersion");
     csv["metadata"]["name"] = json!(format!("evenkeel.v{version}"));
     let example = without_helm(chart.object("WindowsPool", "windows")?.clone());
-    csv["metadata"]["annotations"]["alm-examples"] = json!(json!([example]).to_string());
+    let rule = read("../../examples/readiness-rule.yaml")?;
+    csv["metadata"]["annotations"]["alm-examples"] = json!(json!([example, rule]).to_string());
     csv["metadata"]["annotations"]["containerImage"] =
         deployment["spec"]["template"]["spec"]["containers"][0]["image"].clone();
     csv["spec"]["version"] = json!(version);
@@ -260,7 +265,7 @@ fn by_the_bundle_the_operator_may_do_what_it_may_by_the_chart() -> Result<()> {
     if need::skip(Chart::NEEDS)? {
         return Ok(());
     }
-    let chart = Chart::render(NAMESPACE, &["--set=windows.enabled=true"])?;
+    let chart = Chart::render(NAMESPACE, &ON_OPENSHIFT)?;
     let all: Vec<Value> = chart.objects().to_vec();
     // What is on disk counts, not what would be written.
     let csv = read("manifests/evenkeel.clusterserviceversion.yaml")?;
@@ -345,5 +350,36 @@ fn the_bundle_says_one_package_name_and_from_which_cluster_on() -> Result<()> {
     for mode in list(&bundle.csv, "/spec/installModes") {
         assert_eq!(mode["supported"], mode["type"] == "OwnNamespace", "{mode}");
     }
+    Ok(())
+}
+
+/// Covers O04.
+#[test]
+#[ignore = "takes long: runs in ./test --soak"]
+fn the_bundle_passes_the_validator_of_the_operator_framework() -> Result<()> {
+    if need::skip(bundle_lint::NEEDS)? {
+        return Ok(());
+    }
+    let judged = bundle_lint::lint(&folder())?;
+    let words = judged.words;
+    assert!(judged.passed, "{words}");
+    assert!(!words.contains("level=warning"), "{words}");
+    // The validator is awake: it refuses a bundle whose kinds have no definitions.
+    let broken = Scratch::new("bundle")?;
+    let manifests = broken.path().join("manifests");
+    std::fs::create_dir_all(&manifests).doing(|| "no folder")?;
+    let there = std::fs::read_dir(folder().join("manifests")).doing(|| "no manifests")?;
+    for file in there.filter_map(std::result::Result::ok) {
+        if !file
+            .file_name()
+            .to_string_lossy()
+            .contains("customresource")
+        {
+            let copy = manifests.join(file.file_name());
+            std::fs::copy(file.path(), copy).doing(|| "cannot copy the bundle")?;
+        }
+    }
+    let judged = bundle_lint::lint(broken.path())?;
+    assert!(!judged.passed, "{}", judged.words);
     Ok(())
 }

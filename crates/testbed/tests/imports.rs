@@ -3,14 +3,16 @@
 //! A file may use what the files above it in its own folder define (`super`); that is one thing in several
 //! files, and no circle.
 
+mod source_files;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use evenkeel_testbed::{Doing, Result};
 use syn::visit::{self, Visit};
 use syn::{ItemMod, ItemUse, UseTree};
 
-type Module = Vec<String>;
+use source_files::{Module, crates};
+
 type Graph = BTreeMap<Module, BTreeSet<Module>>;
 
 /// The paths that a file names, as they are written: `crate::a::B`, `super::C`.
@@ -124,36 +126,10 @@ fn circle(graph: &Graph) -> Option<Vec<Module>> {
         .find_map(|it| follow(it, graph, &mut Vec::new(), &mut done))
 }
 
-/// The files below `folder`, by their modules. Files of tests are left out.
-fn read(folder: &Path, at: &Module, files: &mut BTreeMap<Module, String>) -> Result<()> {
-    for entry in std::fs::read_dir(folder).doing(|| format!("cannot read {}", folder.display()))? {
-        let path = entry.doing(|| "cannot read a folder")?.path();
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        if path.is_dir() && name != "bin" {
-            read(&path, &[&at[..], &[name.into_owned()]].concat(), files)?;
-        } else if path.extension().is_some_and(|it| it == "rs") && name != "tests" {
-            let module = match &*name {
-                "lib" | "main" | "mod" => at.clone(),
-                name => [&at[..], &[name.to_owned()]].concat(),
-            };
-            let text = std::fs::read_to_string(&path);
-            files.insert(
-                module,
-                text.doing(|| format!("cannot read {}", path.display()))?,
-            );
-        }
-    }
-    Ok(())
-}
-
 #[test]
 fn no_file_imports_in_a_circle() -> Result<()> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut count = 0;
-    for entry in std::fs::read_dir(&crates).doing(|| "cannot read crates")? {
-        let folder = entry.doing(|| "cannot read crates")?.path();
-        let mut files = BTreeMap::new();
-        read(&folder.join("src"), &Vec::new(), &mut files)?;
+    for (folder, files) in crates()? {
         count += files.len();
         if let Some(circle) = circle(&graph(&files)?) {
             let names: Vec<String> = circle.iter().map(|it| it.join("::")).collect();

@@ -31,6 +31,11 @@ fn what_is_staged_comes_with_an_orderly_reboot_and_is_lost_with_the_power() -> R
     for refused in [
         &["rpm-ostree", "rebase", "ostree-unverified-registry:os:2"][..],
         &["rpm-ostree", "rebase", "os:3"],
+        &[
+            "rpm-ostree",
+            "rebase",
+            "ostree-unverified-registry:docker://os:3",
+        ],
         &["rpm-ostree", "kargs", "--delete=a=1"],
         &["rpm-ostree", "kargs", "--wish=b"],
         &["rpm-ostree", "upgrade"],

@@ -18,6 +18,8 @@ pub(crate) struct Target {
     compiler: (&'static str, &'static str),
     /// What that compiler is told besides.
     options: &'static str,
+    /// What Rust's compiler is told besides.
+    rust_options: &'static [&'static str],
     settings: &'static [(&'static str, &'static str)],
 }
 
@@ -32,6 +34,7 @@ pub(crate) const TARGETS: [Target; 3] = [
         programs: LINUX,
         compiler: ("musl-gcc", "musl-tools"),
         options: "",
+        rust_options: &[],
         settings: &[("CC_x86_64_unknown_linux_musl", "musl-gcc")],
     },
     Target {
@@ -42,6 +45,7 @@ pub(crate) const TARGETS: [Target; 3] = [
         compiler: ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
         // The helpers behind outlined atomics are those of another C library.
         options: "-mno-outline-atomics",
+        rust_options: &[],
         settings: &[
             ("CC_aarch64_unknown_linux_musl", "aarch64-linux-gnu-gcc"),
             (
@@ -57,6 +61,8 @@ pub(crate) const TARGETS: [Target; 3] = [
         programs: &["evenkeel-agent"],
         compiler: ("x86_64-w64-mingw32-gcc", "mingw-w64"),
         options: "",
+        // Or the linker writes the time of day into the program.
+        rust_options: &["-Clink-arg=-Wl,--no-insert-timestamp"],
         settings: &[],
     },
 ];
@@ -113,7 +119,7 @@ impl Target {
             .arg("--target-dir")
             .arg(&folder)
             .arg("--config")
-            .arg(self.remapping(&places))
+            .arg(self.rust_flags(&places))
             .env("EVENKEEL_COMMIT", commit)
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -130,12 +136,13 @@ impl Target {
         Ok(folder.join(self.triple).join(profile))
     }
 
-    /// A setting for cargo that takes the places of this machine out of what Rust compiles.
-    fn remapping(&self, places: &[(PathBuf, &str)]) -> String {
-        let flags = places.iter().map(|(from, to)| {
-            serde_json::json!(format!("--remap-path-prefix={}={to}", from.display())).to_string()
-        });
-        let flags: Vec<_> = flags.collect();
+    /// A setting for cargo that takes the places of this machine, and the time, out of what Rust compiles.
+    fn rust_flags(&self, places: &[(PathBuf, &str)]) -> String {
+        let places = places
+            .iter()
+            .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
+        let flags = places.chain(self.rust_options.iter().map(|it| (*it).to_owned()));
+        let flags: Vec<_> = flags.map(|it| serde_json::json!(it).to_string()).collect();
         format!("target.{}.rustflags=[{}]", self.triple, flags.join(","))
     }
 
@@ -173,6 +180,8 @@ fn package(program: &str) -> &str {
 pub(crate) fn said(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program)
         .args(arguments)
+        // What time it is does not depend on who asks.
+        .env("TZ", "UTC")
         .output()
         .with_context(|| format!("cannot run {program}"))?;
     if !output.status.success() {

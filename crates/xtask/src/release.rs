@@ -193,7 +193,7 @@ impl Release {
                 let config = ImageConfig {
                     user,
                     entrypoint: &[&place],
-                    labels: &self.labels(),
+                    labels: &self.labels(program),
                 };
                 images.push(layout.image(target.architecture, &files, &config)?);
             }
@@ -217,7 +217,11 @@ impl Release {
             .unwrap_or_default();
         let of_bundle = annotations.iter();
         let of_bundle = of_bundle.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
-        let labels: Vec<(&str, &str)> = self.labels().into_iter().chain(of_bundle).collect();
+        let labels: Vec<(&str, &str)> = self
+            .labels("evenkeel-bundle")
+            .into_iter()
+            .chain(of_bundle)
+            .collect();
         let config = ImageConfig {
             user: "",
             entrypoint: &[],
@@ -232,11 +236,14 @@ impl Release {
         Ok(digests)
     }
 
-    fn labels(&self) -> [(&str, &str); 4] {
+    /// What registries show of `image`.
+    fn labels<'a>(&'a self, image: &'a str) -> [(&'a str, &'a str); 6] {
         [
             ("org.opencontainers.image.created", &self.time.1),
             ("org.opencontainers.image.licenses", "Apache-2.0"),
             ("org.opencontainers.image.revision", &self.commit),
+            ("org.opencontainers.image.title", image),
+            ("org.opencontainers.image.url", env!("CARGO_PKG_REPOSITORY")),
             ("org.opencontainers.image.version", &self.version),
         ]
     }

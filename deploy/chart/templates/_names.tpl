@@ -27,13 +27,24 @@ The image of a program. A digest says more than a tag: where there is one, it al
 {{- end }}
 
 {{/*
-The operator's image may be pulled, and the program may do nothing but talk to the API server.
+The operator's image may be pulled, and the program may do nothing but talk to the API server. Who it runs as is said by its image,
+and on OpenShift by the namespace: a number here would be outside the namespace's range.
 */}}
 {{- define "evenkeel.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
 seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/*
+Whether this is OpenShift, where pods need a security context constraint.
+*/}}
+{{- define "evenkeel.isOpenShift" -}}
+{{- $enabled := (.Values.openshift).enabled | toString -}}
+{{- if has $enabled (list "true" "false") -}}
+{{ $enabled }}
+{{- else -}}
+{{ .Capabilities.APIVersions.Has "security.openshift.io/v1" }}
+{{- end }}
 {{- end }}
 
 {{- define "evenkeel.containerSecurity" -}}
@@ -63,4 +74,40 @@ What makes an object part of the uninstall: made before it, removed after it.
 helm.sh/hook: pre-delete
 helm.sh/hook-weight: "-10"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/*
+Every request there is, in a rule of a FlowSchema.
+*/}}
+{{- define "evenkeel.everyRequest" -}}
+resourceRules:
+- verbs: ["*"]
+  apiGroups: ["*"]
+  resources: ["*"]
+  namespaces: ["*"]
+  clusterScope: true
+nonResourceRules:
+- verbs: ["*"]
+  nonResourceURLs: ["*"]
+{{- end }}
+
+{{/*
+The name of the port that /metrics is at.
+*/}}
+{{- define "evenkeel.metricsPort" -}}
+{{ ternary "metrics" "http" .Values.metrics.auth }}
+{{- end }}
+
+{{/*
+How Prometheus reads /metrics, in an endpoint of a monitor. Give a dict with `root` and `tls`. A program that made its own
+certificate made another one at its last start: that cannot be checked.
+*/}}
+{{- define "evenkeel.scrape" -}}
+port: {{ include "evenkeel.metricsPort" .root }}
+{{- if .root.Values.metrics.auth }}
+scheme: https
+tlsConfig: {{- toYaml (.tls | default (dict "insecureSkipVerify" true)) | nindent 2 }}
+authorization:
+  credentials: {name: evenkeel-monitoring-token, key: token}
+{{- end }}
 {{- end }}

@@ -20,13 +20,13 @@ use crate::reconcile::{ReconcileError, blocking};
 pub(crate) struct ConfigSource {
     name: String,
     watch: Option<JoinHandle<()>>,
-    seen: Seen,
+    seen: ConfigState,
     found: Option<Result<Arc<Config>, Reason>>,
 }
 
 /// What the watch said last.
 #[derive(Debug, PartialEq, Eq)]
-enum Seen {
+enum ConfigState {
     /// Nothing yet.
     NotYet,
     /// There is none.
@@ -45,7 +45,7 @@ impl ConfigSource {
         Self {
             name: name.to_owned(),
             watch,
-            seen: Seen::NotYet,
+            seen: ConfigState::NotYet,
             found: misnamed.map(Err),
         }
     }
@@ -61,10 +61,10 @@ impl ConfigSource {
 
     /// Takes note of a version; `true` if it has changed.
     pub(crate) fn observe(&mut self, version: Option<String>) -> bool {
-        let seen = version.map_or(Seen::Missing, Seen::Version);
+        let seen = version.map_or(ConfigState::Missing, ConfigState::Version);
         let is_new = self.seen != seen;
         if is_new {
-            self.found = (seen == Seen::Missing).then(|| Err(Reason::missing(&self.name)));
+            self.found = (seen == ConfigState::Missing).then(|| Err(Reason::missing(&self.name)));
             self.seen = seen;
         }
         is_new
@@ -72,7 +72,7 @@ impl ConfigSource {
 
     /// Reads what is there and was not read yet. `true` if it is known by then what was found.
     pub(crate) async fn go_on(&mut self, client: &Client) -> Result<bool, ReconcileError> {
-        if self.found.is_none() && self.seen != Seen::NotYet {
+        if self.found.is_none() && self.seen != ConfigState::NotYet {
             let text = cluster::config(client, &self.name).await;
             let text = text.map_err(ReconcileError::Cluster)?;
             let name = self.name.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_api::names::linux::FORCE_FILE;
-use evenkeel_host::linux::Watcher;
+use evenkeel_host::linux::{Blindness, Watcher};
 use evenkeel_host::watch::{Event, Heard, Look, Monitor, Source};
 use evenkeel_host::{Result, memory};
 use evenkeel_plan::machine::phase::OnDrift;
@@ -16,24 +16,22 @@ use super::machine::Machine;
 use super::trigger::{Change, Trigger};
 use crate::drift_watcher::DriftWatcher;
 
-/// Begins to watch `targets`.
+/// Begins to watch `targets`, and says what cannot be watched.
 pub(crate) fn start(
     machine: Arc<Machine>,
     targets: Targets,
     on_drift: OnDrift,
     triggers: UnboundedSender<Trigger>,
-) -> Result<DriftWatcher> {
+) -> Result<(DriftWatcher, Option<Blindness>)> {
     let paths = targets.keys().map(String::as_str).chain([FORCE_FILE]);
     let watcher = machine.host.watch(paths)?;
-    for (path, error) in watcher.blind() {
-        tracing::warn!(path, %error, "cannot watch this path; it is only checked periodically");
-    }
-    let stopper = watcher.stopper();
-    DriftWatcher::start(
+    let (stopper, blindness) = (watcher.stopper(), watcher.blindness());
+    let watching = DriftWatcher::start(
         "drift-watcher",
         move || stopper.stop(),
         move || watch(&machine, watcher, targets, on_drift, &triggers),
-    )
+    );
+    Ok((watching?, blindness))
 }
 
 fn watch(

@@ -1,6 +1,6 @@
 //! The Events on a Linux node's Node, which are also lines of the log.
 
-use evenkeel_host::linux::Login;
+use evenkeel_host::linux::{Blindness, Login};
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::phase::{Phase, Reason};
 
@@ -32,6 +32,11 @@ impl NodeEvent {
     pub(crate) fn watching(config: &str, paths: usize) -> Self {
         let note = format!("watching {paths} paths of MachineConfig {config} for drift");
         Self::normal("DriftMonitorStarted", "Watch", note)
+    }
+
+    /// Some of them cannot be watched, and are looked at instead.
+    pub(crate) fn blind(blindness: &Blindness) -> Self {
+        Self::warning(blindness.first.category(), "Watch", blindness.to_string())
     }
 
     /// They are not watched while the machine goes to `target`.

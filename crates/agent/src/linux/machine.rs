@@ -29,15 +29,15 @@ pub(crate) struct Config {
 }
 
 impl Machine {
-    /// The machine whose root is at `root`.
-    pub(crate) fn open(root: &Path) -> Result<Self> {
+    /// The machine whose root is at `root`, on which images are staged even if another program drives its updates.
+    pub(crate) fn open(root: &Path, bypass_driver: bool) -> Result<Self> {
         let host = if root == Path::new("/") {
             LinuxHost::live()?
         } else {
             LinuxHost::mounted(root)?
         };
         Ok(Self {
-            host,
+            host: host.bypassing_driver(bypass_driver),
             state: State::at(OWN_STATE),
         })
     }

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_daemon::{Metrics, gauge_of, metrics};
 use evenkeel_host::verify::Finding;
 use evenkeel_plan::machine::resource::Resource;
-use evenkeel_plan::machine::state::NodeState;
 use evenkeel_plan::machine::targets::Part;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -52,7 +52,7 @@ impl AgentMetrics {
     }
 
     /// The node is in `state`.
-    pub(crate) fn is_in(&self, state: NodeState) {
+    pub(crate) fn is_in(&self, state: &NodeState) {
         self.node.is_in(Some(state));
     }
 

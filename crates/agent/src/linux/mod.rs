@@ -1,10 +1,12 @@
 //! A Linux node: one queue of what may have changed, and one worker that reconciles it.
 
+mod arguments;
 mod cluster;
 mod config_source;
 mod drift;
 mod drift_watcher;
 mod events;
+mod kubelet;
 mod machine;
 mod metrics;
 mod plugin_registration;
@@ -23,12 +25,14 @@ use kube::core::PartialObjectMeta;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use self::arguments::{Command, CommandLine, ControllerArguments};
+use self::kubelet::KubeletFinder;
 use self::machine::Machine;
 use self::metrics::AgentMetrics;
+use self::plugin_registration::PluginRegistration;
 use self::reported::LinuxReport;
 use self::system::Linux;
 use crate::PROGRAM;
-use crate::arguments::{Command, CommandLine, ControllerArguments};
 use crate::node_client::NodeClient;
 use crate::node_report::{self, NodeSnapshot};
 use crate::own_node::OwnNode;
@@ -54,7 +58,7 @@ async fn run(line: CommandLine) -> anyhow::Result<()> {
 
 /// Keeps the node until the program is asked to stop.
 pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> Result<()> {
-    let machine = Machine::open(&arguments.root).map_err(|error| {
+    let machine = Machine::open(&arguments.root, arguments.bypass_driver).map_err(|error| {
         Error::work(format!(
             "cannot open {}: {}",
             arguments.root.display(),
@@ -66,9 +70,14 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
     let own_node = NodeClient::new(daemon.client(), &arguments.node_name);
     let (shown, seen) = watch::channel(NodeSnapshot::default());
     let root = arguments.root.clone();
+    let settings = arguments.kubelet.settings();
+    let kubelet = Arc::new(KubeletFinder::new(Arc::clone(&machine), settings));
+    let found = kubelet.found();
     let report = Arc::new(LinuxReport {
         machine: Arc::clone(&machine),
+        kubelet,
         root: root.clone(),
+        allowed: arguments.allow_exec_probe.clone(),
     });
     let name = arguments.node_name.clone();
     let mut background = vec![
@@ -81,8 +90,11 @@ pub(crate) async fn control(daemon: &Daemon, arguments: ControllerArguments) -> 
             seen.clone(),
         )),
     ];
-    if arguments.register_kubelet_plugins {
-        let registration = plugin_registration::register(root, own_node.clone(), seen);
+    if arguments.kubelet.register_kubelet_plugins {
+        let forgotten_after = arguments.kubelet.forget_plugins_after;
+        let registrar =
+            PluginRegistration::new(root, own_node.clone(), seen, found, forgotten_after);
+        let registration = registrar.run();
         background.push(tokio::spawn(registration));
     }
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);

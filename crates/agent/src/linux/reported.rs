@@ -3,23 +3,25 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::annotation;
 use evenkeel_api::readiness::Check;
 use evenkeel_host::disk::Host;
-use evenkeel_host::probe;
+use evenkeel_host::{linux, probe};
 use evenkeel_plan::readiness::Question;
 
+use super::kubelet::KubeletFinder;
 use super::machine::Machine;
 use crate::node_report::{NodeSnapshot, ReportedMachine};
-
-/// The unit of the kubelet.
-const KUBELET: &str = "kubelet.service";
 
 /// The machine, and where its root is for this program.
 #[derive(Debug)]
 pub(crate) struct LinuxReport {
     pub(crate) machine: Arc<Machine>,
+    pub(crate) kubelet: Arc<KubeletFinder>,
     pub(crate) root: PathBuf,
+    /// Programs that probes may run.
+    pub(crate) allowed: Vec<String>,
 }
 
 impl ReportedMachine for LinuxReport {
@@ -29,12 +31,12 @@ impl ReportedMachine for LinuxReport {
     }
 
     fn kubelet_start(&self) -> String {
-        self.machine.host.invocation(KUBELET).unwrap_or_default()
+        self.kubelet.start().unwrap_or_default()
     }
 
-    fn state(&self, seen: &NodeSnapshot) -> String {
-        let said = seen.annotations.get(annotation::STATE);
-        said.cloned().unwrap_or_default()
+    fn state(&self, seen: &NodeSnapshot) -> NodeState {
+        let said = seen.annotations.get(annotation::STATE).cloned();
+        said.unwrap_or_default().into()
     }
 
     fn ask(&self, question: &Question) -> Result<(), String> {
@@ -44,9 +46,12 @@ impl ReportedMachine for LinuxReport {
             Check::UnixSocket { path } => {
                 let path = self.root.join(path.trim_start_matches('/'));
                 let path = path.display().to_string();
-                return probe::ask(&Check::UnixSocket { path }, question.timeout);
+                return probe::ask(&Check::UnixSocket { path }, &[], question.timeout);
             }
-            other => return probe::ask(other, question.timeout),
+            Check::Exec { command } => {
+                return linux::exec_probe(&self.root, command, &self.allowed, question.timeout);
+            }
+            other => return probe::ask(other, &question.addresses, question.timeout),
         };
         match self.machine.host.is_active(name) {
             Ok(true) => Ok(()),

@@ -193,7 +193,7 @@ impl System for Linux {
         snapshot: &AgentSnapshot<'_>,
     ) -> Result<(), ReconcileError> {
         if let Some(report) = Report::of(phase, snapshot) {
-            worker.system.metrics.is_in(report.state);
+            worker.system.metrics.is_in(&report.state);
             // The answer to a request was lost on the way, and pods have left meanwhile: it was asked for all the same.
             if let Some(before) = worker.system.telling.take_if(|before| before != phase)
                 && let Phase::AwaitDrain { target, .. } = &before
@@ -307,9 +307,9 @@ impl Worker<Linux> {
             let findings = self
                 .on_machine(move |machine| Ok(machine.drift(&targets)))
                 .await?;
+            // What another image brought is no drift, but the rest of the update.
             match on_drift {
-                OnDrift::Heal => self.heal(findings).await?,
-                OnDrift::Degrade => {
+                OnDrift::Degrade if !standing.has_new_image => {
                     for finding in findings {
                         let shown = finding.clone();
                         let difference = self
@@ -319,12 +319,17 @@ impl Worker<Linux> {
                         self.system.drift.know(finding);
                     }
                 }
+                OnDrift::Degrade | OnDrift::Heal => self.heal(findings).await?,
             }
             let (machine, triggers) = (Arc::clone(&self.machine), self.triggers.clone());
             let targets = standing.targets.clone();
             let started =
                 blocking(move || drift_watcher::start(machine, targets, on_drift, triggers));
-            self.drift_watcher = Some(started.await?.map_err(|error| reason(&error))?);
+            let (watching, blindness) = started.await?.map_err(|error| reason(&error))?;
+            self.drift_watcher = Some(watching);
+            if let Some(blindness) = blindness {
+                self.tell(NodeEvent::blind(&blindness));
+            }
             if let Some(config) = &standing.config {
                 self.tell(NodeEvent::watching(config, standing.targets.len()));
             }

@@ -1,10 +1,11 @@
 //! The agent's own Lease.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use evenkeel_api::names::annotation;
 use evenkeel_api::names::object::EXTENSIONS_NAMESPACE;
-use evenkeel_api::readiness::{AGENT_EXPIRY, AGENT_EXTENSION, Report};
+use evenkeel_api::readiness::{AGENT_EXTENSION, Report};
+use evenkeel_plan::readiness::{Moment, Renewal};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -24,9 +25,9 @@ pub(super) struct Lease {
     /// Its version; nothing if it has to be read first.
     version: Option<String>,
     written: Option<Report>,
-    /// When it was written, or tried to be.
-    at: Option<Instant>,
-    failed: bool,
+    renewal: Renewal,
+    /// When it could not be written last; nothing if it could.
+    failed: Option<Moment>,
 }
 
 /// Now, by this machine's clock.
@@ -47,42 +48,47 @@ impl Lease {
             name: format!("{node}.{AGENT_EXTENSION}"),
             version: None,
             written: None,
-            at: None,
-            failed: false,
+            renewal: Renewal::of(node),
+            failed: None,
         }
     }
 
-    /// Writes it if something has changed, or it is time.
-    pub(super) async fn keep(&mut self, report: &Report) {
-        let age = self.at.map(|it| it.elapsed());
+    /// Writes it if something has changed, or it is time; from now on it is renewed every `period`.
+    pub(super) async fn keep(
+        &mut self,
+        report: &Report,
+        period: Duration,
+        now: &impl Fn() -> Moment,
+    ) {
+        self.renewal.set_period(period, now());
         let is_news = self.written.as_ref() != Some(report);
-        let is_due = match age {
-            None => true,
-            Some(age) if self.failed => age >= AGAIN,
-            Some(age) => is_news || age >= AGENT_EXPIRY / 3,
+        let is_due = match self.failed {
+            Some(at) => now().since(at) >= AGAIN,
+            None => is_news || self.renewal.is_due(now()),
         };
         if !is_due {
             return;
         }
-        self.at = Some(Instant::now());
         match tokio::time::timeout(ANSWER, self.write(report)).await {
             Ok(Ok(())) => {
-                self.failed = false;
+                self.failed = None;
+                self.renewal.written(now());
                 self.written = Some(report.clone());
             }
-            Ok(Err(error)) => self.give_up(&error.to_string()),
-            Err(_) => self.give_up("the API server did not answer"),
+            Ok(Err(error)) => self.give_up(&error.to_string(), now()),
+            Err(_) => self.give_up("the API server did not answer", now()),
         }
     }
 
-    fn give_up(&mut self, why: &str) {
-        if !self.failed {
+    fn give_up(&mut self, why: &str, now: Moment) {
+        if self.failed.is_none() {
             tracing::warn!(
                 lease = self.name,
                 "cannot write the node report, will retry: {why}"
             );
         }
-        self.failed = true;
+        self.failed = Some(now);
+        self.renewal.failed();
         self.version = None;
     }
 
@@ -99,7 +105,7 @@ impl Lease {
             },
             "spec": {
                 "holderIdentity": self.node,
-                "leaseDurationSeconds": AGENT_EXPIRY.as_secs(),
+                "leaseDurationSeconds": self.renewal.lasts().as_secs(),
                 "renewTime": clock(),
             },
         });

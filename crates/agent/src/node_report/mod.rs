@@ -2,19 +2,22 @@
 //! probes are answered, and the state of its configuration. All of it is one Lease: written at once when
 //! something has changed, and renewed three times before it would be taken for silence.
 //!
-//! What is probed and what an answer means is decided by `evenkeel_plan::readiness::Probing`.
+//! What is probed and what an answer means is decided by `evenkeel_plan::readiness::Probing`, and how often the Lease is
+//! renewed by `evenkeel_plan::readiness::Renewal`.
 
+mod addresses;
 mod lease;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::{annotation, group};
 use evenkeel_api::readiness::{
     CertificateReport, KIND, PLURAL, ReadinessRule, VERSION, rule_from_spec,
 };
-use evenkeel_plan::readiness::{Moment, Probing, Question, probed};
+use evenkeel_plan::readiness::{Moment, Probing, Question, needed, renewal_period};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -25,6 +28,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use self::addresses::Addresses;
 use self::lease::Lease;
 
 /// How often the machine is looked at for a restart, and for what is due.
@@ -68,8 +72,8 @@ pub(crate) trait ReportedMachine: Send + Sync + 'static {
     fn boot_id(&self) -> String;
     /// Which start of the kubelet this is; empty while it is down.
     fn kubelet_start(&self) -> String;
-    /// What is made of the node's configuration: Done, Working or Degraded; empty if nothing.
-    fn state(&self, seen: &NodeSnapshot) -> String;
+    /// What is made of the node's configuration.
+    fn state(&self, seen: &NodeSnapshot) -> NodeState;
     /// Whom the machine trusts, where that is kept.
     fn certificates(&self) -> Option<CertificateReport> {
         None
@@ -91,6 +95,7 @@ pub(crate) async fn report(
     let mut lease = Lease::new(&client, &node);
     let mut rules = Rules::new(&client);
     let mut changes = rules.changes();
+    let mut addresses = Addresses::new(&client, &node);
     let mut answers: JoinSet<(String, Result<(), String>)> = JoinSet::new();
     let mut look = tokio::time::interval(LOOK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -109,14 +114,20 @@ pub(crate) async fn report(
         let node = seen.borrow_and_update().clone();
         let label = |name: &str| node.labels.get(name).map(String::as_str);
         let own = node.annotations.get(annotation::SYSTEM_EXTENSIONS);
-        probing.set(probed(&rules.known, label, own.map(String::as_str)), now());
-        probing.set_state(&machine.state(&node));
+        let needed = needed(&rules.known, label, own.map(String::as_str));
+        let period = renewal_period(rules.are_all_known.then_some(needed.as_slice()));
+        probing.set(needed, now());
+        if probing.asks_node() {
+            addresses.read_if_stale().await;
+            probing.set_addresses(addresses.known.iter().map(String::as_str));
+        }
+        probing.set_state(machine.state(&node));
         probing.set_certificates(machine.certificates());
         probing.see(&machine.boot_id(), &machine.kubelet_start(), now());
         for question in probing.due(now()) {
             answers.spawn(ask(Arc::clone(&machine), question));
         }
-        lease.keep(&probing.report()).await;
+        lease.keep(&probing.report(), period, &now).await;
     }
 }
 
@@ -140,6 +151,8 @@ struct Rules {
     api: Api<DynamicObject>,
     metadata: Api<PartialObjectMeta<DynamicObject>>,
     known: Vec<ReadinessRule>,
+    /// Whether there is none that was not read, or that cannot be read.
+    are_all_known: bool,
     are_stale: bool,
     asked: Option<Instant>,
 }
@@ -152,6 +165,7 @@ impl Rules {
             api: Api::all_with(client.clone(), &kind),
             metadata: Api::all_with(client.clone(), &kind),
             known: Vec::new(),
+            are_all_known: false,
             are_stale: true,
             asked: None,
         }
@@ -192,10 +206,15 @@ impl Rules {
                 };
                 let read = list.items.iter().filter_map(|it| read(it).ok());
                 self.known = read.map(|(rule, _)| rule).collect();
+                self.are_all_known = self.known.len() == list.items.len();
                 self.are_stale = false;
             }
             // A cluster that does not know rules has none; it is told when that changes.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => self.are_stale = false,
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+                self.known.clear();
+                self.are_all_known = true;
+                self.are_stale = false;
+            }
             Ok(Err(error)) => tracing::warn!(%error, "cannot list NodeReadinessRules, will retry"),
             Err(_) => tracing::warn!(
                 "cannot list NodeReadinessRules, will retry: the API server did not answer"

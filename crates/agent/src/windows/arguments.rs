@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use evenkeel_api::windows::version::Version;
+use evenkeel_plan::windows::node_name::{METADATA, Platform};
 
 use crate::worker::stuck_after;
 
@@ -46,10 +47,21 @@ pub(crate) enum Command {
     Inspect,
     /// Restrict C:\k to SYSTEM and administrators, and print facts about this machine and checksums of files as JSON
     Prepare {
+        /// PowerShell script that prints what the Node of this machine is called
+        #[arg(long, value_name = "PATH")]
+        node_name_script: Option<String>,
         /// Files to print the SHA-256 of
         #[arg(value_name = "PATH")]
         paths: Vec<String>,
     },
+    /// Print what the Node of this machine is called
+    ///
+    /// For scripts of a payload. On a cloud, that is what the cloud calls the machine.
+    NodeName(NodeNameArguments),
+    /// Print the address of this machine from which it reaches the API server
+    ///
+    /// For scripts of a payload. The API server is that of --kubeconfig.
+    NodeIp,
     /// Print the SHA-256 of files as JSON; null for a file that does not exist
     Checksums {
         /// Files to print the SHA-256 of
@@ -76,14 +88,27 @@ pub(crate) struct BootstrapArguments {
     #[arg(long, value_name = "SHA256")]
     pub(crate) desired_services: Option<String>,
     #[command(flatten)]
-    pub(crate) place: PlaceArguments,
+    pub(crate) scripts: ScriptArguments,
     /// How long to wait for the Node, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
     pub(crate) node_timeout: Duration,
 }
 
 #[derive(Debug, Clone, Args)]
-pub(crate) struct PlaceArguments {
+pub(crate) struct NodeNameArguments {
+    /// Where this machine runs: plain, vsphere, aws, azure or gcp
+    #[arg(long, value_name = "PLATFORM", default_value_t = Platform::Plain)]
+    pub(crate) platform: Platform,
+    /// Where the cloud answers
+    #[arg(long, value_name = "URL", default_value = METADATA)]
+    pub(crate) metadata: String,
+    /// How long to ask the cloud until it answers, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) within: Duration,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ScriptArguments {
     /// Namespace of the operator and of the services ConfigMaps
     #[arg(long, value_name = "NAME", default_value = "evenkeel")]
     pub(crate) namespace: String,
@@ -95,7 +120,7 @@ pub(crate) struct PlaceArguments {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ControllerArguments {
     #[command(flatten)]
-    pub(crate) place: PlaceArguments,
+    pub(crate) scripts: ScriptArguments,
     /// How long one operation may take before /healthz reports that the agent is stuck: at least 10s
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = stuck_after)]
     pub(crate) stuck_after: Duration,
@@ -129,7 +154,7 @@ pub(crate) enum TrustCommand {
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum ServiceCommand {
     /// Install this program as the service evenkeel-agent, and start it
-    Install(PlaceArguments),
+    Install(ScriptArguments),
     /// Stop and remove the service
     Remove,
 }
@@ -154,7 +179,7 @@ mod tests {
         let Command::Bootstrap(bootstrap) = line.command else {
             panic!("{line:?}")
         };
-        assert_eq!(bootstrap.place.namespace, "evenkeel");
+        assert_eq!(bootstrap.scripts.namespace, "evenkeel");
         let error = CommandLine::try_parse_from(["agent", "bootstrap", "--desired-version", "1.2"]);
         assert!(error.unwrap_err().to_string().contains("1.2.3-abc1234"));
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_api::names::{annotation, cordon};
-use evenkeel_api::windows::services::Services;
+use evenkeel_api::windows::services::{Services, hostname_override};
 use evenkeel_daemon::{Daemon, Error, Result};
 use evenkeel_host::windows::about;
 use evenkeel_plan::fleet::node::NodePatch;
@@ -33,9 +33,9 @@ pub(crate) async fn bootstrap(
     arguments: BootstrapArguments,
 ) -> Result<()> {
     let client = daemon.client();
-    let namespace = arguments.place.namespace.clone();
+    let namespace = arguments.scripts.namespace.clone();
     let (services, kept) = told(&client, &arguments).await?;
-    let limit = arguments.place.script_timeout;
+    let limit = arguments.scripts.script_timeout;
     let bundle = cluster::bundle(&client, &namespace).await;
     let bundle = bundle.map_err(Error::work)?;
     let bring = move || {
@@ -43,10 +43,10 @@ pub(crate) async fn bootstrap(
         trust(&machine, &bundle, &services)?;
         bring(&machine, services, &kept, limit)
     };
-    blocking(bring)
+    let name = blocking(bring)
         .await
         .map_err(|reason| Error::work(reason.text))??;
-    let node = own_node(&client, arguments.node_timeout).await?;
+    let node = own_node(&client, name.as_deref(), arguments.node_timeout).await?;
     let remembered = node.clone();
     on_machine(move |machine| machine.remember_node(&remembered)).await?;
     login::obtain(&client, bootstrap_login, &node).await?;
@@ -59,7 +59,7 @@ pub(crate) async fn bootstrap(
 /// the operator puts that right, which is waited for.
 async fn told(client: &Client, arguments: &BootstrapArguments) -> Result<(Services, Kept)> {
     let version = &arguments.desired_version;
-    let (name, namespace) = (version.config_map_name(), &arguments.place.namespace);
+    let (name, namespace) = (version.config_map_name(), &arguments.scripts.namespace);
     let deadline = Instant::now() + RIGHT;
     loop {
         let found = cluster::services(client, namespace, &name).await;
@@ -106,6 +106,10 @@ fn trust(machine: &Machine, published: &Published, services: &Services) -> Resul
         .trust(published, Some(has_proxy(services)))
         .or_fail()?;
     let synced = trusted.synced.or_fail()?;
+    // It is tried again by the agent, which also tells the Node.
+    for refused in &synced.refused {
+        tracing::warn!("certificate {}: {}", refused.fingerprint, refused.why);
+    }
     let bundle = trusted.bundle;
     let problems = bundle.problems.iter().map(ToString::to_string);
     for words in problems.chain(bundle.warnings.iter().map(ToString::to_string)) {
@@ -117,8 +121,13 @@ fn trust(machine: &Machine, published: &Published, services: &Services) -> Resul
 }
 
 /// Sets the variables, and starts exactly the bootstrap services. Others that are there already, because
-/// this is not the first time, stay as they are.
-fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) -> Result<()> {
+/// this is not the first time, stay as they are. Says what they were told that the Node is called.
+fn bring(
+    machine: &Machine,
+    services: Services,
+    kept: &Kept,
+    limit: Duration,
+) -> Result<Option<String>> {
     machine.settle().or_fail()?;
     let mut first = services.clone();
     first.services.retain(|service| service.bootstrap);
@@ -126,6 +135,9 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
     if !commands.missing.is_empty() {
         return Err(Error::work(commands.missing.join("\n")));
     }
+    let mut told = commands.found.values();
+    let name = told.find_map(|command| hostname_override(command));
+    let name = name.map(str::to_owned);
     let desired = DesiredServices {
         services,
         commands: commands.found,
@@ -146,7 +158,7 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
     loop {
         let drift = machine.drift(&targets);
         let Some(first) = drift.first() else {
-            return Ok(());
+            return Ok(name);
         };
         let again = evenkeel_host::watch::put_back(&machine.host, &machine.state, first);
         if Instant::now() >= deadline {
@@ -164,11 +176,21 @@ fn bring(machine: &Machine, services: Services, kept: &Kept, limit: Duration) ->
     }
 }
 
-/// The Node whose internal address is this machine's, as soon as there is one.
-pub(crate) async fn own_node(client: &Client, patience: Duration) -> Result<String> {
+/// The Node with the `name` that its kubelet was given, else the one whose internal address is this machine's, as soon as
+/// there is one.
+pub(crate) async fn own_node(
+    client: &Client,
+    name: Option<&str>,
+    patience: Duration,
+) -> Result<String> {
     let addresses = about::addresses().or_fail()?;
-    let mut last = format!("no Node has one of the internal addresses {addresses:?}");
-    let found = cluster::find_node(client, &addresses, &mut last);
+    let mut last = match name {
+        Some(name) => format!(
+            "there is no Node {name}, or it has another internal address than this machine ({addresses:?})"
+        ),
+        None => format!("no Node has one of the internal addresses {addresses:?}"),
+    };
+    let found = cluster::find_node(client, name, &addresses, &mut last);
     let found = tokio::time::timeout(patience, found).await;
     match found {
         Ok(found) => found.map_err(Error::work),

@@ -27,7 +27,14 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
         machine.settle()?;
         let node = machine.node_name()?;
         let mut listed = listed;
-        for tagged in machine.host.tagged_services()? {
+        let found = machine.host.tagged_services()?;
+        for (name, error) in &found.unreadable {
+            tracing::warn!(
+                "service {name} is skipped, because it cannot be read: {}",
+                error.with_causes()
+            );
+        }
+        for tagged in found.names {
             listed
                 .entry(tagged.to_lowercase())
                 .or_insert((tagged, u32::MAX));
@@ -35,7 +42,7 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
         listed.remove(AGENT_SERVICE);
         let plan = machine.clear(upgrade, &listed.into_values().collect::<Vec<_>>())?;
         if !upgrade {
-            trust::sync(&[])?;
+            trust::sync(&[])?.whole()?;
         }
         let gone = plan.changes.iter().map(|it| it.resource.to_string());
         Ok((node, gone.collect::<Vec<_>>()))
@@ -48,7 +55,7 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
     }
     let node = match node {
         Some(node) => Some(node),
-        None => own_node(&daemon.client(), LOOK).await.ok(),
+        None => own_node(&daemon.client(), None, LOOK).await.ok(),
     };
     if let Some(node) = &node {
         tracing::info!(

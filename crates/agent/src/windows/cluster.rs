@@ -96,8 +96,13 @@ pub(crate) async fn all_services(
 
 /// The one Node whose internal address is one of `addresses`, waited for; or why there is no telling. `last` says why
 /// nobody was found so far.
+///
+/// With a `name` that its kubelet was given it is the Node of that name, also while it has no internal address, because its
+/// cloud has still to give it one. One that has another machine's is not taken, and none while another Node has this
+/// machine's.
 pub(crate) async fn find_node(
     client: &Client,
+    name: Option<&str>,
     addresses: &[IpAddr],
     last: &mut String,
 ) -> Result<String, String> {
@@ -105,35 +110,88 @@ pub(crate) async fn find_node(
     let mut changes = watcher::watcher(api, watcher::Config::default())
         .default_backoff()
         .boxed();
-    let is_managed_node = |node: &Node| {
+    let relation = |node: &Node| {
         let status = node.status.as_ref();
-        let mut listed = status.iter().flat_map(|it| it.addresses.iter().flatten());
-        listed.any(|it| {
-            it.type_ == "InternalIP" && it.address.parse().is_ok_and(|it| addresses.contains(&it))
-        })
+        let listed = status.iter().flat_map(|it| it.addresses.iter().flatten());
+        let internal = listed.filter(|it| it.type_ == "InternalIP");
+        let internal: Vec<_> = internal.map(|it| it.address.as_str()).collect();
+        Relation::of(&node.name_any(), &internal, name, addresses)
     };
     let mut listed = Vec::new();
     while let Some(change) = changes.next().await {
         match change {
             Ok(watcher::Event::Init) => listed.clear(),
             Ok(watcher::Event::InitApply(node)) => {
-                listed.extend(is_managed_node(&node).then(|| node.name_any()));
+                let relation = relation(&node);
+                listed.extend((relation != Relation::None).then(|| (relation, node.name_any())));
             }
             // There was nobody else at that time.
-            Ok(watcher::Event::Apply(node)) if is_managed_node(&node) => return Ok(node.name_any()),
-            Ok(watcher::Event::InitDone) => match listed.as_slice() {
-                [] => {}
-                [name] => return Ok(name.clone()),
-                _ => {
-                    return Err(format!(
-                        "several Nodes have an internal address of this machine ({}): delete the stale ones",
-                        listed.join(", ")
-                    ));
+            Ok(watcher::Event::Apply(node)) if relation(&node) == Relation::Own => {
+                return Ok(node.name_any());
+            }
+            Ok(watcher::Event::InitDone) => {
+                let own = listed.iter().find(|(it, _)| *it == Relation::Own);
+                match (own, listed.len()) {
+                    (Some((_, own)), 1) => return Ok(own.clone()),
+                    (Some(_), _) => {
+                        let names: Vec<_> = listed.into_iter().map(|(_, name)| name).collect();
+                        return Err(format!(
+                            "several Nodes have an internal address of this machine ({}): delete the stale ones",
+                            names.join(", ")
+                        ));
+                    }
+                    (None, _) => {}
                 }
-            },
+            }
             Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => {}
             Err(error) => *last = error.to_string(),
         }
     }
     Err("the watch of Nodes ended".to_owned())
+}
+
+/// What a Node is to this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    None,
+    /// It has an address of this machine, and another name than its kubelet was given.
+    SameAddress,
+    Own,
+}
+
+impl Relation {
+    /// Of a Node with these internal addresses to a machine with these `addresses`, whose kubelet was given `own` as its
+    /// name, if any.
+    fn of(node: &str, internal: &[&str], own: Option<&str>, addresses: &[IpAddr]) -> Self {
+        let mut parsed = internal.iter().filter_map(|it| it.parse().ok());
+        let is_here = parsed.any(|it: IpAddr| addresses.contains(&it));
+        match own {
+            None if is_here => Self::Own,
+            Some(own) if own == node && (is_here || internal.is_empty()) => Self::Own,
+            Some(_) if is_here => Self::SameAddress,
+            _ => Self::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers H22, W02.
+    #[test]
+    fn a_machine_is_the_node_of_its_name_or_else_the_one_at_its_address() {
+        use Relation::{None as Nobody, Own, SameAddress};
+        let own: [IpAddr; 1] = [[10, 0, 0, 1].into()];
+        let of = |node, internal: &[&str], name| Relation::of(node, internal, name, &own);
+        assert_eq!(of("a", &["10.0.0.1"], None), Own);
+        assert_eq!(of("a", &["10.0.0.2"], None), Nobody);
+        // Nobody can tell, until somebody gives it one.
+        assert_eq!(of("a", &[], None), Nobody);
+        assert_eq!(of("a", &["10.0.0.1"], Some("a")), Own);
+        assert_eq!(of("a", &[], Some("a")), Own, "its cloud gives it one");
+        assert_eq!(of("a", &["10.0.0.2"], Some("a")), Nobody, "another's");
+        assert_eq!(of("b", &["10.0.0.1"], Some("a")), SameAddress);
+        assert_eq!(of("b", &[], Some("a")), Nobody);
+    }
 }

@@ -38,7 +38,7 @@ pub(crate) async fn control(
     }
     let node = match machine.node_name().or_fail()? {
         Some(node) => node,
-        None => bootstrap::own_node(&daemon.client(), NODE).await?,
+        None => bootstrap::own_node(&daemon.client(), None, NODE).await?,
     };
     let heart = daemon.health().heartbeat("worker", arguments.stuck_after);
     let health = WorkerHealth {
@@ -50,7 +50,10 @@ pub(crate) async fn control(
     // A login that somebody else gave us is theirs to renew.
     let is_own_login = given == Some(Machine::login_file().as_path());
     let (mut client, mut events) = (daemon.client(), daemon.events().clone());
-    let (namespace, script_timeout) = (&arguments.place.namespace, arguments.place.script_timeout);
+    let (namespace, script_timeout) = (
+        &arguments.scripts.namespace,
+        arguments.scripts.script_timeout,
+    );
     loop {
         let own_node = NodeClient::new(client.clone(), &node);
         let (triggers, queue) = mpsc::unbounded_channel();

@@ -31,7 +31,7 @@ const ASK_AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::fro
 const LOOK_AGAIN: Duration = Duration::from_mins(10);
 
 /// A login that is kept, as far as its time goes.
-struct Kept {
+struct KeptLogin {
     text: Vec<u8>,
     begins: Timestamp,
     ends: Timestamp,
@@ -100,7 +100,7 @@ pub(crate) async fn renewed(client: &Client, node: &str) {
             tracing::warn!("cannot find out when the login of this agent expires: {why}");
             None
         });
-        let Some(Kept { text, begins, ends }) = kept else {
+        let Some(KeptLogin { text, begins, ends }) = kept else {
             tokio::time::sleep(LOOK_AGAIN).await;
             continue;
         };
@@ -131,7 +131,7 @@ pub(crate) async fn renewed(client: &Client, node: &str) {
 }
 
 /// The login that is kept, if there is one.
-async fn kept() -> std::result::Result<Option<Kept>, String> {
+async fn kept() -> std::result::Result<Option<KeptLogin>, String> {
     let login = on_machine(Machine::login).await;
     let login = login.map_err(|error| error.to_string())?;
     let Some(text) = login else { return Ok(None) };
@@ -150,7 +150,7 @@ async fn kept() -> std::result::Result<Option<Kept>, String> {
         instant(validity.not_before.timestamp())?,
         instant(validity.not_after.timestamp())?,
     );
-    Ok(Some(Kept { text, begins, ends }))
+    Ok(Some(KeptLogin { text, begins, ends }))
 }
 
 /// A client with the login that was kept.

@@ -1,14 +1,15 @@
 //! The agent's own metrics, for Prometheus: by the same names as on Linux.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::readiness::CertificateReport;
 use evenkeel_daemon::{Metrics, metrics};
 use evenkeel_host::watch;
 use evenkeel_host::windows::trust::Writes;
 use evenkeel_plan::machine::phase::Phase;
 use evenkeel_plan::machine::resource::Resource;
-use evenkeel_plan::machine::state::NodeState;
+use evenkeel_plan::machine::state;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
@@ -26,13 +27,20 @@ metrics! {
     labels WriteLabels { what: &'static str }
 }
 
+/// What the node report says besides.
+#[derive(Debug, Default)]
+struct Known {
+    state: NodeState,
+    certificates: Option<CertificateReport>,
+}
+
 /// What an agent counts. Clones count the same.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentMetrics {
     /// Those that every node has.
     pub(crate) node: NodeMetrics,
     own: WindowsMetrics,
-    certificates: Arc<Mutex<Option<CertificateReport>>>,
+    known: Arc<Mutex<Known>>,
 }
 
 impl AgentMetrics {
@@ -41,7 +49,7 @@ impl AgentMetrics {
         let shown = Self {
             node: NodeMetrics::shown_in(metrics),
             own: WindowsMetrics::shown_in(metrics),
-            certificates: Arc::default(),
+            known: Arc::default(),
         };
         shown.wrote(Writes::default());
         shown.nothing_drifts();
@@ -50,12 +58,18 @@ impl AgentMetrics {
 
     /// The node is in `phase`.
     pub(crate) fn is_in(&self, phase: &Phase) {
-        self.node.is_in(NodeState::of(phase));
+        let state = state::of(phase);
+        self.node.is_in(state.as_ref());
+        self.known().state = state.unwrap_or_default();
     }
 
-    /// The state that the node is in, in one word; empty if in none yet.
-    pub(crate) fn state(&self) -> &'static str {
-        self.node.state()
+    /// The state that the node is in.
+    pub(crate) fn state(&self) -> NodeState {
+        self.known().state.clone()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Somebody begins to look from the start.
@@ -88,14 +102,12 @@ impl AgentMetrics {
 
     /// So many certificates are among the trusted roots.
     pub(crate) fn trusts(&self, counts: CertificateReport) {
-        let known = self.certificates.lock();
-        *known.unwrap_or_else(PoisonError::into_inner) = Some(counts);
+        self.known().certificates = Some(counts);
     }
 
     /// How many certificates are among the trusted roots, once somebody has looked.
     pub(crate) fn certificates(&self) -> Option<CertificateReport> {
-        let known = self.certificates.lock();
-        *known.unwrap_or_else(PoisonError::into_inner)
+        self.known().certificates
     }
 
     /// The store of trusted roots was changed by so many calls.

@@ -12,6 +12,7 @@ mod login;
 mod logs;
 mod machine;
 mod metrics;
+mod naming;
 mod questions;
 mod reported;
 mod roots;
@@ -62,7 +63,12 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
     };
     match line.command {
         Command::Inspect => questions::inspect(),
-        Command::Prepare { paths } => questions::prepare(&paths),
+        Command::Prepare {
+            node_name_script,
+            paths,
+        } => questions::prepare(node_name_script.as_deref(), &paths),
+        Command::NodeName(arguments) => naming::say_name(&arguments),
+        Command::NodeIp => naming::say_address(line.daemon.kubeconfig.as_deref()),
         Command::Logs => logs::bundle(&mut std::io::stdout().lock()),
         Command::Checksums { paths } => questions::checksums(&paths),
         Command::Trust(command) => questions::trust(&command),

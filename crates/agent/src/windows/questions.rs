@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::arguments::{ServiceCommand, TrustCommand};
 use super::machine::Machine;
-use super::{HostResult, answer};
+use super::{HostResult, answer, naming, service};
 
 pub(crate) fn inspect() -> Result<()> {
     answer(&this_machine()?)
@@ -26,13 +26,16 @@ pub(crate) fn this_machine() -> Result<serde_json::Value> {
         let machine = Machine::open();
         let (product, build) = about::windows_version()?;
         let kept = machine.kept()?;
+        let services = machine.host.tagged_services()?;
+        let unreadable = services.unreadable.iter().map(|(name, _)| name);
         Ok(json!({
             "hostName": about::computer_name()?,
             "addresses": about::addresses()?,
             "windows": { "product": product, "build": build },
             "agent": env!("CARGO_PKG_VERSION"),
             "node": machine.node_name()?,
-            "services": machine.host.tagged_services()?,
+            "services": services.names,
+            "unreadableServices": unreadable.collect::<Vec<_>>(),
             "version": kept.as_ref().map(|it| &it.version),
             "hash": kept.as_ref().map(|it| &it.hash),
         }))
@@ -41,10 +44,17 @@ pub(crate) fn this_machine() -> Result<serde_json::Value> {
 }
 
 /// Logins are put into the folder after this, and nobody else may read them.
-pub(crate) fn prepare(paths: &[String]) -> Result<()> {
+pub(crate) fn prepare(node_name_script: Option<&str>, paths: &[String]) -> Result<()> {
     let machine = Machine::open();
     machine.close_folders().or_fail()?;
-    answer(&json!({ "machine": this_machine()?, "checksums": sums(&machine, paths)? }))
+    let mut facts = this_machine()?;
+    if let Some(script) = node_name_script {
+        match naming::by_script(script) {
+            Ok(name) => facts["nodeName"] = json!(name),
+            Err(why) => facts["nodeNameProblem"] = json!(why),
+        }
+    }
+    answer(&json!({ "machine": facts, "checksums": sums(&machine, paths)? }))
 }
 
 pub(crate) fn checksums(paths: &[String]) -> Result<()> {
@@ -87,7 +97,8 @@ pub(crate) fn trust(command: &TrustCommand) -> Result<()> {
             let words = |hashes: &[evenkeel_plan::machine::entry::Hash]| -> Vec<String> {
                 hashes.iter().map(ToString::to_string).collect()
             };
-            answer(&json!({ "added": words(&synced.added), "removed": words(&synced.removed) }))
+            answer(&json!({ "added": words(&synced.added), "removed": words(&synced.removed) }))?;
+            synced.whole().or_fail().map(|_| ())
         }
     }
 }
@@ -138,6 +149,10 @@ pub(crate) fn service(command: &ServiceCommand) -> Result<()> {
     let place = place::service(AGENT_SERVICE);
     let disk = machine.host.disk();
     disk.put(&place, &entry).or_fail()?;
+    if matches!(command, ServiceCommand::Install(_)) {
+        let wait = machine.host.set_preshutdown(AGENT_SERVICE, service::STOP);
+        wait.or_fail()?;
+    }
     let seen = disk.look(&place).or_fail()?;
     match seen.differs_from(&entry) {
         None => answer(&json!({ "service": AGENT_SERVICE })),

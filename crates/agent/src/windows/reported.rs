@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::readiness::{CertificateReport, Check};
 use evenkeel_host::disk::Host;
 use evenkeel_host::probe;
@@ -62,8 +63,8 @@ impl ReportedMachine for WindowsReport {
         self.start_of(KUBELET).unwrap_or_default()
     }
 
-    fn state(&self, _: &NodeSnapshot) -> String {
-        self.metrics.state().to_owned()
+    fn state(&self, _: &NodeSnapshot) -> NodeState {
+        self.metrics.state()
     }
 
     fn certificates(&self) -> Option<CertificateReport> {
@@ -72,7 +73,7 @@ impl ReportedMachine for WindowsReport {
 
     fn ask(&self, question: &Question) -> Result<(), String> {
         let Check::Service { name } = &question.check else {
-            return probe::ask(&question.check, question.timeout);
+            return probe::ask(&question.check, &question.addresses, question.timeout);
         };
         let runs = self.start_of(name);
         runs.map(|_| ())

@@ -100,11 +100,23 @@ impl Roots {
         Some(NodeEvent::warning("CertificatesFailed", "Trust", words))
     }
 
-    /// The store is as it should be; returns the Events for it.
+    /// The store is as it should be, but for what it refused; returns the Events for it.
     pub(crate) fn done(&mut self, synced: &Synced, bundle: &TrustBundle) -> Vec<NodeEvent> {
         let is_new = std::mem::take(&mut self.is_new);
-        (self.is_due, self.again_at, self.failed) = (false, None, None);
+        let name = |hash: &Hash| {
+            let mut all = bundle.certificates.iter();
+            let known = all.find(|it| Hash::of(&it.der) == *hash);
+            known.map_or_else(|| hash.to_string(), |it| it.subject.clone())
+        };
         let mut notices = Vec::new();
+        if synced.refused.is_empty() {
+            (self.is_due, self.again_at, self.failed) = (false, None, None);
+        } else {
+            let refused = synced.refused.iter();
+            let refused =
+                refused.map(|it| format!("certificate {}: {}", name(&it.fingerprint), it.why));
+            notices.extend(self.failed(listed(refused, SHOWN, "; ")));
+        }
         if is_new && !bundle.problems.is_empty() {
             let count = bundle.problems.len();
             let words = listed(&bundle.problems, SHOWN, "; ");
@@ -131,11 +143,6 @@ impl Roots {
                 ),
             )
         } else {
-            let name = |hash: &Hash| {
-                let mut all = bundle.certificates.iter();
-                let known = all.find(|it| Hash::of(&it.der) == *hash);
-                known.map_or_else(|| hash.to_string(), |it| it.subject.clone())
-            };
             let came = synced
                 .added
                 .iter()

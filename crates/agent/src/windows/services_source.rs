@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use evenkeel_api::Problems;
 use evenkeel_api::windows::services::Services;
 use evenkeel_plan::machine::phase::Reason;
-use evenkeel_plan::windows::windows_node::Told;
+use evenkeel_plan::windows::windows_pool::Grant;
 use tokio::task::JoinHandle;
 
 use super::machine::Kept;
@@ -54,17 +54,17 @@ impl ServicesSource {
         self.heard = data.map_or(Heard::Missing, Heard::Data);
     }
 
-    /// The services that the node is `told`, as they were `kept` or as the cluster has them. Nothing
+    /// The services that the node was told with its `grant`, as they were `kept` or as the cluster has them. Nothing
     /// while the cluster has not said, a reason if what it says will not do.
     pub(crate) fn found(
         &self,
-        told: &Told,
+        grant: &Grant,
         kept: Option<Kept>,
     ) -> Result<Option<(Services, Kept)>, Reason> {
         let name = &self.name;
         let data = match (&self.heard, kept) {
             // The cluster may have the next contents already; this node was not told of them yet.
-            (_, Some(kept)) if kept.hash == told.hash => kept.data,
+            (_, Some(kept)) if kept.hash == grant.hash => kept.data,
             (Heard::Data(data), _) => data.clone(),
             (Heard::Missing, _) => {
                 return Err(Reason::new(
@@ -78,18 +78,18 @@ impl ServicesSource {
         };
         let (services, _) = Services::from_data(&format!("ConfigMap {name}"), &data)
             .map_err(|problems| Reason::new(Problems::CATEGORY, problems.to_string()))?;
-        if services.hash() != told.hash {
+        if services.hash() != grant.hash {
             return Err(Reason::new(
                 "ServicesUnexpected",
                 format!(
                     "ConfigMap {name} does not have the hash in annotation desired-services ({}): waiting for the operator to correct it",
-                    told.hash
+                    grant.hash
                 ),
             ));
         }
         let kept = Kept {
-            version: told.version.clone(),
-            hash: told.hash.clone(),
+            version: grant.version.to_string(),
+            hash: grant.hash.clone(),
             data,
         };
         Ok(Some((services, kept)))

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
-use evenkeel_api::windows::version::{NotAVersion, Version};
+use evenkeel_api::windows::version::NotAVersion;
 use evenkeel_host::watch::Event;
 use evenkeel_host::windows::WindowsHost;
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::machine::phase::{AgentSnapshot, OnDrift, Phase, Reason, Wanted};
 use evenkeel_plan::machine::targets::Part;
 use evenkeel_plan::machine::waiting::Waiting;
-use evenkeel_plan::windows::windows_node::{self, Progress, Told, has_served};
+use evenkeel_plan::windows::windows_node::{self, ServicesProgress, has_served};
+use evenkeel_plan::windows::windows_pool::Grant;
 use jiff::Timestamp;
 
 use super::drift::Drift;
@@ -116,9 +117,9 @@ impl System for Windows {
 
     fn observe_node(worker: &mut Worker<Self>, node: Option<&OwnNode>) {
         let before = worker.node.as_ref();
-        let told = |node: Option<&OwnNode>| Told::by(&node?.annotations);
+        let grant = |node: Option<&OwnNode>| Grant::of(&node?.annotations);
         let differs = before.map(|it| &it.object) != node.map(|it| &it.object);
-        if told(node) != told(before) || worker.system.lacks_values() && differs {
+        if grant(node) != grant(before) || worker.system.lacks_values() && differs {
             // What failed on the way to another one says nothing about this one; and what had
             // no value may have one now.
             worker.failure = None;
@@ -205,9 +206,13 @@ impl System for Windows {
             ..SystemSnapshot::default()
         };
         if worker.failure.is_none()
-            && let Some(told) = Told::by(&node.annotations)
+            && let Some(grant) = Grant::of(&node.annotations)
         {
-            match worker.want(&node, &told).await? {
+            let planning = match grant {
+                Ok(grant) => worker.want(&node, &grant).await?,
+                Err(error) => Planning::Unfit(refused(&error)),
+            };
+            match planning {
                 Planning::Planned => {}
                 Planning::NotYet(what) => return worker.wait_for(&what, worker.requeue()).await,
                 Planning::Unfit(reason) => snapshot.desired = Some(Err(reason)),
@@ -222,7 +227,7 @@ impl System for Windows {
             }
             let said = node.said(annotation::CURRENT_SERVICES) == Some(hash);
             let current = worker.standing.as_ref().and_then(|it| it.config.as_deref());
-            let progress = Progress {
+            let progress = ServicesProgress {
                 hash,
                 plan: &plan,
                 current,
@@ -260,10 +265,11 @@ impl System for Windows {
             .planned
             .as_ref()
             .map(|it| it.plan.missing.clone());
+        let grant = Grant::of(&node.annotations);
         let patch = windows_node::report(
             &node.annotations,
             phase,
-            Told::by(&node.annotations).as_ref(),
+            grant.as_ref().and_then(|it| it.as_ref().ok()),
             &missing.unwrap_or_default(),
             snapshot.returns_permit(),
         );
@@ -340,12 +346,8 @@ impl Worker<Windows> {
     }
 
     /// Finds out what the node shall be brought to, and plans that.
-    async fn want(&mut self, node: &OwnNode, told: &Told) -> Result<Planning, ReconcileError> {
-        let version: Version = match told.version.parse() {
-            Ok(version) => version,
-            Err(error) => return Ok(Planning::Unfit(refused(&error))),
-        };
-        let name = version.config_map_name();
+    async fn want(&mut self, node: &OwnNode, grant: &Grant) -> Result<Planning, ReconcileError> {
+        let name = grant.version.config_map_name();
         let kept = self.on_machine(Machine::kept).await?;
         let source = match self.system.source.take() {
             Some(source) if source.is_for(&name) => source,
@@ -357,14 +359,14 @@ impl Worker<Windows> {
             }
         };
         let system = &mut self.system;
-        let found = system.source.insert(source).found(told, kept);
+        let found = system.source.insert(source).found(grant, kept);
         let (services, kept) = match found {
             Ok(Some(found)) => found,
             Ok(None) => return Ok(Planning::NotYet(format!("ConfigMap {name}"))),
             Err(reason) => return Ok(Planning::Unfit(reason)),
         };
         let scripts = &mut system.scripts;
-        let commands = scripts.commands(&services, &node.object, &told.hash);
+        let commands = scripts.commands(&services, &node.object, &grant.hash);
         if commands.waits && scripts.patience().is_some() {
             return Ok(Planning::NotYet(scripts.running()));
         }
@@ -372,7 +374,7 @@ impl Worker<Windows> {
         let desired = DesiredServices {
             services,
             commands: commands.found,
-            hash: is_whole.then(|| told.hash.clone()),
+            hash: is_whole.then(|| grant.hash.clone()),
         };
         let planned = system.planned.take().filter(|it| {
             it.desired == desired && it.unknown == commands.missing && it.waits == commands.waits

@@ -1,6 +1,7 @@
 //! A changed image or changed arguments of the kernel are staged after the drain, booted, and verified.
 
 use evenkeel_testbed::Result;
+use evenkeel_testbed::wait::{Look, until_async};
 use serde_json::{Value, json};
 
 use super::scene::{ANSWERED, ASKED, BOOT, CURRENT, SOON, STATE, Scene, says, spec};
@@ -285,5 +286,182 @@ async fn an_agent_in_a_container_stages_on_the_machine_and_not_in_the_container(
     scene.go_to(&new).await?;
     assert!(status(&scene)?.contains(NEW));
     assert!(cmdline(&scene)?.contains(" b "));
+    Ok(())
+}
+
+/// Covers O11.
+#[tokio::test]
+async fn another_driver_of_updates_is_named_before_a_drain_and_bypassed_by_choice() -> Result<()> {
+    let Some(mut scene) = at_rest("os-driver", &["rpm-ostree"]).await? else {
+        return Ok(());
+    };
+    scene.node.let_drive("Zincati", "zincati.service")?;
+    let new = scene.config("new", boots("two\n", NEW, &["a=1"])).await?;
+    scene.desire(&new).await?;
+    let reason = scene.until_degraded("Zincati drives", SOON).await?;
+    for part in [
+        "os image: is",
+        "systemctl disable --now zincati.service",
+        "--bypass-driver",
+    ] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    let seen = scene.annotations().await?;
+    assert_eq!(seen.get(ASKED), None, "a drain for nothing");
+    assert_eq!(scene.node.read(FILE)?, b"one\n");
+
+    scene.start_with(&["--bypass-driver"])?;
+    let boot = scene.node.boot_id()?;
+    drain(&scene, &new).await?;
+    scene.node.wait_for_reboot(&boot)?;
+    scene.until_done(&new, BOOT).await?;
+    let bypassing = format!("rpm-ostree rebase --bypass-driver ostree-unverified-registry:{NEW}");
+    let calls = scene.node.os_calls()?;
+    assert!(calls.contains(&bypassing), "{calls:#?}");
+    Ok(())
+}
+
+/// Covers O11.
+#[tokio::test]
+async fn an_image_is_the_same_however_its_reference_is_written() -> Result<()> {
+    let Some(mut scene) = at_rest("os-forms", &["rpm-ostree"]).await? else {
+        return Ok(());
+    };
+    let boot = scene.node.boot_id()?;
+    for (name, form) in [
+        ("signed", "ostree-image-signed:docker://"),
+        ("remote", "ostree-remote-image:fedora:docker://"),
+        ("registry", "ostree-unverified-registry:"),
+    ] {
+        let spec = boots("one\n", &format!("{form}{OLD}"), &["a=1"]);
+        let same = scene.config(name, spec).await?;
+        scene.desire(&same).await?;
+        scene.until_done(&same, SOON).await?;
+    }
+    assert_eq!(scene.node.boot_id()?, boot, "a boot for another word");
+    let signed = format!("ostree-image-signed:docker://{NEW}");
+    let new = scene
+        .config("new", boots("two\n", &signed, &["a=1"]))
+        .await?;
+    scene.go_to(&new).await?;
+    let staged = format!("rpm-ostree rebase {signed}");
+    assert!(scene.node.os_calls()?.contains(&staged));
+    // Who verifies it is part of the reference that is booted, and the image is the same.
+    let plain = scene.config("plain", boots("two\n", NEW, &["a=1"])).await?;
+    let boot = scene.node.boot_id()?;
+    scene.desire(&plain).await?;
+    scene.until_done(&plain, SOON).await?;
+    assert_eq!(scene.node.boot_id()?, boot);
+    Ok(())
+}
+
+/// Covers O11.
+#[tokio::test]
+async fn the_logins_of_the_kubelet_reach_whoever_pulls_images() -> Result<()> {
+    let Some(mut scene) = at_rest("os-login", &["rpm-ostree"]).await? else {
+        return Ok(());
+    };
+    scene.node.ask_for_login("quay.io-token")?;
+    let without = scene
+        .config("without", boots("two\n", NEW, &["a=1"]))
+        .await?;
+    drain(&scene, &without).await?;
+    scene
+        .until_degraded("authentication required", SOON)
+        .await?;
+    assert_eq!(scene.node.read(FILE)?, b"one\n");
+
+    let secret = "{\"auths\":{\"quay.io-token\":{}}}";
+    let files = [(FILE, "two\n"), ("/var/lib/kubelet/config.json", secret)];
+    let mut with = spec(&files, &[]);
+    with["osImageURL"] = json!(NEW);
+    with["kernelArguments"] = json!(["a=1"]);
+    let with = scene.config("with", with).await?;
+    scene.go_to(&with).await?;
+    assert!(status(&scene)?.contains(NEW));
+    Ok(())
+}
+
+/// Covers O12.
+#[tokio::test]
+async fn staging_has_the_machines_proxy_and_outlives_the_agent() -> Result<()> {
+    let Some(mut scene) = at_rest("os-outside", &["rpm-ostree"]).await? else {
+        return Ok(());
+    };
+    let proxy = "https_proxy=http://proxy.example.com:3128\n";
+    scene.node.write("/etc/environment", proxy)?;
+    scene.mount_the_root()?;
+    scene.node.hold_os(true)?;
+    let new = scene.config("new", boots("two\n", NEW, &["a=1"])).await?;
+    drain(&scene, &new).await?;
+    until_async("the image to be pulled", SOON, async || {
+        // Nobody has changed anything before.
+        let changes = scene.node.os_changes().unwrap_or_default();
+        Ok(if changes.iter().any(|it| it.contains("rebase")) {
+            Look::Found(())
+        } else {
+            Look::NotYet(format!("{changes:?}"))
+        })
+    })
+    .await?;
+    let boot = scene.node.boot_id()?;
+    let kill = [
+        "systemctl",
+        "kill",
+        "--signal=KILL",
+        "evenkeel-agent.service",
+    ];
+    scene.node.run(&kill)?;
+    let active = ["systemctl", "is-active", "evenkeel-os.service"];
+    assert_eq!(scene.node.run(&active)?.trim(), "active");
+    scene.node.hold_os(false)?;
+    scene.node.wait_for_reboot(&boot)?;
+    scene.until_done(&new, BOOT).await?;
+    let changes = scene.node.os_changes()?;
+    let rebases: Vec<_> = changes.iter().filter(|it| it.contains("rebase")).collect();
+    let expected =
+        "rpm-ostree rebase: /system.slice/evenkeel-os.service proxy=http://proxy.example.com:3128";
+    assert_eq!(rebases, [expected]);
+    Ok(())
+}
+
+/// Covers O12.
+#[tokio::test]
+async fn a_transaction_of_somebody_else_is_waited_for() -> Result<()> {
+    let Some(mut scene) = at_rest("os-busy", &["rpm-ostree"]).await? else {
+        return Ok(());
+    };
+    scene.node.keep_os_busy(true)?;
+    let new = scene.config("new", boots("two\n", NEW, &["a=1"])).await?;
+    drain(&scene, &new).await?;
+    scene
+        .until_degraded("Transaction in progress: upgrade", SOON)
+        .await?;
+    assert_eq!(scene.node.read(FILE)?, b"one\n");
+    let boot = scene.node.boot_id()?;
+    scene.node.keep_os_busy(false)?;
+    scene.node.wait_for_reboot(&boot)?;
+    scene.until_done(&new, BOOT).await?;
+    Ok(())
+}
+
+/// Covers O12.
+#[tokio::test]
+async fn what_another_image_brings_is_no_drift() -> Result<()> {
+    let Some(mut scene) = at_rest("os-etc", &["rpm-ostree"]).await? else {
+        return Ok(());
+    };
+    scene
+        .node
+        .let_bring(&[(OLD, FILE, "one"), (NEW, FILE, "theirs")])?;
+    let new = scene.config("new", boots("one\n", NEW, &["a=1"])).await?;
+    scene.go_to(&new).await?;
+    assert_eq!(scene.node.read(FILE)?, b"one\n");
+    let healed = scene.events().await?;
+    let healed = healed.iter().find(|it| it.0 == "ConfigDriftHealed");
+    assert!(healed.is_some_and(|it| it.1.contains(FILE)), "{healed:?}");
+    // What drifts later is drift.
+    scene.node.write(FILE, "drifted\n")?;
+    scene.until_degraded(FILE, SOON).await?;
     Ok(())
 }

@@ -36,6 +36,58 @@ async fn until(scene: &Scene, what: &str, wanted: Value) -> Result<Instant> {
     .await
 }
 
+/// A kubelet that starts removes the sockets of device plugins, which then come back.
+///
+/// Covers R01.
+#[tokio::test]
+async fn a_device_plugin_that_the_kubelet_threw_out_is_missed_until_it_is_back() -> Result<()> {
+    let Some(scene) = Scene::start("devices").await? else {
+        return Ok(());
+    };
+    let reports = Reports::of(&scene);
+    let folder = "/var/lib/kubelet/device-plugins";
+    let path = format!("{folder}/gpu.sock");
+    for (name, socket) in [("registry", "kubelet.sock"), ("gpu", "gpu.sock")] {
+        let unit = format!("/etc/systemd/system/{name}");
+        let socket = format!("[Socket]\nListenStream={folder}/{socket}\n");
+        scene.node.write(&format!("{unit}.socket"), socket)?;
+        let service = "[Service]\nExecStart=/bin/sleep infinity\n";
+        scene.node.write(&format!("{unit}.service"), service)?;
+    }
+    scene.node.run(&["systemctl", "daemon-reload"])?;
+    scene.start_with(&["--register-kubelet-plugins"])?;
+    let start = ["systemctl", "start", "registry.socket", "gpu.socket"];
+    scene.node.run(&start)?;
+    let ours = json!([{ "name": "gpu", "probe": { "unixSocket": { "path": path } } }]);
+    until(&scene, "the device plugin to be there", ours.clone()).await?;
+    let is_healthy = |healthy| {
+        move |it: &evenkeel_api::readiness::Report| {
+            it.probes.get("gpu").map(|it| it.healthy) == Some(healthy)
+        }
+    };
+    reports
+        .until("the device plugin to be healthy", is_healthy(true))
+        .await?;
+    let units = ["gpu.socket", "gpu.service", "registry.socket"];
+    scene
+        .node
+        .run(&[&["systemctl", "stop"][..], &units].concat())?;
+    scene
+        .node
+        .run(&["sh", "-c", &format!("rm -f {folder}/*.sock")])?;
+    scene.node.run(&["systemctl", "start", "registry.socket"])?;
+    reports
+        .until("the device plugin to be missed", is_healthy(false))
+        .await?;
+    assert_eq!(list(&scene).await?, ours, "it is not forgotten");
+    scene.node.run(&["systemctl", "start", "gpu.socket"])?;
+    reports
+        .until("the device plugin to be healthy again", is_healthy(true))
+        .await?;
+    assert_eq!(list(&scene).await?, ours);
+    Ok(())
+}
+
 /// Covers R01.
 #[tokio::test]
 async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() -> Result<()> {
@@ -62,7 +114,8 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
     set(json!([theirs])).await?;
     // As the DaemonSet runs it: the machine's root is elsewhere.
     scene.mount_the_root()?;
-    scene.start_with(&["--root", "/host", "--register-kubelet-plugins"])?;
+    let options = "--root /host --register-kubelet-plugins --forget-plugins-after 8s";
+    scene.start_with(&[options])?;
     reports.until("a report", |_| true).await?;
     assert_eq!(
         list(&scene).await?,
@@ -109,7 +162,8 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
     reports.renewed().await?;
     assert_eq!(asked()?, before, "{:?}", scene.requests()?);
 
-    // It ends and leaves its socket behind: it is missing. The socket goes, too: it is no plugin any more.
+    // It ends and leaves its socket behind: it is missing. The socket goes, too: it is missed for a while, and then it is no
+    // plugin any more.
     // (The first question has started its service, which holds the socket.)
     scene.node.run(&stop)?;
     let failing = reports
@@ -120,7 +174,10 @@ async fn the_kubelets_plugins_are_registered_and_what_others_registered_stays() 
     let why = &failing.probes["csi.example.com"].message;
     assert!(why.contains("cannot connect to socket"), "{why}");
     scene.node.run(&["rm", SOCKET])?;
-    until(&scene, "the plugin to be gone", json!([theirs])).await?;
+    let begun = Instant::now();
+    let gone = until(&scene, "the plugin to be gone", json!([theirs])).await?;
+    let missed = gone.duration_since(begun);
+    assert!(missed > Duration::from_secs(6), "{missed:?}");
     reports
         .until("nothing to be probed", |it| it.probes.is_empty())
         .await

@@ -334,6 +334,8 @@ async fn the_agent_of_a_windows_node_says_what_it_runs_and_may_do_nothing_else()
         "evenkeel.dev/instance",
         "machineconfiguration.openshift.io/lastAppliedDrain",
         "evenkeel.dev/drain-granted",
+        "evenkeel.dev/autoscaler-annotations",
+        "karpenter.sh/do-not-disrupt",
     ] {
         let denied = patch(&agent, "own-4", annotation(told)).await;
         let error = denied.map(|_| ()).expect_err(&format!("{told} was said"));

@@ -9,7 +9,7 @@ use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -53,6 +53,22 @@ impl Reports {
         .await
     }
 
+    /// Waits until it says that it lasts for so many seconds.
+    async fn until_lasts(&self, seconds: i32) -> Result<()> {
+        until_async("another period of renewals", SOON, async || {
+            let lasts = self
+                .lease()
+                .await?
+                .and_then(|it| it.spec?.lease_duration_seconds);
+            Ok(if lasts == Some(seconds) {
+                Look::Found(())
+            } else {
+                Look::NotYet(format!("{lasts:?}"))
+            })
+        })
+        .await
+    }
+
     async fn lease(&self) -> Result<Option<Lease>> {
         let name = format!("{}.evenkeel-agent", self.node);
         self.leases
@@ -84,6 +100,79 @@ impl Reports {
     }
 }
 
+pub(crate) fn rules(scene: &Scene) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("evenkeel.dev", "v1alpha1", "NodeReadinessRule");
+    Api::all_with(
+        scene.client.clone(),
+        &ApiResource::from_gvk_with_plural(&kind, "nodereadinessrules"),
+    )
+}
+
+/// Covers R16.
+#[tokio::test]
+async fn the_lease_is_renewed_often_only_while_a_rule_asks_for_it() -> Result<()> {
+    let Some(scene) = Scene::start("renewals").await? else {
+        return Ok(());
+    };
+    let reports = Reports::of(&scene);
+    reports.until_lasts(120).await?;
+    let selected = json!({ "matchLabels": { "renews": "yes" } });
+    let rule = |source: serde_json::Value| {
+        json!({
+            "apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeReadinessRule",
+            "metadata": { "name": "renewals" },
+            "spec": { "nodeSelector": selected, "extensions": [source] },
+        })
+    };
+    let probe = rule(json!({ "name": "closed", "probe": { "tcpSocket": { "port": 9 } } }));
+    let own = rule(json!({ "name": "evenkeel-agent", "lease": { "expiry": "30s" } }));
+    let other = rule(json!({ "name": "other", "lease": {} }));
+    let rules = rules(&scene);
+    let apply = async |rule: &serde_json::Value| {
+        let parameters = PatchParams::apply("test").force();
+        let applied = rules
+            .patch("renewals", &parameters, &Patch::Apply(rule))
+            .await;
+        applied.map(|_| ()).doing(|| "cannot apply the rule")
+    };
+    apply(&probe).await?;
+    let nodes: Api<Node> = Api::all(scene.client.clone());
+    let label = async |value: serde_json::Value| {
+        let label = Patch::Merge(json!({ "metadata": { "labels": { "renews": value } } }));
+        let labelled = nodes
+            .patch(&scene.name, &PatchParams::default(), &label)
+            .await;
+        labelled.map(|_| ()).doing(|| "cannot label the node")
+    };
+
+    // The rule counts once it selects the node, and as long.
+    label(json!("yes")).await?;
+    reports.until_lasts(30).await?;
+    let promise = "a Lease that a rule asks for is renewed every ten seconds";
+    let is_often = |took: &Duration| *took < Duration::from_secs(14);
+    kept_async(promise, is_often, async || reports.renewed().await).await?;
+    label(json!(null)).await?;
+    reports.until_lasts(120).await?;
+
+    // What asks for another Lease does not ask for this one.
+    label(json!("yes")).await?;
+    reports.until_lasts(30).await?;
+    apply(&other).await?;
+    reports.until_lasts(120).await?;
+    let before = reports.lease().await?.and_then(|it| it.spec?.renew_time);
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let after = reports.lease().await?.and_then(|it| it.spec?.renew_time);
+    assert_eq!(
+        before, after,
+        "nobody asks, so it is not renewed for twenty seconds at least"
+    );
+    apply(&own).await?;
+    reports.until_lasts(30).await?;
+    let deleted = rules.delete("renewals", &DeleteParams::default()).await;
+    deleted.doing(|| "cannot delete the rule")?;
+    reports.until_lasts(120).await
+}
+
 /// Covers R08, R16.
 #[tokio::test]
 async fn restarts_probes_and_state_are_in_one_lease_that_is_written_at_once() -> Result<()> {
@@ -107,11 +196,7 @@ async fn restarts_probes_and_state_are_in_one_lease_that_is_written_at_once() ->
     );
 
     // A rule asks for a probe.
-    let kind = GroupVersionKind::gvk("evenkeel.dev", "v1alpha1", "NodeReadinessRule");
-    let rules: Api<DynamicObject> = Api::all_with(
-        scene.client.clone(),
-        &ApiResource::from_gvk_with_plural(&kind, "nodereadinessrules"),
-    );
+    let rules = rules(&scene);
     let rule = json!({
         "apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeReadinessRule", "metadata": { "name": "reporter" },
         "spec": {
@@ -178,7 +263,7 @@ async fn restarts_probes_and_state_are_in_one_lease_that_is_written_at_once() ->
     })
     .await?;
 
-    // Without news it is renewed every ten seconds, with one write each.
+    // Without news it is renewed every ten seconds, because a rule asks for it.
     let promise = "a report is renewed every ten seconds";
     kept_async(promise, within(14), async || reports.renewed().await).await?;
 

@@ -236,6 +236,7 @@ async fn a_kubelet_gets_nothing_by_what_we_install() -> Result<()> {
     for word in [
         "evenkeel.dev/desired-config",
         "evenkeel.dev/drain-granted",
+        "evenkeel.dev/autoscaler-annotations",
         "evenkeel.dev/cordoned-by",
         "evenkeel.dev/instance",
         "machineconfiguration.openshift.io/lastAppliedDrain",

@@ -179,11 +179,26 @@ ExecStart=/usr/local/bin/evenkeel-agent controller --kubeconfig /etc/evenkeel/ku
 
     /// Makes a MachineConfig and says its name.
     pub(crate) async fn config(&self, config: &str, spec: Value) -> Result<String> {
+        self.config_with(config, spec, json!({})).await
+    }
+
+    /// The same, with a disruption policy, as the operator hands it on.
+    pub(crate) async fn config_under(
+        &self,
+        config: &str,
+        spec: Value,
+        policy: &Value,
+    ) -> Result<String> {
+        let annotations = json!({ "evenkeel.dev/disruption-policy": policy.to_string() });
+        self.config_with(config, spec, annotations).await
+    }
+
+    async fn config_with(&self, config: &str, spec: Value, annotations: Value) -> Result<String> {
         let name = self.called(config);
         let object = json!({
             "apiVersion": "machineconfiguration.openshift.io/v1",
             "kind": "MachineConfig",
-            "metadata": { "name": name },
+            "metadata": { "name": name, "annotations": annotations },
             "spec": spec,
         });
         let object = serde_json::from_value(object).doing(|| "no such configuration")?;

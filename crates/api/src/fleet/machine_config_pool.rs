@@ -42,13 +42,13 @@ pub struct Configuration {
     pub name: String,
     /// MachineConfigs that it was rendered from, in order.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "or_default")]
-    pub source: Vec<Source>,
+    pub source: Vec<MachineConfigReference>,
 }
 
 /// A MachineConfig that is part of a rendered one.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Source {
+pub struct MachineConfigReference {
     /// Always `machineconfiguration.openshift.io/v1`.
     pub api_version: String,
     /// Always MachineConfig.
@@ -105,19 +105,6 @@ pub struct Condition {
 }
 
 impl PoolStatus {
-    /// What a pool's status says. Nobody but us writes it: what makes no sense is written anew, and the permits that it
-    /// records count whatever else is wrong with it.
-    pub fn recorded(status: Field<Self>) -> Self {
-        match status {
-            Field::Absent => Self::default(),
-            Field::Valid(status) => status,
-            Field::Invalid { mut found, .. } => Self {
-                permits: Field::from(found["permits"].take()).valid(),
-                ..Self::default()
-            },
-        }
-    }
-
     /// The condition of that type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|it| it.kind == kind)
@@ -136,6 +123,8 @@ pub mod condition {
     pub const NODE_DEGRADED: &str = "NodeDegraded";
     /// The configuration cannot be made; the one before stays in use.
     pub const RENDER_DEGRADED: &str = "RenderDegraded";
+    /// Entries of the disruption policy make no sense; what they name reboots.
+    pub const DISRUPTION_POLICY_INVALID: &str = "DisruptionPolicyInvalid";
     /// What earlier versions wrote where another operator has the pool; nobody writes it now, and it goes with the next status.
     pub const IDLE: &str = "Idle";
 }

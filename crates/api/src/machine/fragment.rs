@@ -49,6 +49,11 @@ impl Fragment {
         })
     }
 
+    /// Whether it is written in Ignition 2.2, which has other words than 3.x.
+    pub fn is_of_two(&self) -> bool {
+        self.spec["config"]["ignition"]["version"] == "2.2.0"
+    }
+
     /// Every path that it speaks of.
     pub fn paths(&self) -> Vec<AtPath> {
         let config = &self.spec["config"];

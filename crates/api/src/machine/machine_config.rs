@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::machine::disruption_policy::DisruptionPolicy;
+
 /// What a machine is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineConfig {
@@ -26,6 +28,8 @@ pub struct MachineConfig {
     pub kernel_arguments: Vec<String>,
     /// What was said and is not ours to do. It may stand as long as it does not change.
     pub unsupported: BTreeMap<Section, Value>,
+    /// What changes need around them, where it is not what they need anyway. It says nothing about the machine.
+    pub disruption_policy: DisruptionPolicy,
 }
 
 /// Where something unsupported stands: `storage.disks` and `/dev/sda`.

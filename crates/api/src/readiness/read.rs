@@ -1,5 +1,7 @@
 //! Reading of readiness rules, with every default filled in.
 
+mod checks;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -7,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::keys::{EXTENSION, RULE};
 use super::{
-    AGENT_EXPIRY, AGENT_EXTENSION, Check, EVICT_AFTER, Extension, KIND, LEAST_EXPIRY, NODE,
-    Operator, ReadinessRule, Requirement, Selector, Source, VERSION,
+    AGENT_EXPIRY, AGENT_EXTENSION, EVICT_AFTER, Enforcement, Extension, KIND, LEAST_EXPIRY, NODE,
+    Operator, ReadinessRule, Requirement, RuleOrigin, RuleTaint, Selector, Source, TaintEffect,
+    VERSION,
 };
 use crate::duration;
 use crate::located::Node;
@@ -18,8 +21,8 @@ use crate::problem::{At, Findings, Problems, Warning};
 use crate::shape;
 use crate::shape::Shape::List;
 
-const SOURCES: [&str; 5] = ["lease", "status", "pods", "condition", "probe"];
-const CHECKS: [&str; 5] = ["httpGet", "tcpSocket", "grpc", "unixSocket", "service"];
+const SOURCES: [&str; 6] = ["lease", "status", "pods", "condition", "anyOf", "probe"];
+const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
 /// Reads the node's own list, the annotation `evenkeel.dev/system-extensions`.
 pub fn extensions_from_json(
@@ -111,15 +114,68 @@ pub(crate) fn read_rule(
             "nodeSelector selects every node, including the control plane: select the labels of the nodes that you mean",
         );
     }
+    let evict_after = read_duration(spec, "evictAfter", EVICT_AFTER, &here, findings);
+    let taint = read_taint(spec.get("taint"), &here, findings);
+    if taint.effect == TaintEffect::NoExecute && evict_after.is_zero() {
+        findings.problem(
+            &here,
+            "taint.effect NoExecute evicts pods, and evictAfter 0s never does: give evictAfter a time, or use NoSchedule",
+        );
+    }
     Some(ReadinessRule {
         name: name.to_owned(),
+        uid: String::new(),
+        origin: RuleOrigin::Evenkeel,
+        taint,
+        enforcement: read_enforcement(spec, &here, findings),
         node_selector,
-        evict_after: read_duration(spec, "evictAfter", EVICT_AFTER, &here, findings),
+        evict_after,
         dry_run: spec.flag("dryRun").unwrap_or_default(),
+        suspend: spec.flag("suspend").unwrap_or_default(),
         publish_conditions: spec.flag("publishConditions").unwrap_or_default(),
         autoscaler_startup_taint: spec.flag("autoscalerStartupTaint").unwrap_or_default(),
         extensions: read_extensions(spec.list("extensions"), &extensions, findings),
     })
+}
+
+fn read_taint(node: Option<&Node<'_>>, at: &At<'_>, findings: &mut Findings) -> RuleTaint {
+    let Some(node) = node else {
+        return RuleTaint::default();
+    };
+    let text = |key: &str| node.text(key).unwrap_or_default().to_owned();
+    let effect = match node.text("effect") {
+        None => TaintEffect::default(),
+        Some(text) => TaintEffect::parse(text).unwrap_or_else(|| {
+            findings.problem(
+                at,
+                format!("taint.effect {text:?} is unknown: use NoSchedule, PreferNoSchedule or NoExecute"),
+            );
+            TaintEffect::default()
+        }),
+    };
+    let taint = RuleTaint {
+        key: text("key"),
+        effect,
+        value: text("value"),
+    };
+    if let Some(refusal) = taint.refusal() {
+        findings.problem(at, refusal);
+    }
+    taint
+}
+
+fn read_enforcement(spec: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Enforcement {
+    match spec.text("enforcement") {
+        None | Some("Continuous") => Enforcement::Continuous,
+        Some("Bootstrap") => Enforcement::Bootstrap,
+        Some(other) => {
+            findings.problem(
+                at,
+                format!("enforcement {other:?} is unknown: use Continuous or Bootstrap"),
+            );
+            Enforcement::Continuous
+        }
+    }
 }
 
 fn read_extensions(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> Vec<Extension> {
@@ -145,11 +201,19 @@ fn read_extensions(items: &[Node<'_>], at: &At<'_>, findings: &mut Findings) -> 
                 continue;
             }
         };
-        extensions.extend(source.map(|source| Extension {
+        let affects_readiness = item.flag("affectsReadiness").unwrap_or(true);
+        let of = |source| Extension {
             name: name.to_owned(),
-            affects_readiness: item.flag("affectsReadiness").unwrap_or(true),
+            affects_readiness,
             source,
-        }));
+        };
+        let source = source.map(|source| match source {
+            Source::AnyOf(choices) => {
+                Source::AnyOf(choices.into_iter().map(|it| of(it.source)).collect())
+            }
+            source => source,
+        });
+        extensions.extend(source.map(of));
     }
     extensions
 }
@@ -248,11 +312,33 @@ fn read_source(
             namespace: text("namespace", ""),
             selector: read_selector(node.get("selector"), &here, findings),
         },
-        "condition" => Source::Condition {
-            kind: text("type", ""),
-            status: text("status", "True"),
-            freshness: time("freshness", 0),
-        },
+        "condition" => read_condition(node, &here, findings),
+        "anyOf" => {
+            let mut choices: Vec<Extension> = Vec::new();
+            if node.items().is_empty() {
+                findings.problem(&here, "anyOf is empty: name at least one condition");
+            }
+            for (index, item) in node.items().iter().enumerate() {
+                let at = here.index(index, item.line);
+                let source = read_condition(item, &at, findings);
+                let kind = |source: &Source| match source {
+                    Source::Condition { kind, .. } => kind.clone(),
+                    _ => String::new(),
+                };
+                if choices.iter().any(|it| kind(&it.source) == kind(&source)) {
+                    findings.problem(
+                        &at,
+                        format!("condition {} is listed twice: keep one", kind(&source)),
+                    );
+                }
+                choices.push(Extension {
+                    name: extension.to_owned(),
+                    affects_readiness: true,
+                    source,
+                });
+            }
+            Source::AnyOf(choices)
+        }
         _ => {
             let (period, timeout) = (time("period", 5), time("timeout", 1));
             if period.is_zero() || timeout.is_zero() {
@@ -272,13 +358,36 @@ fn read_source(
                 );
             }
             Source::Probe {
-                check: read_check(node, &here, findings)?,
+                check: checks::read_check(node, &here, findings)?,
                 period,
                 timeout,
                 failure_threshold,
             }
         }
     })
+}
+
+fn read_condition(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Source {
+    let text = |key: &str| node.text(key).unwrap_or_default().to_owned();
+    for key in ["status", "defaultStatus"] {
+        let given = text(key);
+        if !given.is_empty() && !STATUSES.contains(&given.as_str()) {
+            findings.problem(
+                at,
+                format!("{key} {given:?} is unknown: use True, False or Unknown"),
+            );
+        }
+    }
+    let status = match text("status") {
+        none if none.is_empty() => "True".to_owned(),
+        status => status,
+    };
+    Source::Condition {
+        kind: text("type"),
+        status,
+        freshness: read_duration(node, "freshness", Duration::ZERO, at, findings),
+        default_status: text("defaultStatus"),
+    }
 }
 
 /// What all nodes share is evidence for none.
@@ -299,50 +408,6 @@ fn is_path(text: &str) -> bool {
         .is_some_and(|rest| rest.split('.').all(is_key))
 }
 
-fn read_check(probe: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Option<Check> {
-    let (kind, node) = only_one(probe, &CHECKS)
-        .map_err(|message| findings.problem(at, message))
-        .ok()?;
-    let here = at.key(kind, node.line);
-    let text = |key: &str, default: &str| node.text(key).unwrap_or(default).to_owned();
-    for key in ["path", "service", "name"] {
-        let in_a_line = kind == "httpGet";
-        let is_odd = |it: char| it.is_control() || (in_a_line && it.is_whitespace());
-        if node.text(key).is_some_and(|text| text.contains(is_odd)) {
-            let blanks = if in_a_line { "blanks or " } else { "" };
-            findings.problem(
-                &here,
-                format!("{key} has {blanks}control characters, which would change the request: remove them"),
-            );
-        }
-    }
-    let mut port = || {
-        let port = node.integer("port")?;
-        let valid = u16::try_from(port).ok().filter(|port| *port > 0);
-        if valid.is_none() {
-            findings.problem(&here, format!("port {port} is invalid: use 1 to 65535"));
-        }
-        valid
-    };
-    Some(match kind {
-        "httpGet" => Check::HttpGet {
-            port: port()?,
-            path: text("path", "/"),
-        },
-        "tcpSocket" => Check::TcpSocket { port: port()? },
-        "grpc" => Check::Grpc {
-            port: port()?,
-            service: text("service", ""),
-        },
-        "unixSocket" => Check::UnixSocket {
-            path: text("path", ""),
-        },
-        _ => Check::Service {
-            name: text("name", ""),
-        },
-    })
-}
-
 fn read_duration(
     node: &Node<'_>,
     key: &str,
@@ -359,7 +424,11 @@ fn read_duration(
     })
 }
 
-fn read_selector(node: Option<&Node<'_>>, at: &At<'_>, findings: &mut Findings) -> Selector {
+pub(super) fn read_selector(
+    node: Option<&Node<'_>>,
+    at: &At<'_>,
+    findings: &mut Findings,
+) -> Selector {
     let mut selector = Selector::default();
     let Some(node) = node else {
         return selector;

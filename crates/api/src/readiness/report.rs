@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::node_state::NodeState;
+
 /// The annotation `evenkeel.dev/report` of an agent's Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -14,7 +16,7 @@ pub struct Report {
     /// Which start of the kubelet this is. Nobody reads a time in it: another text is another start.
     pub kubelet_start: String,
     /// What the agent makes of the node's configuration: Done, Working or Degraded; empty if nothing.
-    pub state: String,
+    pub state: NodeState,
     /// The results of its probes, by the extension's name.
     pub probes: BTreeMap<String, ProbeReport>,
     /// Whom the machine trusts, where the agent keeps that: on Windows.

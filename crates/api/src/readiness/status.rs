@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fleet::machine_config_pool::Condition;
 
+// Lists are written empty, too: a merge patch leaves what it does not name.
 /// Observed state of the rule.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -14,10 +15,9 @@ pub struct RuleStatus {
     /// Number of nodes by state.
     pub nodes: NodeCounts,
     /// Some nodes that the rule holds, longest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<Worst>,
-    /// Conditions of the rule. Valid is whether it can be followed, Guarded whether limits hold something back.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Conditions of the rule. Valid is whether it can be followed, Guarded whether limits hold something back, Suspended whether
+    /// everything stays as it is.
     pub conditions: Vec<Condition>,
 }
 
@@ -54,4 +54,6 @@ pub mod condition {
     pub const VALID: &str = "Valid";
     /// So much is wrong at once that taints for silence or evictions are held back.
     pub const GUARDED: &str = "Guarded";
+    /// All that the rule did stays as it is.
+    pub const SUSPENDED: &str = "Suspended";
 }

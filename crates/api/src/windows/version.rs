@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::names::object::SERVICES_PREFIX;
 
 /// A release and the commit that it was built from.
@@ -16,6 +18,71 @@ pub struct Version {
     /// Changes on repairs.
     pub patch: u32,
     commit: String,
+}
+
+/// A version as somebody wrote it on an object. What is no version is kept as it is: it is still something that stands there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum StatedVersion {
+    /// A version.
+    Version(Version),
+    /// Something else, or nothing.
+    Other(Box<str>),
+}
+
+impl StatedVersion {
+    /// The version, if it is one.
+    pub fn version(&self) -> Result<&Version, NotAVersion> {
+        match self {
+            Self::Version(version) => Ok(version),
+            Self::Other(text) => Err(NotAVersion(text.to_string())),
+        }
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for StatedVersion {
+    fn default() -> Self {
+        Self::Other(Box::default())
+    }
+}
+
+impl From<String> for StatedVersion {
+    fn from(text: String) -> Self {
+        text.parse()
+            .map_or_else(|_| Self::Other(text.into()), Self::Version)
+    }
+}
+
+impl From<StatedVersion> for String {
+    fn from(stated: StatedVersion) -> Self {
+        stated.to_string()
+    }
+}
+
+impl From<Version> for StatedVersion {
+    fn from(version: Version) -> Self {
+        Self::Version(version)
+    }
+}
+
+impl PartialEq<Version> for StatedVersion {
+    fn eq(&self, other: &Version) -> bool {
+        matches!(self, Self::Version(it) if it == other)
+    }
+}
+
+impl fmt::Display for StatedVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(version) => version.fmt(f),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
 }
 
 /// A text that is no version.
@@ -173,5 +240,22 @@ mod tests {
             newer.compare_release(&version("1.10.0-abcdef0")),
             Ordering::Equal
         );
+    }
+
+    #[test]
+    fn what_somebody_wrote_is_kept_and_is_a_version_only_if_it_is_one() {
+        let own: Version = "1.2.3-abc1234".parse().unwrap();
+        for (text, is_own) in [
+            ("1.2.3-abc1234", true),
+            ("1.2.4-abc1234", false),
+            ("rubbish", false),
+            ("", false),
+        ] {
+            let stated = StatedVersion::from(text.to_owned());
+            assert_eq!(stated == own, is_own, "{text}");
+            assert_eq!(stated.version().is_ok(), text.starts_with('1'), "{text}");
+            assert_eq!(stated.is_empty(), text.is_empty());
+            assert_eq!(String::from(stated), text);
+        }
     }
 }

@@ -1,13 +1,16 @@
 //! `WindowsPool`: how the Windows nodes of a cluster are changed, and the progress of that. There is one
 //! object, [`crate::names::object::WINDOWS_POOL`]; without it the defaults hold.
 
+use std::num::NonZeroU32;
+
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::field::Field;
+use crate::field::{Field, or_default};
 use crate::fleet::machine_config_pool::Condition;
 use crate::fleet::max_unavailable::MaxUnavailable;
 use crate::fleet::permits::Permits;
+use crate::windows::version::StatedVersion;
 
 /// The kind of the object.
 pub const KIND: &str = "WindowsPool";
@@ -31,9 +34,12 @@ pub struct WindowsPoolSpec {
     /// Whether the pool is paused. While it is, no further node starts to change.
     #[schemars(extend("default" = false))]
     pub paused: Field<bool>,
+    /// Name of the `RolloutPolicy` that says when nodes may start to change. Without one they may at any time.
+    #[schemars(length(min = 1, max = 253))]
+    pub rollout_policy: Field<String>,
     /// How many new instances are configured at once.
     #[schemars(schema_with = "parallel_instances")]
-    pub parallel_instances: Field<u32>,
+    pub parallel_instances: Field<NonZeroU32>,
 }
 
 /// How a node gets a new version.
@@ -53,15 +59,14 @@ pub struct WindowsPoolStatus {
     /// Generation of the pool that this status describes.
     pub observed_generation: i64,
     /// Version that nodes are to run.
-    pub version: String,
+    #[schemars(with = "String")]
+    pub version: StatedVersion,
     /// Number of nodes by state.
     pub nodes: WindowsNodeCounts,
     /// Nodes that were granted a change and have not finished it. If somebody else changes the desired version of a
     /// node, the operator puts it back to the version here, or on a node that is not here to the version that it runs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub updating: Vec<UpdatingNode>,
     /// Conditions of the pool. Types are Upgradeable, Updating, Degraded, and Idle where another operator manages the nodes.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// Disruption permits of the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,10 +93,12 @@ pub struct UpdatingNode {
     /// Name of the node.
     pub node: String,
     /// Version that the node was granted.
-    pub to: String,
+    #[schemars(with = "String")]
+    pub to: StatedVersion,
     /// Phase of the change, one of Granted, Draining, Supplying, Applying, Replacing, Removing and Failing.
-    #[serde(default)]
-    pub phase: String,
+    #[serde(default, deserialize_with = "or_default")]
+    #[schemars(with = "String")]
+    pub phase: UpdatePhase,
     /// MachineSet, as `namespace/name`, that replaces the Machine of this node. The entry stays after the node is gone,
     /// until the new node serves.
     #[serde(
@@ -104,6 +111,41 @@ pub struct UpdatingNode {
     /// version then, and the entry stays until the Node is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removal: bool,
+}
+
+/// How far a node is that was granted a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum UpdatePhase {
+    /// It stands in the status, and the node is told next.
+    #[default]
+    Granted,
+    /// Its pods leave.
+    Draining,
+    /// In an upgrade: its old services go, and new files come.
+    Supplying,
+    /// It was told, and is on its way.
+    Applying,
+    /// Its Machine goes, and its MachineSet makes a new one.
+    Replacing,
+    /// Its instance is listed no more, its pods have left, and it is made a bare machine.
+    Removing,
+    /// It cannot go on.
+    Failing,
+}
+
+impl UpdatePhase {
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Granted => "Granted",
+            Self::Draining => "Draining",
+            Self::Supplying => "Supplying",
+            Self::Applying => "Applying",
+            Self::Replacing => "Replacing",
+            Self::Removing => "Removing",
+            Self::Failing => "Failing",
+        }
+    }
 }
 
 impl WindowsPoolStatus {
@@ -141,4 +183,30 @@ fn parallel_instances(_: &mut SchemaGenerator) -> Schema {
         "minimum": 1,
         "maximum": 500,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_written_as_its_word_and_one_of_another_release_stops_no_reading() {
+        let read = |phase: &str| {
+            let text = format!(r#"{{"node":"a","to":"","phase":"{phase}"}}"#);
+            serde_json::from_str::<UpdatingNode>(&text).unwrap().phase
+        };
+        for phase in [
+            UpdatePhase::Granted,
+            UpdatePhase::Draining,
+            UpdatePhase::Supplying,
+            UpdatePhase::Applying,
+            UpdatePhase::Replacing,
+            UpdatePhase::Removing,
+            UpdatePhase::Failing,
+        ] {
+            assert_eq!(serde_json::json!(phase), phase.as_str());
+            assert_eq!(read(phase.as_str()), phase);
+        }
+        assert_eq!(read("Dancing"), UpdatePhase::Granted);
+    }
 }

@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 
 use crate::arguments::BundleArguments;
 use crate::cluster::{
-    self, Cluster, configs_kind, core_kind, kind, leases_kind, nodes_kind, pools_kind,
+    self, Cluster, configs_kind, core_kind, kind, leases_kind, nodes_kind, policies_kind,
+    pools_kind,
 };
 use crate::windows::upgrade::windows_pools_kind;
 use crate::{Ending, output};
@@ -93,6 +94,7 @@ fn kinds(namespace: &str) -> Vec<(ApiResource, Option<String>, &'static str)> {
         (pools_kind(), None, "objects/machineconfigpools.json"),
         (configs_kind(), None, "objects/machineconfigs.json"),
         (windows_pools_kind(), None, "objects/windowspools.json"),
+        (policies_kind(), None, "objects/rolloutpolicies.json"),
         (
             apps("Deployment", "deployments"),
             own(),

@@ -3,16 +3,18 @@
 use std::fmt::Write;
 
 use anyhow::Result;
-use evenkeel_api::names::object;
+use evenkeel_api::machine::node_state::NodeState;
+use evenkeel_api::names::{object, taint};
+use evenkeel_api::readiness::RuleOrigin;
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::fleet::overview;
 use evenkeel_plan::fleet::pool::Assignment;
-use evenkeel_plan::readiness::{NodeSnapshot, ReadinessView, Row};
+use evenkeel_plan::readiness::{ReadinessView, Row};
 use serde_json::{Value, json};
 
 use crate::Ending;
 use crate::arguments::ExplainArguments;
-use crate::cluster::{self, Cluster, narrow};
+use crate::cluster::{self, Cluster};
 use crate::fleet::status::is_idle;
 use crate::output::{self, Paint};
 use crate::readiness::evidence::{self, Evidence};
@@ -25,6 +27,8 @@ use crate::windows::upgrade::WindowsNodes;
 struct Explanation {
     node: Node,
     is_tainted: bool,
+    /// The taints by which it is.
+    taints: Vec<String>,
     owners: Vec<String>,
     has_permit: bool,
     view: ReadinessView,
@@ -65,7 +69,7 @@ impl PoolMember {
         let found = views.into_iter().find(|it| it.node == name);
         Ok(found.map(|it| Self {
             pool: object::WINDOWS_POOL.to_owned(),
-            state: it.state.to_owned(),
+            state: it.state.to_string(),
             waits_for: it.waits_for,
         }))
     }
@@ -86,14 +90,26 @@ impl PoolMember {
 
 pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
     let explanation = cluster::with(&arguments.cluster, async |cluster| {
-        let object = evidence::node(&cluster, &arguments.node).await?;
+        let facts = cluster.node(&arguments.node).await?;
         let (rules, problems) = evidence::rules(&cluster).await?;
         output::warn(problems);
-        let snapshot = NodeSnapshot::read(&evidence::whole(&object));
-        let (is_tainted, has_permit) = (snapshot.is_tainted(), snapshot.has_permit);
+        let (node, snapshot) = (facts.node.clone(), facts.snapshot());
+        // Of the other kind's rules, nothing but the taints is written on the node.
+        let theirs = rules.iter().filter(|it| it.origin == RuleOrigin::Nrc);
+        let theirs: Vec<_> = theirs
+            .filter(|it| it.node_selector.matches(|name| snapshot.labels.get(name)))
+            .filter(|it| snapshot.has_of(it))
+            .collect();
+        let (is_tainted, has_permit) = (
+            snapshot.is_tainted() || !theirs.is_empty(),
+            snapshot.has_permit,
+        );
+        let mut taints = snapshot.readiness_taints();
+        taints.extend(theirs.iter().map(|it| it.taint.to_string()));
         let owners = snapshot.owners.as_deref().unwrap_or_default().split(',');
         let owners = owners
             .filter(|it| !it.is_empty())
+            .chain(theirs.iter().map(|it| it.name.as_str()))
             .map(str::to_owned)
             .collect();
         let name = snapshot.name.clone();
@@ -109,13 +125,13 @@ pub(crate) fn run(arguments: &ExplainArguments) -> Result<Ending> {
         if let Some(view) = &mut view {
             view.extensions.iter_mut().for_each(real);
         }
-        let node = narrow(object);
         Ok(Explanation {
             rollout: PoolMember::of(&cluster, &arguments.namespace, &name).await?,
             egress: Egress::of(&cluster, &arguments.namespace, &node).await?,
             removal: instances::removal(&cluster, &arguments.namespace, &node).await?,
             node,
             is_tainted,
+            taints,
             owners,
             has_permit,
             view: view.ok_or_else(|| anyhow::anyhow!("node {name} does not exist"))?,
@@ -145,8 +161,22 @@ impl Explanation {
             } else {
                 self.owners.join(", ")
             };
+            let is_shared = |it: &String| it.starts_with(taint::META_READINESS);
+            why.push(match self.taints.as_slice() {
+                all if all.iter().all(is_shared) => {
+                    format!("the readiness taint keeps new pods away, held by {by}")
+                }
+                [one] => format!("the taint {one} keeps new pods away, held by {by}"),
+                all => format!(
+                    "the taints {} keep new pods away, held by {by}",
+                    all.join(" and ")
+                ),
+            });
+        }
+        if node.taints.contains(taint::FIRST_CONFIG) {
+            let taint = taint::FIRST_CONFIG;
             why.push(format!(
-                "the readiness taint keeps new pods away, held by {by}"
+                "the taint {taint} keeps new pods away until its first configuration is Done"
             ));
         }
         if !node.ready {
@@ -185,15 +215,11 @@ impl Explanation {
         }
         let configuration = |it: &Option<String>| it.clone().unwrap_or_else(|| "none".to_owned());
         if self.node.desired_config.is_some() || self.node.state.is_some() {
-            let (state, current, desired) = (
-                &self.node.state,
-                &self.node.current_config,
-                &self.node.desired_config,
-            );
+            let state = self.node.state.as_ref().map_or("none", NodeState::as_str);
+            let (current, desired) = (&self.node.current_config, &self.node.desired_config);
             let _ = writeln!(
                 text,
-                "  configuration: {}, current {}, desired {}",
-                configuration(state),
+                "  configuration: {state}, current {}, desired {}",
                 configuration(current),
                 configuration(desired)
             );
@@ -251,6 +277,7 @@ impl Explanation {
             "node": self.node.name,
             "readyForPods": self.may_have_pods(),
             "tainted": self.is_tainted,
+            "taints": self.taints,
             "heldBy": self.owners,
             "why": self.why(),
             "state": self.node.state,
@@ -273,6 +300,8 @@ impl Explanation {
 fn blocks(row: &Row) -> &'static str {
     match (row.blocks, row.affects_readiness, row.dry_run) {
         (_, _, true) => "no (dry run)",
+        _ if row.completed => "no (bootstrap completed)",
+        _ if row.suspended => "as it is (suspended)",
         (true, ..) => "yes",
         (false, true, _) => "no",
         (false, false, _) => "no (optional)",

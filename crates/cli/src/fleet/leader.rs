@@ -30,6 +30,6 @@ pub(crate) async fn missing(cluster: &Cluster) -> Option<String> {
     }
     let namespace = lease.namespace().unwrap_or_default();
     Some(format!(
-        "no operator has been the leader since {last}: nothing that nodes wait for makes progress. Check `kubectl get pods --namespace {namespace}`"
+        "no operator has been the leader since {last}: rollouts, drains and readiness do not make progress. Check `kubectl get pods --namespace {namespace}`"
     ))
 }

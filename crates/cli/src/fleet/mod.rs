@@ -5,3 +5,4 @@ pub(crate) mod leader;
 pub(crate) mod pool_plan;
 pub(crate) mod rollout;
 pub(crate) mod status;
+pub(crate) mod windows;

@@ -10,9 +10,11 @@ use evenkeel_api::machine::machine_config::MachineConfig;
 use evenkeel_api::names::pool::RENDERED_PREFIX;
 use evenkeel_plan::fleet::drain;
 use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::fleet::overview::{self, Forecast};
 use evenkeel_plan::fleet::pool::{Assignment, Pool};
 use evenkeel_plan::fleet::render::{self, Rendered};
+use evenkeel_plan::machine::disruption::UnitAction;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -82,6 +84,20 @@ fn given(arguments: &PlanArguments) -> Result<Vec<Given>> {
     Ok(all)
 }
 
+/// What it takes a node to get somewhere.
+struct Way {
+    plan: PlanDocument,
+    drains: bool,
+    reboots: bool,
+}
+
+impl Way {
+    /// Whether pods are down meanwhile, where drains may keep them on the node.
+    fn takes_pods_down(&self, keeps_pods: bool) -> bool {
+        self.reboots || (self.drains && !keeps_pods)
+    }
+}
+
 /// What is shown.
 struct Shown {
     pool: Pool,
@@ -92,7 +108,7 @@ struct Shown {
     contents: evenkeel_plan::machine::desired::Contents,
     forecast: Forecast,
     /// From what a node runs to what the pool would have, by what it runs.
-    from: BTreeMap<Option<String>, Result<PlanDocument, String>>,
+    from: BTreeMap<Option<String>, Result<Way, String>>,
     runs: BTreeMap<String, Option<String>>,
     /// The only node of the cluster that takes pods, if it is one of the pool's.
     only_node: Option<String>,
@@ -134,14 +150,18 @@ async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
         )
     })?;
     let new = config.name.clone().unwrap_or_default();
-    let wanted = Wanted::of(config);
     let base = match &pool.target {
         Some(target) => read(cluster, target).await?,
         None => MachineConfig::default(),
     };
+    // The operator gives each configuration the policy that the cluster has.
+    let wanted = Wanted::of(MachineConfig {
+        disruption_policy: base.disruption_policy.clone(),
+        ..config
+    });
     let base = plan::between(&Wanted::of(base), &wanted)?;
     pool.target = Some(new.clone());
-    let paused = std::mem::take(&mut pool.allowance.paused);
+    let paused = std::mem::take(&mut pool.budget.paused);
     let pools: Vec<Pool> = fleet
         .pools
         .iter()
@@ -162,9 +182,15 @@ async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
         .map(|(_, members)| members.as_slice())
         .unwrap_or_default();
     let forecast = overview::forecast(&pool, members, WAVES);
-    pool.allowance.paused = paused;
+    pool.budget.paused = paused;
+    // The order is that of the first window that is long enough; when it opens is said beside it.
+    if let Some(held) = fleet.pools.iter().find(|it| it.name == name) {
+        pool.budget.closed = held.budget.closed;
+        pool.problems.clone_from(&held.problems);
+    }
     let mut names = members.iter().map(|node| &node.name);
-    let only_node = names.find(|name| drain::is_only_node(name, &fleet.candidates));
+    let candidates: Vec<_> = fleet.facts.iter().map(NodeFacts::candidate).collect();
+    let only_node = names.find(|name| drain::is_only_node(name, &candidates));
     let only_node = only_node.cloned();
     let runs: BTreeMap<String, Option<String>> = members
         .iter()
@@ -210,7 +236,7 @@ async fn way(
     cluster: &Cluster,
     from: Option<&str>,
     wanted: &Wanted,
-) -> Result<Result<PlanDocument, String>> {
+) -> Result<Result<Way, String>> {
     let old = match from {
         // What it has by chance is adopted; what it has not is written. Nobody knows from here.
         None => return Ok(Err("unknown: the node runs no configuration yet".to_owned())),
@@ -224,7 +250,11 @@ async fn way(
         },
     };
     Ok(match plan::between(&Wanted::of(old), wanted) {
-        Ok(compared) => Ok(PlanDocument::of(&compared.plan)),
+        Ok(compared) => Ok(Way {
+            drains: compared.plan.actions.contains(&UnitAction::Drain),
+            reboots: compared.plan.actions.contains(&UnitAction::Reboot),
+            plan: PlanDocument::of(&compared.plan),
+        }),
         Err(refused) => Err(format!("refused: {refused:#}")),
     })
 }
@@ -254,7 +284,7 @@ impl Shown {
         let runs = self.runs.get(node).and_then(Option::as_deref);
         let way = self.from.get(&runs.map(str::to_owned));
         let (disruption, actions): (&str, &[String]) = match way {
-            Some(Ok(plan)) => (&plan.disruption, &plan.actions),
+            Some(Ok(way)) => (&way.plan.disruption, &way.plan.actions),
             Some(Err(why)) => (why, &[]),
             None => ("", &[]),
         };
@@ -272,14 +302,17 @@ impl Shown {
     fn outage(&self) -> Option<String> {
         let only = self.only_node.as_deref()?;
         let row = self.rows().find(|row| row.node == only)?;
-        let is_known = !matches!(self.from.get(&row.from.map(str::to_owned)), Some(Err(_)));
-        if is_known && !row.actions.iter().any(|it| it == "drain") {
-            return None;
-        }
-        let when = if is_known {
-            "while it is drained"
-        } else {
-            "if it has to be drained"
+        let keeps_pods = self.pool.drain_keeps_pods == Some(true);
+        let is_known = match self.from.get(&row.from.map(str::to_owned))? {
+            Ok(way) if way.takes_pods_down(keeps_pods) => true,
+            Ok(_) => return None,
+            Err(_) => false,
+        };
+        let when = match (is_known, keeps_pods) {
+            (true, false) => "while it is drained",
+            (false, false) => "if it has to be drained",
+            (true, true) => "while it reboots",
+            (false, true) => "if it has to reboot",
         };
         Some(format!(
             "node {only} is the only node that takes pods: {when}, every workload of the cluster is down until it is back. Add a node first, or pause the pool until a maintenance window: docs/drain.md#a-cluster-with-one-node"
@@ -290,18 +323,21 @@ impl Shown {
         let Compared { plan, seen } = &self.base;
         output::warn(&plan.warnings);
         let mut text = output::plan_text(plan, &seen.contents, &self.contents, paint);
-        let limit = self.pool.allowance.max_unavailable.of(self.nodes);
+        let limit = self.pool.budget.max_unavailable.of(self.nodes);
         let _ = writeln!(
             text,
             "\nPool {} would roll out {}: {} nodes, at most {limit} at once.",
             self.pool.name, self.new, self.nodes
         );
-        if self.pool.allowance.paused {
+        if self.pool.budget.paused {
             let _ = writeln!(
                 text,
                 "The pool is paused: the rollout starts after `evenkeel rollout resume {}`.",
                 self.pool.name
             );
+        }
+        if let Some(closed) = self.pool.budget.closed {
+            let _ = writeln!(text, "No node may start now: {closed}.");
         }
         for problem in &self.pool.problems {
             let _ = writeln!(text, "{} {problem}", paint.red("!"));
@@ -348,6 +384,7 @@ impl Shown {
             configuration: &'a str,
             limit: usize,
             paused: bool,
+            closed: Option<String>,
             /// What is down with the cluster's only node.
             outage: Option<String>,
             nodes: Vec<Row<'a>>,
@@ -357,8 +394,9 @@ impl Shown {
             plan: PlanDocument::of(&self.base.plan),
             pool: &self.pool.name,
             configuration: &self.new,
-            limit: self.pool.allowance.max_unavailable.of(self.nodes),
-            paused: self.pool.allowance.paused,
+            limit: self.pool.budget.max_unavailable.of(self.nodes),
+            paused: self.pool.budget.paused,
+            closed: self.pool.budget.closed.map(|it| it.to_string()),
             outage: self.outage(),
             nodes: self.rows().collect(),
         }

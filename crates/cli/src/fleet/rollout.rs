@@ -1,4 +1,5 @@
-//! `evenkeel rollout watch|pause|resume`: watches a rollout until the pool is updated, pauses or resumes it.
+//! `evenkeel rollout watch|pause|resume|windows`: watches a rollout until the pool is updated, pauses or resumes it, and lists
+//! its maintenance windows.
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::Ending;
 use crate::arguments::{Format, RolloutArguments, RolloutCommand};
 use crate::cluster::{self, Cluster};
 use crate::fleet::status::{pool_document, problems, word};
+use crate::fleet::windows;
 use crate::output;
 use crate::table::bar;
 
@@ -40,6 +42,11 @@ pub(crate) fn run(arguments: &RolloutArguments) -> Result<Ending> {
         }),
         RolloutCommand::Pause { pool, cluster } => hold(cluster, pool, true),
         RolloutCommand::Resume { pool, cluster } => hold(cluster, pool, false),
+        RolloutCommand::Windows {
+            pool,
+            cluster,
+            output,
+        } => windows::run(cluster, pool, output.format),
     }
 }
 
@@ -49,7 +56,7 @@ fn hold(
     paused: bool,
 ) -> Result<Ending> {
     cluster::with(arguments, async |cluster| {
-        let before = cluster.pool(name).await?.pool.allowance.paused;
+        let before = cluster.pool(name).await?.pool.budget.paused;
         let said = match (before, paused) {
             (true, true) => format!("Pool {name} is already paused.\n"),
             (false, false) => format!("Pool {name} is not paused.\n"),

@@ -22,7 +22,8 @@ use crate::windows::upgrade::WindowsNodes;
 
 pub(crate) fn run(arguments: &StatusArguments) -> Result<Ending> {
     let seen = cluster::with(&arguments.cluster, async |cluster| {
-        let (fleet, rules) = (cluster.fleet().await?, Rules::of(&cluster).await?);
+        let fleet = cluster.fleet().await?;
+        let rules = Rules::of(&cluster, &fleet.facts).await?;
         let reports = cluster.coexistence(&arguments.namespace).await?;
         let windows = WindowsNodes::of(&cluster).await?;
         let leaderless = leader::missing(&cluster).await;
@@ -103,12 +104,15 @@ fn state(view: &PoolView<'_>, status: &PoolStatus, is_idle: bool) -> &'static st
 /// The state of a pool, in few words.
 pub(crate) fn word(view: &PoolView<'_>, status: &PoolStatus) -> &'static str {
     let counts = view.counts;
-    if view.pool.allowance.paused && counts.updated < counts.total {
+    let is_closed = view.pool.budget.closed.is_some();
+    if view.pool.budget.paused && counts.updated < counts.total {
         "paused"
     } else if !problems(view, status).is_empty() || counts.degraded > 0 {
         "degraded"
     } else if view.pool.target.is_none() {
         "no configuration"
+    } else if counts.updated < counts.total && counts.moving == 0 && is_closed {
+        "waiting for a window"
     } else if counts.updated < counts.total {
         "rolling out"
     } else {
@@ -120,7 +124,7 @@ pub(crate) fn word(view: &PoolView<'_>, status: &PoolStatus) -> &'static str {
 fn told(reports: &CoexistenceReports, paint: Paint) -> String {
     let present = reports
         .values()
-        .filter(|it| it.state != Coexistence::Absent.word());
+        .filter(|it| it.coexistence() != Some(Coexistence::Absent));
     present.fold(String::new(), |mut text, report| {
         let mark = if report.idle {
             paint.red("! ")
@@ -249,7 +253,9 @@ pub(crate) fn pool_document(view: &PoolView<'_>, status: &PoolStatus) -> Value {
     json!({
         "pool": view.pool.name,
         "state": word(view, status),
-        "paused": view.pool.allowance.paused,
+        "paused": view.pool.budget.paused,
+        "closed": view.pool.budget.closed.map(|it| it.to_string()),
+        "override": view.pool.policy.notice(),
         "configuration": view.pool.target,
         "limit": view.rollout.limit,
         "total": counts.total,

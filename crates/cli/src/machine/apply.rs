@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
     let wanted = Wanted::read(&arguments.configuration.files)?;
-    let machine = Machine::at(&arguments.place)?;
+    let machine = Machine::at(&arguments.tree)?;
     let format = arguments.output.format;
     if arguments.dry_run {
         machine.warn_if_unfinished()?;
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<Ending> {
         None => {}
     }
     let boot = machine.host.boot_id().map_err(explain)?;
-    let runs_here = arguments.place.root.is_none();
+    let runs_here = arguments.tree.root.is_none();
     if runs_here {
         claim.take_note_of_boot().map_err(explain)?;
     }

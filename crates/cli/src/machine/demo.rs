@@ -15,7 +15,7 @@ use evenkeel_host::observe;
 use evenkeel_host::watch::{Event, Monitor};
 
 use crate::Ending;
-use crate::arguments::{Arguments, Place};
+use crate::arguments::{Arguments, RootArguments};
 use crate::machine::{Machine, Wanted, explain};
 use crate::output::{self, Paint};
 
@@ -145,7 +145,7 @@ impl Demo {
     /// A watch that heals, and somebody who tampers.
     fn heal(&self) -> Result<()> {
         self.types("$ evenkeel watch --heal -f worker.yaml --root tree &")?;
-        let machine = Machine::at(&Place {
+        let machine = Machine::at(&RootArguments {
             root: Some(self.root()),
         })?;
         let wanted = Wanted::read(&[self.folder.join("worker.yaml")])?;
@@ -230,7 +230,7 @@ impl Demo {
 
     fn resume(&self) -> Result<()> {
         self.types("$ evenkeel apply -f many.yaml --root tree")?;
-        let machine = Machine::at(&Place {
+        let machine = Machine::at(&RootArguments {
             root: Some(self.root()),
         })?;
         let claim =

@@ -18,7 +18,7 @@ use evenkeel_host::{Error, observe};
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::{MachineSnapshot, Plan};
 
-use crate::arguments::Place;
+use crate::arguments::RootArguments;
 
 /// A host with where its state is.
 pub(crate) struct Machine {
@@ -52,8 +52,8 @@ pub(crate) struct Compared {
 }
 
 impl Machine {
-    pub(crate) fn at(place: &Place) -> Result<Self> {
-        let host = match &place.root {
+    pub(crate) fn at(tree: &RootArguments) -> Result<Self> {
+        let host = match &tree.root {
             None => LinuxHost::live(),
             Some(root) => LinuxHost::offline(root),
         };

@@ -20,7 +20,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Ending> {
     let files = &arguments.configuration.files;
     if arguments.from.is_empty() {
         let new = Wanted::read(files)?;
-        let machine = Machine::at(&arguments.place)?;
+        let machine = Machine::at(&arguments.tree)?;
         machine.warn_if_unfinished()?;
         return print(&machine.compare(&new)?, &new.contents, format);
     }

@@ -10,7 +10,7 @@ use crate::output::{self, Paint};
 
 pub(crate) fn run(arguments: &VerifyArguments) -> Result<Ending> {
     let wanted = Wanted::read(&arguments.configuration.files)?;
-    let machine = Machine::at(&arguments.place)?;
+    let machine = Machine::at(&arguments.tree)?;
     machine.warn_if_unfinished()?;
     let plan = machine.compare(&wanted)?.plan;
     let text = |paint: Paint| {

@@ -18,7 +18,7 @@ use crate::output::{self, Paint};
 
 pub(crate) fn run(arguments: &WatchArguments) -> Result<Ending> {
     let Wanted { desired, contents } = Wanted::read(&arguments.configuration.files)?;
-    let machine = Machine::at(&arguments.place)?;
+    let machine = Machine::at(&arguments.tree)?;
     machine.warn_if_unfinished()?;
     let targets = observe::targets_of(&machine.host, &machine.state, &desired).map_err(explain)?;
     let mut monitor = if arguments.heal {
@@ -32,11 +32,7 @@ pub(crate) fn run(arguments: &WatchArguments) -> Result<Ending> {
         .host
         .watch(targets.keys().map(String::as_str))
         .map_err(explain)?;
-    for (path, error) in watcher.blind() {
-        output::warn([format!(
-            "cannot watch {path}, so it is only checked periodically: {error}"
-        )]);
-    }
+    output::warn(watcher.blindness());
     let stopper = watcher.stopper();
     on_interrupt(move || stopper.stop()).map_err(explain)?;
     let paths = targets.len();

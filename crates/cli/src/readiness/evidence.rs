@@ -3,19 +3,18 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use evenkeel_api::names::group;
 use evenkeel_api::readiness::{
-    KIND, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_spec,
+    KIND, NRC_GROUP, NrcRule, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_spec,
 };
 use evenkeel_plan::readiness::{
     Feed, LeaseSnapshot, Limits, Moment, NodeSnapshot, PodSnapshot, Readiness,
 };
 use kube::api::{DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery::pinned_kind;
-use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, core_kind, kind, leases_kind, nodes_kind};
+use crate::cluster::{Cluster, core_kind, kind, leases_kind, whole};
 
 /// The time between two readings.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -27,7 +26,7 @@ pub(crate) struct Rule {
     pub(crate) name: String,
     pub(crate) generation: i64,
     /// What it says, or what is wrong with that.
-    pub(crate) wish: Result<ReadinessRule, String>,
+    pub(crate) spec: Result<ReadinessRule, String>,
     pub(crate) status: RuleStatus,
 }
 
@@ -41,23 +40,43 @@ pub(crate) struct Evidence<'c> {
     has_looked: bool,
 }
 
-/// All of it that evidence is read from.
-pub(crate) fn whole(object: &DynamicObject) -> Value {
-    json!({
-        "metadata": object.metadata,
-        "spec": object.data["spec"],
-        "status": object.data["status"],
-    })
-}
-
 /// The valid rules of a cluster, and what is wrong with the others.
 pub(crate) async fn rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<String>)> {
     let (mut rules, mut problems) = (Vec::new(), Vec::new());
-    for Rule { name, wish, .. } in all_rules(cluster).await? {
-        match wish {
+    for Rule { name, spec, .. } in all_rules(cluster).await? {
+        match spec {
             Ok(rule) => rules.push(rule),
             Err(wrong) => problems.push(format!(
                 "NodeReadinessRule {name} is invalid and ignored: {wrong}"
+            )),
+        }
+    }
+    let (theirs, wrong) = their_rules(cluster).await?;
+    rules.extend(theirs);
+    problems.extend(wrong);
+    Ok((rules, problems))
+}
+
+/// The rules of node-readiness-controller, where its kind is installed: whoever follows them, they are judged alike.
+async fn their_rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<String>)> {
+    let api = cluster.all(&kind(NRC_GROUP, VERSION, KIND, PLURAL));
+    let (mut rules, mut problems) = (Vec::new(), Vec::new());
+    let objects = match cluster.pages(&api, &ListParams::default()).await {
+        Ok(objects) => objects,
+        // Who may not look is told so also where there is no such kind.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Vec::new(),
+        Err(error) => return Err(cluster.explain("list their nodereadinessrules", error)),
+    };
+    for object in objects {
+        let name = object.metadata.name.unwrap_or_default();
+        match NrcRule::from_spec(&name, &object.data["spec"]) {
+            Ok(rule) => {
+                let is_ending = object.metadata.deletion_timestamp.is_some();
+                let uid = object.metadata.uid.unwrap_or_default();
+                rules.push(rule.to_rule(&uid, is_ending));
+            }
+            Err(wrong) => problems.push(format!(
+                "NodeReadinessRule {name} of node-readiness-controller is invalid and ignored: {wrong}"
             )),
         }
     }
@@ -75,31 +94,18 @@ pub(crate) async fn all_rules(cluster: &Cluster) -> Result<Vec<Rule>> {
     };
     let read = |mut object: DynamicObject| {
         let name = object.metadata.name.unwrap_or_default();
+        let uid = object.metadata.uid.unwrap_or_default();
         let rule = rule_from_spec(&name, &object.data["spec"]);
         Rule {
             name,
             generation: object.metadata.generation.unwrap_or_default(),
-            wish: rule
-                .map(|(rule, _)| rule)
+            spec: rule
+                .map(|(rule, _)| ReadinessRule { uid, ..rule })
                 .map_err(|wrong| wrong.to_string()),
             status: serde_json::from_value(object.data["status"].take()).unwrap_or_default(),
         }
     };
     Ok(objects.into_iter().map(read).collect())
-}
-
-/// All Nodes of a cluster.
-pub(crate) async fn nodes(cluster: &Cluster) -> Result<Vec<NodeSnapshot>> {
-    let nodes = cluster.list(&cluster.all(&nodes_kind()), "nodes").await?;
-    let read = |object| NodeSnapshot::read(&whole(object));
-    Ok(nodes.iter().map(read).collect())
-}
-
-/// One Node.
-pub(crate) async fn node(cluster: &Cluster, name: &str) -> Result<DynamicObject> {
-    let found = cluster.all(&nodes_kind()).get_opt(name).await;
-    let found = found.map_err(|error| cluster.explain(&format!("read node {name}"), error))?;
-    found.ok_or_else(|| anyhow!("node {name} does not exist: `kubectl get nodes` lists the nodes"))
 }
 
 impl<'c> Evidence<'c> {
@@ -120,7 +126,7 @@ impl<'c> Evidence<'c> {
                 Source::Lease { expiry, .. } => *expiry,
                 Source::Status { .. } => Duration::from_secs(10),
                 Source::Probe { .. } => evenkeel_api::readiness::AGENT_EXPIRY,
-                Source::Pods { .. } | Source::Condition { .. } => Duration::ZERO,
+                Source::Pods { .. } | Source::Condition { .. } | Source::AnyOf(_) => Duration::ZERO,
             });
         let mut evidence = Self {
             cluster,

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use evenkeel_api::readiness::{Worst, condition};
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::readiness::NodeSnapshot;
 use serde_json::{Value, json};
 
@@ -31,17 +32,12 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Reads them. Nodes are read only if there are rules.
-    pub(crate) async fn of(cluster: &Cluster) -> Result<Self> {
+    /// Reads them, for these nodes.
+    pub(crate) async fn of(cluster: &Cluster, nodes: &[NodeFacts]) -> Result<Self> {
         let all = evidence::all_rules(cluster).await?;
-        let nodes = if all.is_empty() {
-            Vec::new()
-        } else {
-            evidence::nodes(cluster).await?
-        };
         let mut zones: BTreeMap<String, Zone> = BTreeMap::new();
-        for node in &nodes {
-            if all.iter().any(|rule| rule.is_about(node)) {
+        for node in nodes.iter().map(NodeFacts::snapshot) {
+            if all.iter().any(|rule| rule.is_about(&node)) {
                 let zone = zones.entry(node.zone().to_owned()).or_default();
                 zone.nodes += 1;
                 zone.not_ready += usize::from(node.is_tainted() && node.owners.is_some());
@@ -113,7 +109,8 @@ impl Rules {
             let _ = write!(text, "\n{}", lines(&worst));
             let named = self.worst().count();
             let all: u32 = self.all.iter().map(|it| it.status.nodes.not_ready).sum();
-            let _ = match usize::try_from(all).unwrap_or(usize::MAX) - named {
+            let all = usize::try_from(all).unwrap_or(usize::MAX);
+            let _ = match all.saturating_sub(named) {
                 0 => Ok(()),
                 more => writeln!(
                     text,
@@ -145,7 +142,7 @@ impl Rules {
 
 impl Rule {
     fn is_about(&self, node: &NodeSnapshot) -> bool {
-        let selector = self.wish.as_ref().map(|it| &it.node_selector);
+        let selector = self.spec.as_ref().map(|it| &it.node_selector);
         selector.is_ok_and(|it| it.matches(|name| node.labels.get(name)))
     }
 
@@ -156,12 +153,13 @@ impl Rule {
     /// Its state, in few words.
     fn word(&self) -> &'static str {
         let valid = self.says(condition::VALID);
-        match &self.wish {
+        match &self.spec {
             Err(_) => "invalid",
             _ if self.status.observed_generation < self.generation => "not followed yet",
             _ if valid.is_some_and(|it| it.reason == "CannotWatch") => "cannot watch",
             _ if self.is_guarded() => "guarded",
             Ok(rule) if rule.dry_run => "dry run",
+            Ok(rule) if rule.suspend => "suspended",
             Ok(_) => "followed",
         }
     }
@@ -175,13 +173,16 @@ impl Rule {
     fn notes(&self) -> impl Iterator<Item = &str> {
         let valid = self.says(condition::VALID);
         let undecided = valid.filter(|it| it.reason == "CannotTell");
-        undecided.into_iter().map(|it| it.message.as_str())
+        let suspended = self.says(condition::SUSPENDED);
+        let suspended = suspended.filter(|it| it.status == "True");
+        let notes = undecided.into_iter().chain(suspended);
+        notes.map(|it| it.message.as_str())
     }
 
     /// What people should know of it.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        match &self.wish {
+        match &self.spec {
             Err(why) => problems.push(why.clone()),
             Ok(_) if self.status.observed_generation < self.generation => {
                 problems.push(

@@ -8,7 +8,7 @@ use evenkeel_api::names::annotation;
 use evenkeel_api::names::object::EXTENSIONS_NAMESPACE;
 use evenkeel_api::readiness::{AGENT_EXTENSION, CertificateReport, Report};
 use evenkeel_api::windows::services::Services;
-use evenkeel_api::windows::version::Version;
+use evenkeel_api::windows::version::StatedVersion;
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::windows::proxy::ProxySettings;
 use serde_json::{Value, json};
@@ -99,10 +99,10 @@ impl Egress {
 async fn proxy(
     cluster: &Cluster,
     namespace: &str,
-    version: &str,
+    version: &StatedVersion,
     hash: Option<&str>,
 ) -> Result<Proxy> {
-    let name = match version.parse::<Version>() {
+    let name = match version.version() {
         Ok(version) => version.config_map_name(),
         Err(error) => return Ok(Proxy::Unknown(error.to_string())),
     };

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use anyhow::{Result, anyhow};
+use evenkeel_api::field::Field;
 use evenkeel_api::names::{group, object};
 use evenkeel_api::windows::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus, condition};
 use evenkeel_plan::fleet::node::Node;
 use evenkeel_plan::windows::windows_pool::{WindowsNodeView, WindowsPool, view};
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::Ending;
@@ -37,13 +38,19 @@ impl WindowsNodes {
     pub(crate) async fn of(cluster: &Cluster) -> Result<Option<Self>> {
         let found = pools(cluster).get_opt(object::WINDOWS_POOL).await;
         let found = found.map_err(|error| cluster.explain("read the windowspool", error))?;
-        Ok(found.map(|object| {
-            let status = serde_json::from_value(object.data["status"].clone());
+        Ok(found.map(|mut object| {
+            let spec = Field::from(object.data["spec"].take());
             Self {
-                pool: WindowsPool::read(&object.data["spec"]),
-                status: status.unwrap_or_default(),
+                pool: WindowsPool::read(&spec.valid().unwrap_or_default())
+                    .with_annotations(object.annotations()),
+                status: Field::from(object.data["status"].take()).recorded(),
             }
         }))
+    }
+
+    /// What its owner wants.
+    pub(crate) fn into_pool(self) -> WindowsPool {
+        self.pool
     }
 
     /// Its nodes, with what each waits for.
@@ -71,12 +78,21 @@ impl WindowsNodes {
         problems
     }
 
+    /// Whether the operator says that no maintenance window is open.
+    fn is_closed(&self) -> bool {
+        let told = self.status.condition(condition::UPDATING);
+        let reasons = ["OutsideWindow", "Frozen"];
+        told.is_some_and(|it| it.status == "False" && reasons.contains(&it.reason.as_str()))
+    }
+
     fn word(&self) -> &'static str {
         let counts = self.status.nodes;
-        if self.pool.allowance.paused && counts.updated < counts.total {
+        if self.pool.budget.paused && counts.updated < counts.total {
             "paused"
         } else if !self.problems().is_empty() {
             "degraded"
+        } else if counts.updated < counts.total && self.is_closed() {
+            "waiting for a window"
         } else if counts.updated < counts.total {
             "rolling out"
         } else {
@@ -101,7 +117,7 @@ impl WindowsNodes {
             self.word().to_owned(),
             format!("{} of {}", counts.updated, counts.total),
             bar(number(counts.updated), number(counts.total)),
-            self.status.version.clone(),
+            self.status.version.to_string(),
         ]);
         let mut text = format!("\n{}", lines(&pools));
         for problem in self.problems() {
@@ -113,7 +129,7 @@ impl WindowsNodes {
             rows.add_row([
                 view.node.to_owned(),
                 versions(view),
-                view.state.to_owned(),
+                view.state.to_string(),
                 view.waits_for.clone(),
             ]);
         }
@@ -132,14 +148,14 @@ impl WindowsNodes {
                 "node": it.node,
                 "from": it.from,
                 "to": it.to,
-                "state": it.state,
+                "state": it.state.to_string(),
                 "waitsFor": it.waits_for,
             })
         });
         json!({
             "pool": object::WINDOWS_POOL,
             "state": self.word(),
-            "paused": self.pool.allowance.paused,
+            "paused": self.pool.budget.paused,
             "version": self.status.version,
             "total": self.status.nodes.total,
             "updated": self.status.nodes.updated,
@@ -152,10 +168,12 @@ impl WindowsNodes {
 
 /// `1.2.3-abc1234 → 1.3.0-def5678`
 fn versions(view: &WindowsNodeView<'_>) -> String {
-    let from = view.from.unwrap_or("none");
+    let from = view
+        .from
+        .map_or_else(|| "none".to_owned(), ToString::to_string);
     match view.to {
         Some(to) => format!("{from} → {to}"),
-        None => from.to_owned(),
+        None => from,
     }
 }
 
@@ -175,7 +193,7 @@ fn hold(arguments: &ClusterArguments, paused: bool) -> Result<Ending> {
                 object::WINDOWS_POOL
             ));
         };
-        let said = match (before.pool.allowance.paused, paused) {
+        let said = match (before.pool.budget.paused, paused) {
             (true, true) => "Windows nodes are already paused.\n",
             (false, false) => "Windows nodes are not paused.\n",
             (_, paused) => {

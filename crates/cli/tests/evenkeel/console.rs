@@ -498,7 +498,7 @@ fn status_says_that_nobody_goes_on_while_no_operator_leads() -> Result<()> {
             .strftime("%Y-%m-%dT%H:%M:%S.000000Z")
             .to_string()
     };
-    let words = "! no operator has been the leader since 2026-01-01T00:00:00Z: nothing that nodes wait for makes progress. Check `kubectl get pods --namespace leaderless`\n";
+    let words = "! no operator has been the leader since 2026-01-01T00:00:00Z: rollouts, drains and readiness do not make progress. Check `kubectl get pods --namespace leaderless`\n";
     for (holder, renewed, is_said) in [
         ("gone", long_ago(), true),
         ("lives", now(), false),

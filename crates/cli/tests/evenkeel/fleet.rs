@@ -79,7 +79,11 @@ impl Fleet {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let control_plane = cluster()?;
-        control_plane.kubectl(&["delete", "mcp,mc,nodes,windowspools", "--all"])?;
+        control_plane.kubectl(&[
+            "delete",
+            "mcp,mc,nodes,windowspools,rolloutpolicies",
+            "--all",
+        ])?;
         Ok(Self {
             control_plane,
             scratch: Scratch::new("fleet")?,

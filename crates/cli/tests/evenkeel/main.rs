@@ -14,11 +14,15 @@ mod egress;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod import;
+#[cfg(test)]
 mod instances;
 #[cfg(test)]
 mod interruptions;
 #[cfg(test)]
 mod live;
+#[cfg(test)]
+mod maintenance;
 #[cfg(test)]
 mod merge;
 #[cfg(test)]

@@ -45,6 +45,43 @@ fn a_plan_names_each_change_why_and_what_it_disrupts_and_touches_nothing() {
     assert!(!scene.path("/etc/machine-config-daemon").exists());
 }
 
+/// Covers O09.
+#[test]
+fn a_plan_names_the_entry_of_the_policy_that_decided() {
+    let scene = Scene::new();
+    scene.write("/etc/chrony.conf", "server old\n");
+    let mut object = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": { "name": "rendered", "annotations": {
+            "evenkeel.dev/disruption-policy":
+                "{files: [{path: /etc, actions: [{type: Restart, restart: {serviceName: chronyd.service}}]}]}",
+        } },
+        "spec": { "config": files(&[("/etc/chrony.conf", "server new\n")]) },
+    });
+    let config = scene.give_json("new.json", &object);
+    let said = scene.on_root(&["plan", "-f", &config]);
+    assert_eq!(said.code, Some(2), "{said:?}");
+    let line = "~ file /etc/chrony.conf: contents differ [restart, by the policy's files[/etc]]";
+    assert!(said.out.starts_with(line), "{}", said.out);
+    let said = scene.on_root(&["plan", "-f", &config, "-o", "json"]).json();
+    assert_eq!(said["changes"][0]["policy"], "files[/etc]");
+    assert_eq!(said["actions"], json!(["restart chronyd.service"]));
+    // What makes no sense is told, and reboots.
+    object["metadata"]["annotations"]["evenkeel.dev/disruption-policy"] =
+        json!("{files: [{path: /etc, actions: [{type: Nothing}]}]}");
+    let config = scene.give_json("new.json", &object);
+    let said = scene.on_root(&["plan", "-f", &config]);
+    assert!(
+        said.err
+            .contains("files[/etc].actions[0]: type \"Nothing\""),
+        "{said:?}"
+    );
+    assert!(
+        said.out.contains("[reboot, by the policy's files[/etc]]"),
+        "{said:?}"
+    );
+}
+
 #[test]
 fn the_plan_as_json_has_its_three_keys_in_order() {
     let scene = Scene::new();
@@ -119,9 +156,12 @@ fn what_only_looks_different_is_no_change() {
     }
 }
 
-/// Covers M04.
+/// The page on OpenShift lists each of these sections.
+///
+/// Covers M04, O10.
 #[test]
 fn a_change_that_a_running_machine_cannot_make_is_refused_with_section_and_identity() {
+    let page = include_str!("../../../../docs/openshift.md");
     let scene = Scene::new();
     let config = |spec: Value, sections: Value| {
         let mut spec = spec;
@@ -203,6 +243,11 @@ fn a_change_that_a_running_machine_cannot_make_is_refused_with_section_and_ident
             "{named}: {said:?}"
         );
         assert!(said.err.contains(named), "{named} is not in {}", said.err);
+        let section = named.split(' ').next().unwrap_or_default();
+        assert!(
+            page.contains(&format!("`{section}`")),
+            "docs/openshift.md does not say that a change of {section} is refused"
+        );
         let same = evenkeel(&["plan", "-f", &new, "--from", &new]);
         assert_eq!(
             same.code,

@@ -219,7 +219,7 @@ fn explain_judges_a_condition_as_the_operator_does() -> Result<()> {
     hold(None)?;
     let said = fleet.says("viewer", &["explain", "gpu-1", "-o", "json"])?;
     let said = said.json();
-    assert_eq!(said["extensions"][0]["says"], "well", "{said}");
+    assert_eq!(said["extensions"][0]["says"], "healthy", "{said}");
     // It was rebooted after that: the operator waits.
     let record = json!({ "before": { "net/net": before } }).to_string();
     hold(Some(&record))?;
@@ -235,7 +235,7 @@ fn explain_judges_a_condition_as_the_operator_does() -> Result<()> {
     write(2)?;
     let said = fleet.says("viewer", &["explain", "gpu-1", "-o", "json"])?;
     let said = said.json();
-    assert_eq!(said["extensions"][0]["says"], "well", "{said}");
+    assert_eq!(said["extensions"][0]["says"], "healthy", "{said}");
     assert_eq!(said["extensions"][0]["blocks"], false, "{said}");
     fleet.kubectl(&["delete", "nodereadinessrules", "--all"])?;
     Ok(())

@@ -15,23 +15,23 @@ pub(super) struct Claim {
     identity: String,
     name: LeaseName,
     timing: Timing,
-    view: View,
+    view: Observation,
     /// What we last wrote is good for so long.
     until: Option<Moment>,
 }
 
 #[derive(Debug)]
-enum View {
+enum Observation {
     /// Something may have changed that we have not seen.
-    Unknown { last: Option<Seen> },
+    Unknown { last: Option<ObservedLease> },
     /// There is no Lease.
     Absent,
     /// This is the Lease.
-    Present(Seen),
+    Present(ObservedLease),
 }
 
 #[derive(Debug, Clone)]
-struct Seen {
+struct ObservedLease {
     lease: Lease,
     /// When we saw these words of its holder for the first time.
     since: Moment,
@@ -54,7 +54,7 @@ impl Claim {
             identity,
             name: name.clone(),
             timing,
-            view: View::Unknown { last: None },
+            view: Observation::Unknown { last: None },
             until: None,
         }
     }
@@ -75,9 +75,9 @@ impl Claim {
     /// How often the Lease had passed from one to another when we wrote it last.
     pub(super) fn term(&self) -> i64 {
         let seen = match &self.view {
-            View::Present(seen) => Some(seen),
-            View::Unknown { last } => last.as_ref(),
-            View::Absent => None,
+            Observation::Present(seen) => Some(seen),
+            Observation::Unknown { last } => last.as_ref(),
+            Observation::Absent => None,
         };
         let spec = seen.and_then(|it| it.lease.spec.as_ref());
         spec.and_then(|it| it.lease_transitions)
@@ -87,9 +87,9 @@ impl Claim {
     /// What to do at `now`.
     pub(super) fn next(&self, now: Moment) -> Move {
         let seen = match &self.view {
-            View::Unknown { .. } => return Move::Look,
-            View::Absent => return Move::Create(self.written(None)),
-            View::Present(seen) => seen,
+            Observation::Unknown { .. } => return Move::Look,
+            Observation::Absent => return Move::Create(self.written(None)),
+            Observation::Present(seen) => seen,
         };
         let spec = seen.lease.spec.as_ref();
         let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
@@ -112,14 +112,14 @@ impl Claim {
     /// This is the Lease, read at `now`.
     pub(super) fn saw(&mut self, lease: Option<Lease>, now: Moment) {
         let Some(lease) = lease else {
-            self.view = View::Absent;
+            self.view = Observation::Absent;
             self.until = None;
             return;
         };
         let before = match &self.view {
-            View::Unknown { last } => last.as_ref(),
-            View::Present(seen) => Some(seen),
-            View::Absent => None,
+            Observation::Unknown { last } => last.as_ref(),
+            Observation::Present(seen) => Some(seen),
+            Observation::Absent => None,
         };
         let since = before
             .filter(|seen| seen.lease.spec == lease.spec)
@@ -127,25 +127,25 @@ impl Claim {
         if holder(&lease) != Some(&self.identity) {
             self.until = None;
         }
-        self.view = View::Present(Seen { lease, since });
+        self.view = Observation::Present(ObservedLease { lease, since });
     }
 
     /// We are about to write, and may never learn how that went: then look first.
     pub(super) fn doubt(&mut self) {
-        let view = std::mem::replace(&mut self.view, View::Absent);
+        let view = std::mem::replace(&mut self.view, Observation::Absent);
         let last = match view {
-            View::Unknown { last } => last,
-            View::Present(seen) => Some(seen),
-            View::Absent => None,
+            Observation::Unknown { last } => last,
+            Observation::Present(seen) => Some(seen),
+            Observation::Absent => None,
         };
-        self.view = View::Unknown { last };
+        self.view = Observation::Unknown { last };
     }
 
     /// The API server has taken our words; `begin` is from before they were sent, so that it is not
     /// later than when anybody can have seen them.
     pub(super) fn wrote(&mut self, lease: Lease, begin: Moment) {
         self.until = Some(begin + self.timing.step_down());
-        self.view = View::Present(Seen {
+        self.view = Observation::Present(ObservedLease {
             lease,
             since: begin,
         });
@@ -159,9 +159,9 @@ impl Claim {
     /// The Lease without us, if it was ours when we last looked.
     pub(super) fn released(&self) -> Option<Lease> {
         let seen = match &self.view {
-            View::Present(seen) => seen,
-            View::Unknown { last } => last.as_ref()?,
-            View::Absent => return None,
+            Observation::Present(seen) => seen,
+            Observation::Unknown { last } => last.as_ref()?,
+            Observation::Absent => return None,
         };
         if holder(&seen.lease) != Some(&self.identity) {
             return None;

@@ -19,10 +19,10 @@ const LOOK: Duration = Duration::from_secs(10);
 /// What the next connection is met with.
 pub(super) struct Certificate {
     folder: Option<PathBuf>,
-    state: Mutex<State>,
+    state: Mutex<CertificateState>,
 }
 
-struct State {
+struct CertificateState {
     config: Arc<ServerConfig>,
     looked: Instant,
     changed: Option<SystemTime>,
@@ -35,7 +35,7 @@ impl Certificate {
             Some(folder) => (read(folder)?, changed(folder)),
             None => (made()?, None),
         };
-        let state = State {
+        let state = CertificateState {
             config: Arc::new(config),
             looked: Instant::now(),
             changed,

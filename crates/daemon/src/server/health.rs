@@ -11,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Page, numbers, refused, serve, text};
+use super::{Page, metrics_page, refused, serve, text};
 use crate::health::Verdict;
 use crate::{Error, Health, Metrics, Result};
 
@@ -58,7 +58,7 @@ impl Pages {
         match (path, &self.metrics) {
             ("/healthz", _) => judged(self.health.liveness(Instant::now())),
             ("/readyz", _) => judged(self.health.readiness()),
-            ("/metrics", Some(metrics)) => numbers(metrics),
+            ("/metrics", Some(metrics)) => metrics_page(metrics),
             (_, Some(_)) => text(
                 StatusCode::NOT_FOUND,
                 "not found: this address serves /healthz, /readyz and /metrics\n".to_owned(),

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::access::{Access, Answer};
 use super::certificate::Certificate;
-use super::{Page, numbers, refused, serve, text};
+use super::{Page, metrics_page, refused, serve, text};
 use crate::{Error, Metrics, Result};
 
 const PATH: &str = "/metrics";
@@ -120,7 +120,7 @@ impl Desk {
             }
         }
         match request.uri().path() {
-            PATH => numbers(&self.metrics),
+            PATH => metrics_page(&self.metrics),
             _ => text(
                 StatusCode::NOT_FOUND,
                 "not found: this address serves /metrics\n".to_owned(),

@@ -76,7 +76,7 @@ fn refused(method: &Method) -> Option<Page> {
     Some(refusal)
 }
 
-fn numbers(metrics: &Metrics) -> Page {
+fn metrics_page(metrics: &Metrics) -> Page {
     let mut page = text(StatusCode::OK, metrics.text());
     let kind = HeaderValue::from_static(crate::metrics::CONTENT_TYPE);
     page.headers_mut().insert(CONTENT_TYPE, kind);

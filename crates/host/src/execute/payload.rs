@@ -6,7 +6,7 @@ use evenkeel_plan::machine::targets::{Part, Targets};
 
 use super::Claim;
 use crate::disk::Host;
-use crate::store::Source;
+use crate::store::ContentSource;
 use crate::{Error, Result};
 
 impl<H: Host> Claim<'_, H> {
@@ -18,7 +18,10 @@ impl<H: Host> Claim<'_, H> {
                 && !self.store().has(hash)
             {
                 let wanted = BTreeSet::from([hash]);
-                match self.store().keep(&wanted, |_| Some(Source::At(path))) {
+                match self
+                    .store()
+                    .keep(&wanted, |_| Some(ContentSource::At(path)))
+                {
                     // It is not there, or not right: it was hashed on its way, and not before that once more.
                     Err(Error::Lost { .. }) => {}
                     kept => kept?,

@@ -1,7 +1,9 @@
 //! A Linux machine: its file system, or a tree that is prepared for one, and its systemd.
 
+mod accounts;
 mod attributes;
 mod disk;
+mod exec;
 mod interrupt;
 mod logins;
 mod os;
@@ -16,18 +18,21 @@ mod watch;
 use std::path::Path;
 
 pub use disk::{Lock, RootedDisk};
+pub use exec::exec_probe;
 pub use interrupt::on_interrupt;
 pub use logins::Login;
 pub use process::kill_when;
 pub use sockets::Sockets;
-pub use watch::{Stopper, Watcher};
+pub use watch::{Blindness, Stopper, Watcher};
 
 use evenkeel_plan::machine::os::{Edits, OsSnapshot};
 use evenkeel_plan::machine::record::BootId;
 use evenkeel_plan::machine::resource::Resource;
+use evenkeel_plan::machine::ssh_keys::{Account, SshdSettings};
 use evenkeel_plan::machine::targets::Targets;
 use evenkeel_plan::machine::unit_state;
 
+use self::accounts::{Accounts, SSHD_UNITS};
 use self::os::Os;
 use self::selinux::Policy;
 use self::systemd::Systemd;
@@ -47,6 +52,7 @@ pub struct LinuxHost {
     systemd: Option<Systemd>,
     os: Option<Os>,
     policy: Option<Policy>,
+    accounts: Option<Accounts>,
 }
 
 impl LinuxHost {
@@ -57,6 +63,7 @@ impl LinuxHost {
             systemd: Systemd::below(Path::new("/")),
             os: Some(Os::below(Path::new("/"))),
             policy: Some(Policy::below(Path::new("/"))),
+            accounts: Some(Accounts::below(Path::new("/"))),
         })
     }
 
@@ -67,6 +74,7 @@ impl LinuxHost {
             systemd: Systemd::below(root),
             os: Some(Os::below(root)),
             policy: Some(Policy::below(root)),
+            accounts: Some(Accounts::below(root)),
         })
     }
 
@@ -77,7 +85,17 @@ impl LinuxHost {
             systemd: None,
             os: None,
             policy: None,
+            accounts: None,
         })
+    }
+
+    /// Stages images also where another program has taken the updates of the machine on itself.
+    #[must_use]
+    pub fn bypassing_driver(mut self, bypass: bool) -> Self {
+        if let Some(os) = self.os.as_mut().filter(|_| bypass) {
+            os.bypass_driver();
+        }
+        self
     }
 
     /// Boots the machine anew, in good order.
@@ -131,6 +149,22 @@ impl LinuxHost {
         os.ok_or_else(|| Error::os("stage anything", OFFLINE))
     }
 
+    /// Whether sshd runs, or starts with the machine. What cannot be found out counts as yes.
+    fn is_sshd_wanted(&self) -> bool {
+        let Some(systemd) = &self.systemd else {
+            return true;
+        };
+        let Ok(states) = systemd.unit_states(&SSHD_UNITS) else {
+            return true;
+        };
+        let starts = |state: &Option<String>| {
+            let state = state.as_deref();
+            matches!(state, Some("enabled" | "enabled-runtime" | "alias"))
+        };
+        let runs = |unit: &&str| systemd.is_active(unit).unwrap_or(true);
+        states.iter().any(starts) || SSHD_UNITS.iter().any(runs)
+    }
+
     /// Watches `paths` for changes; whoever listens is first told to look at everything.
     pub fn watch<'p>(&self, paths: impl IntoIterator<Item = &'p str>) -> Result<Watcher> {
         Watcher::new(&self.disk, paths)
@@ -154,6 +188,26 @@ impl Host for LinuxHost {
             .map_or_else(|| std::fs::read_to_string(&of_kernel), Ok)
             .map_err(|error| Error::path("read", of_kernel.to_string_lossy(), error))?;
         Ok(BootId(text.trim().to_owned()))
+    }
+
+    fn account(&self, user: &str) -> Result<Option<Account>> {
+        let accounts = self.accounts.as_ref();
+        accounts.map_or(Ok(None), |accounts| accounts.user(user))
+    }
+
+    fn group(&self, group: &str) -> Result<Option<u32>> {
+        let accounts = self.accounts.as_ref();
+        accounts.map_or(Ok(None), |accounts| accounts.group(group))
+    }
+
+    /// An ordinary user cannot ask: sshd reads its own keys first.
+    fn sshd_settings(&self, user: &str) -> Result<Option<SshdSettings>> {
+        match &self.accounts {
+            Some(accounts) if rustix::process::geteuid().is_root() => {
+                accounts.sshd(user, || self.is_sshd_wanted())
+            }
+            _ => Ok(None),
+        }
     }
 
     fn reload_units(&self) -> Result<()> {

@@ -1,16 +1,19 @@
 //! The operating system of a Linux machine through the program that manages it: rpm-ostree, or bootc
 //! where there is no rpm-ostree.
 //!
-//! From a container the machine's own programs are run with the machine's root as theirs. Every run
-//! has a deadline, and the last words of one that fails are in the error.
+//! From a container the machine's own programs are run with the machine's root as theirs. What changes the system runs in a
+//! unit of the machine's systemd, so that it has the machine's memory and proxy, and outlives whoever began it. Every run has
+//! a deadline, and the last words of one that fails are in the error.
 
+mod staging;
 mod status;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use evenkeel_plan::machine::os::{Deployment, Edits, OsSnapshot, split};
+use evenkeel_plan::machine::os::{Deployment, Edits, OsSnapshot, Verification, plain, split};
 
+use self::status::Driver;
 use super::run::Program;
 use crate::{Error, Result};
 
@@ -28,6 +31,8 @@ const FOLDERS: [&str; 3] = ["usr/bin", "usr/sbin", "usr/local/bin"];
 #[derive(Debug)]
 pub(crate) struct Os {
     root: PathBuf,
+    /// Whether images are staged although another program has taken the updates on itself.
+    bypasses_driver: bool,
 }
 
 enum Manager {
@@ -39,7 +44,13 @@ impl Os {
     pub(crate) fn below(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
+            bypasses_driver: false,
         }
+    }
+
+    /// Stages images also where another program has taken the updates on itself.
+    pub(crate) fn bypass_driver(&mut self) {
+        self.bypasses_driver = true;
     }
 
     /// Looked for each time: somebody may install one.
@@ -56,8 +67,9 @@ impl Os {
         }
     }
 
-    /// What runs, and what the next boot brings.
+    /// What runs, and what the next boot brings. Staging that somebody before us began is waited for.
     pub(crate) fn look(&self) -> Result<OsSnapshot> {
+        staging::until_over(&self.root)?;
         match self.manager() {
             None => Ok(OsSnapshot::Beyond(
                 "this machine has neither rpm-ostree nor bootc: install the one that manages it, \
@@ -78,6 +90,7 @@ impl Os {
                         image: images.next,
                         arguments,
                     },
+                    image_beyond: self.held_by(images.driver.as_ref()),
                     arguments_beyond: None,
                 })
             }
@@ -94,6 +107,7 @@ impl Os {
                         image: images.next,
                         arguments,
                     },
+                    image_beyond: None,
                     arguments_beyond: Some(
                         "this machine has only bootc, which takes kernel arguments from the image: \
                          add them to /usr/lib/bootc/kargs.d of the image, or install rpm-ostree"
@@ -102,6 +116,18 @@ impl Os {
                 })
             }
         }
+    }
+
+    /// Why rpm-ostree would refuse to stage an image: it asks the program that has taken the updates on itself, as long as
+    /// that runs.
+    fn held_by(&self, driver: Option<&Driver>) -> Option<String> {
+        let Driver { name, unit } = driver.filter(|_| !self.bypasses_driver)?;
+        let is_active = ["systemctl", "is-active", "--quiet", "--", unit];
+        self.program(&is_active).run(LOOK).ok()?;
+        Some(format!(
+            "{name} drives the updates of this machine: stop it with `systemctl disable --now {unit}`, \
+             or let the agent stage images all the same (--bypass-driver)"
+        ))
     }
 
     /// What the kernel was started with.
@@ -113,11 +139,25 @@ impl Os {
     }
 
     pub(crate) fn stage_image(&self, image: &str) -> Result<()> {
+        staging::lend_pull_secret(&self.root)?;
         if let Some(Manager::Bootc) = self.manager() {
-            return self.tell(&["bootc", "switch", "--", image], PULL);
+            return match Verification::of(image) {
+                Verification::None => self.change(&["bootc", "switch", "--", plain(image)], PULL),
+                Verification::Policy => {
+                    let policy = "--enforce-container-sigpolicy";
+                    self.change(&["bootc", "switch", policy, "--", plain(image)], PULL)
+                }
+                Verification::Remote => Err(failed(
+                    &["bootc", "switch", "--", image],
+                    "bootc does not verify images by a remote of ostree: write ostree-image-signed:docker:// in its place, or the image alone".to_owned(),
+                )),
+            };
         }
         let named = status::reference(image);
-        self.tell(&["rpm-ostree", "rebase", &named], PULL)
+        let bypass = self.bypasses_driver.then_some("--bypass-driver");
+        let line = ["rpm-ostree", "rebase"].into_iter().chain(bypass);
+        let line: Vec<&str> = line.chain([named.as_str()]).collect();
+        self.change(&line, PULL)
     }
 
     pub(crate) fn stage_arguments(&self, edits: &Edits) -> Result<()> {
@@ -126,22 +166,19 @@ impl Os {
         let edits: Vec<String> = delete.chain(append).collect();
         let line = ["rpm-ostree", "kargs"].into_iter();
         let line: Vec<&str> = line.chain(edits.iter().map(String::as_str)).collect();
-        self.tell(&line, CHANGE)
+        self.change(&line, CHANGE)
     }
 
     /// bootc has no word for this, but keeps its deployments in ostree, where the first is the staged.
     pub(crate) fn unstage(&self) -> Result<()> {
         match self.manager() {
-            Some(Manager::Bootc) => self.tell(&["ostree", "admin", "undeploy", "0"], CHANGE),
-            _ => self.tell(&["rpm-ostree", "cleanup", "--pending"], CHANGE),
+            Some(Manager::Bootc) => self.change(&["ostree", "admin", "undeploy", "0"], CHANGE),
+            _ => self.change(&["rpm-ostree", "cleanup", "--pending"], CHANGE),
         }
     }
 
-    fn tell(&self, line: &[&str], deadline: Duration) -> Result<()> {
-        self.program(line)
-            .run(deadline)
-            .map(|_| ())
-            .map_err(|why| failed(line, why))
+    fn change(&self, line: &[&str], deadline: Duration) -> Result<()> {
+        staging::run(&self.root, line, deadline).map_err(|why| failed(line, why))
     }
 
     fn ask<T>(&self, line: &[&str], read: impl FnOnce(&str) -> Result<T, String>) -> Result<T> {

@@ -1,9 +1,10 @@
 //! A program of the machine, run to its end or to its deadline.
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How often it is looked whether it has ended.
@@ -18,36 +19,37 @@ pub(super) struct Program<'a> {
     pub(super) line: &'a [&'a str],
 }
 
+/// What became of a program.
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    printed: String,
+    said: String,
+}
+
+impl Ended {
+    /// What it printed; if it failed, why.
+    pub(super) fn printed(self) -> Result<String, String> {
+        if self.status.success() {
+            return Ok(self.printed);
+        }
+        Err(match last_words(&self.said).as_str() {
+            "" => format!("the program ended with {}", self.status),
+            words => words.to_owned(),
+        })
+    }
+}
+
 impl Program<'_> {
     /// What it printed; if it failed or took too long, why.
     pub(super) fn run(&self, deadline: Duration) -> Result<String, String> {
-        let [program, arguments @ ..] = self.line else {
-            return Err("the command line is empty".to_owned());
-        };
-        let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .env_clear()
-            .env("PATH", PATH)
-            .env("LC_ALL", "C")
-            .process_group(0)
-            .stdin(Stdio::null())
+        self.end(deadline)?.printed()
+    }
+
+    /// How it ended; if it did not, why.
+    pub(super) fn end(&self, deadline: Duration) -> Result<Ended, String> {
+        let mut child = command(self.root, self.line)?
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        if self.root == Path::new("/") {
-            command.current_dir("/");
-        } else {
-            let root = self.root.to_owned();
-            let enter = move || {
-                rustix::process::chroot(&root)?;
-                rustix::process::chdir("/")?;
-                Ok(())
-            };
-            // SAFETY: between fork and exec only two system calls are made, on a path whose text was
-            // made before.
-            unsafe { command.pre_exec(enter) };
-        }
-        let mut child = command
+            .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("the program cannot be started: {error}"))?;
         // Read while it runs: a full pipe would hold it up.
@@ -71,15 +73,41 @@ impl Program<'_> {
                 }
             }
         };
-        if status.success() {
-            return Ok(text(printed));
-        }
-        let words = last_words(&text(said));
-        Err(match words.as_str() {
-            "" => format!("the program ended with {status}"),
-            words => words.to_owned(),
+        Ok(Ended {
+            status,
+            printed: text(printed),
+            said: text(said),
         })
     }
+}
+
+/// A command line on the machine whose root is at `root`, in a process group of its own, with nothing of our environment.
+pub(super) fn command(root: &Path, line: &[impl AsRef<OsStr>]) -> Result<Command, String> {
+    let [program, arguments @ ..] = line else {
+        return Err("the command line is empty".to_owned());
+    };
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("PATH", PATH)
+        .env("LC_ALL", "C")
+        .process_group(0)
+        .stdin(Stdio::null());
+    if root == Path::new("/") {
+        command.current_dir("/");
+    } else {
+        let root = root.to_owned();
+        let enter = move || {
+            rustix::process::chroot(&root)?;
+            rustix::process::chdir("/")?;
+            Ok(())
+        };
+        // SAFETY: between fork and exec only two system calls are made, on a path whose text was
+        // made before.
+        unsafe { command.pre_exec(enter) };
+    }
+    Ok(command)
 }
 
 type Gathered = std::thread::JoinHandle<Vec<u8>>;
@@ -101,7 +129,7 @@ fn text(gathered: Option<Gathered>) -> String {
 }
 
 /// Ends it with all that it started.
-fn end(child: &mut std::process::Child) {
+pub(super) fn end(child: &mut std::process::Child) {
     if let Ok(id) = i32::try_from(child.id())
         && let Some(group) = rustix::process::Pid::from_raw(id)
     {
@@ -112,7 +140,7 @@ fn end(child: &mut std::process::Child) {
 }
 
 /// The last lines of what it said, as one.
-fn last_words(said: &str) -> String {
+pub(super) fn last_words(said: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     let mut length = 0;
     for line in said

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use evenkeel_plan::machine::entry::{Hash, Ids};
 
 use super::disk::UMASK;
-use super::tree::{File, Folder, Id, Node, ROOT, Tree};
+use super::tree::{File, Inode, InodeFolder, InodeId, InodeTree, ROOT};
 
 /// Chooses a number below the one it is given.
 pub type Chooser<'a> = &'a mut dyn FnMut(usize) -> usize;
 
 /// The tree after the cut; all of it is durable.
-pub(super) fn cut(tree: &Tree, choose: Chooser<'_>) -> Tree {
-    let mut after = Tree::new();
+pub(super) fn cut(tree: &InodeTree, choose: Chooser<'_>) -> InodeTree {
+    let mut after = InodeTree::new();
     if let Some(root) = tree.folder(ROOT)
         && let Some(copy) = after.folder_mut(ROOT)
     {
@@ -46,15 +46,20 @@ pub(super) fn cut(tree: &Tree, choose: Chooser<'_>) -> Tree {
 }
 
 struct Loss<'a> {
-    tree: &'a Tree,
-    after: Tree,
+    tree: &'a InodeTree,
+    after: InodeTree,
     /// What has been kept already, by what it was.
-    copies: BTreeMap<Id, Id>,
+    copies: BTreeMap<InodeId, InodeId>,
 }
 
 impl Loss<'_> {
     /// Decides the names in one folder, and returns the folders below it that are still to decide.
-    fn names(&mut self, old: Id, new: Id, choose: Chooser<'_>) -> Vec<(Id, Id)> {
+    fn names(
+        &mut self,
+        old: InodeId,
+        new: InodeId,
+        choose: Chooser<'_>,
+    ) -> Vec<(InodeId, InodeId)> {
         let mut below = Vec::new();
         let Some(folder) = self.tree.folder(old) else {
             return below;
@@ -63,10 +68,10 @@ impl Loss<'_> {
             .names
             .iter()
             .filter(|(name, _)| !folder.past.contains_key(*name));
-        let mut names: Vec<(&String, Id)> = kept.map(|(name, id)| (name, *id)).collect();
+        let mut names: Vec<(&String, InodeId)> = kept.map(|(name, id)| (name, *id)).collect();
         for (name, past) in &folder.past {
             let now = folder.names.get(name).copied();
-            let states: Vec<Option<Id>> = past.iter().copied().chain([now]).collect();
+            let states: Vec<Option<InodeId>> = past.iter().copied().chain([now]).collect();
             if let Some(Some(id)) = states.get(choose(states.len())) {
                 names.push((name, *id));
             }
@@ -89,16 +94,16 @@ impl Loss<'_> {
         below
     }
 
-    fn copy(&mut self, id: Id, is_new: bool, choose: Chooser<'_>) -> Id {
+    fn copy(&mut self, id: InodeId, is_new: bool, choose: Chooser<'_>) -> InodeId {
         let node = match self.tree.node(id) {
-            Some(Node::File(file)) if !file.durable => Node::File(damaged(file, choose)),
-            Some(Node::Folder(folder)) => {
+            Some(Inode::File(file)) if !file.durable => Inode::File(damaged(file, choose)),
+            Some(Inode::Folder(folder)) => {
                 // What is in a folder came after its mode; an empty one may still lack it.
                 let bare = is_new && folder.names.is_empty() && folder.past.is_empty();
-                Node::Folder(if bare && choose(2) == 1 {
-                    Folder::empty(folder.mode & !UMASK, Ids::default())
+                Inode::Folder(if bare && choose(2) == 1 {
+                    InodeFolder::empty(folder.mode & !UMASK, Ids::default())
                 } else {
-                    Folder::empty(folder.mode, folder.owner)
+                    InodeFolder::empty(folder.mode, folder.owner)
                 })
             }
             Some(other) => other.clone(),
@@ -112,7 +117,7 @@ impl Loss<'_> {
     }
 }
 
-fn is_new(folder: &Folder, name: &str, id: Id) -> bool {
+fn is_new(folder: &InodeFolder, name: &str, id: InodeId) -> bool {
     folder
         .past
         .get(name)

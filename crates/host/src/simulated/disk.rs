@@ -10,7 +10,7 @@ use evenkeel_plan::machine::entry::{Activity, Entry, Hash, Ids, ServiceEntry};
 use evenkeel_plan::machine::place::Location;
 
 use super::fault::Faults;
-use super::tree::{Astray, File, Folder as Directory, Id, Node, Tree};
+use super::tree::{Astray, File, Inode, InodeFolder, InodeId, InodeTree};
 use crate::disk::{Disk, Folder, NAMED};
 use crate::{Error, Result};
 
@@ -20,7 +20,7 @@ pub(super) const UMASK: u32 = 0o022;
 /// Paths in memory.
 #[derive(Debug)]
 pub struct SimulatedDisk {
-    tree: Mutex<Tree>,
+    tree: Mutex<InodeTree>,
     faults: Arc<Faults>,
     locked: Locked,
 }
@@ -55,7 +55,7 @@ impl From<Astray> for io::Error {
 }
 
 impl SimulatedDisk {
-    pub(super) fn of(tree: Tree, faults: Arc<Faults>) -> Self {
+    pub(super) fn of(tree: InodeTree, faults: Arc<Faults>) -> Self {
         Self {
             tree: Mutex::new(tree),
             faults,
@@ -63,7 +63,7 @@ impl SimulatedDisk {
         }
     }
 
-    pub(super) fn tree(&self) -> MutexGuard<'_, Tree> {
+    pub(super) fn tree(&self) -> MutexGuard<'_, InodeTree> {
         entered(&self.tree)
     }
 
@@ -73,13 +73,13 @@ impl SimulatedDisk {
             .map_err(|error| Error::path("read", path, error))?;
         let tree = self.tree();
         Ok(match tree.at(path).ok().and_then(|id| tree.node(id)) {
-            Some(Node::File(file)) => Some(Arc::clone(&file.contents)),
+            Some(Inode::File(file)) => Some(Arc::clone(&file.contents)),
             _ => None,
         })
     }
 
     /// Where a new name goes, if nothing has it.
-    fn vacant<'p>(&self, path: &'p str) -> io::Result<(Id, &'p str)> {
+    fn vacant<'p>(&self, path: &'p str) -> io::Result<(InodeId, &'p str)> {
         let tree = self.tree();
         let (folder, name) = tree.parent(path)?;
         match tree.named(folder, name) {
@@ -88,7 +88,7 @@ impl SimulatedDisk {
         }
     }
 
-    fn add(&self, folder: Id, name: &str, node: Node) -> Id {
+    fn add(&self, folder: InodeId, name: &str, node: Inode) -> InodeId {
         let mut tree = self.tree();
         let id = tree.add(node);
         tree.name(folder, name, Some(id));
@@ -102,15 +102,15 @@ impl SimulatedDisk {
         let id = self.add(
             folder,
             name,
-            Node::File(File::fresh(&[], 0o600, Ids::default())),
+            Inode::File(File::fresh(&[], 0o600, Ids::default())),
         );
         self.faults.changes_something()?;
         let written = File::fresh(contents, 0o600, Ids::default());
         if let Some(node) = self.tree().node_mut(id) {
-            *node = Node::File(written);
+            *node = Inode::File(written);
         }
         self.faults.changes_something()?;
-        if let Some(Node::File(file)) = self.tree().node_mut(id) {
+        if let Some(Inode::File(file)) = self.tree().node_mut(id) {
             file.mode = mode;
             file.owner = owner;
         }
@@ -120,8 +120,8 @@ impl SimulatedDisk {
     fn try_make_folder(&self, path: &str, mode: u32, owner: Ids) -> io::Result<()> {
         self.faults.changes_something()?;
         let (folder, name) = self.vacant(path)?;
-        let made = Directory::empty(mode & !UMASK, Ids::default());
-        let id = self.add(folder, name, Node::Folder(made));
+        let made = InodeFolder::empty(mode & !UMASK, Ids::default());
+        let id = self.add(folder, name, Inode::Folder(made));
         self.faults.changes_something()?;
         if let Some(folder) = self.tree().folder_mut(id) {
             folder.mode = mode;
@@ -190,12 +190,12 @@ impl SimulatedDisk {
             Err(Astray::Missing) => {
                 let (folder, name) = self.vacant(path)?;
                 let file = File::fresh(&[], 0o600, Ids::default());
-                self.add(folder, name, Node::File(file));
+                self.add(folder, name, Inode::File(file));
             }
             Err(astray) => return Err(astray.into()),
             Ok(id) => match self.tree().node(id) {
-                Some(Node::Folder(_)) => return Err(io::ErrorKind::IsADirectory.into()),
-                Some(Node::Link(_)) => return Err(Astray::Circle.into()),
+                Some(Inode::Folder(_)) => return Err(io::ErrorKind::IsADirectory.into()),
+                Some(Inode::Link(_)) => return Err(Astray::Circle.into()),
                 _ => {}
             },
         }
@@ -227,7 +227,7 @@ impl Disk for SimulatedDisk {
             Ok(_) | Err(Astray::NotAFolder) => Folder::Blocked("is not a folder".to_owned()),
             Err(Astray::Circle) => Folder::Blocked("is a symbolic link loop".to_owned()),
             Err(Astray::Missing) => match tree.at(path).ok().and_then(|id| tree.node(id)) {
-                Some(Node::Link(target)) => Folder::Blocked(format!(
+                Some(Inode::Link(target)) => Folder::Blocked(format!(
                     "is a symbolic link to {target}, which is missing or outside the root"
                 )),
                 _ => Folder::Missing,
@@ -313,7 +313,7 @@ impl Disk for SimulatedDisk {
         let link = || -> io::Result<()> {
             self.faults.changes_something()?;
             let (folder, name) = self.vacant(path)?;
-            self.add(folder, name, Node::Link(target.into()));
+            self.add(folder, name, Inode::Link(target.into()));
             Ok(())
         };
         link().map_err(|error| Error::path("create link", path, error))
@@ -350,8 +350,8 @@ impl Disk for SimulatedDisk {
                 let mut tree = self.tree();
                 let id = tree.at(path)?;
                 match tree.node_mut(id) {
-                    Some(Node::File(file)) => file.durable = true,
-                    Some(Node::Link(_)) => return Err(Astray::Circle.into()),
+                    Some(Inode::File(file)) => file.durable = true,
+                    Some(Inode::Link(_)) => return Err(Astray::Circle.into()),
                     _ => {}
                 }
                 Ok(())

@@ -5,6 +5,7 @@
 //! call can fail, the program can be killed after any change ([`SimulatedHost::stop_after`], then
 //! [`SimulatedHost::reborn`]), and the power can be cut ([`SimulatedHost::cut`]).
 
+mod accounts;
 mod cut;
 mod disk;
 mod fault;
@@ -20,16 +21,18 @@ use std::sync::Arc;
 use evenkeel_plan::machine::entry::Entry;
 use evenkeel_plan::machine::os::{Edits, OsSnapshot};
 use evenkeel_plan::machine::record::BootId;
+use evenkeel_plan::machine::ssh_keys::{Account, SshdSettings};
 
+pub use accounts::SimulatedAccounts;
 pub use cut::Chooser;
 pub use disk::{SimulatedDisk, SimulatedLock};
 pub use os::SimulatedOs;
-pub use services::{SimulatedServices, Told};
+pub use services::{ServiceCall, SimulatedServices};
 
 use crate::Result;
 use crate::disk::Host;
 use fault::Faults;
-use tree::{Node, Tree};
+use tree::{Inode, InodeTree};
 
 /// A simulated machine. Small: thousands fit into one process.
 #[derive(Debug)]
@@ -37,6 +40,7 @@ pub struct SimulatedHost {
     disk: SimulatedDisk,
     services: SimulatedServices,
     os: SimulatedOs,
+    accounts: SimulatedAccounts,
     faults: Arc<Faults>,
 }
 
@@ -51,19 +55,21 @@ impl SimulatedHost {
     pub fn new() -> Self {
         let faults = Arc::new(Faults::default());
         Self {
-            disk: SimulatedDisk::of(Tree::new(), Arc::clone(&faults)),
+            disk: SimulatedDisk::of(InodeTree::new(), Arc::clone(&faults)),
             services: SimulatedServices::with(Arc::clone(&faults)),
             os: SimulatedOs::with(Arc::clone(&faults)),
+            accounts: SimulatedAccounts::with(Arc::clone(&faults)),
             faults,
         }
     }
 
-    fn with(&self, tree: Tree) -> Self {
+    fn with(&self, tree: InodeTree) -> Self {
         let faults = Arc::new(Faults::default());
         Self {
             disk: SimulatedDisk::of(tree, Arc::clone(&faults)),
             services: self.services.again(Arc::clone(&faults)),
             os: self.os.again(Arc::clone(&faults)),
+            accounts: self.accounts.again(Arc::clone(&faults)),
             faults,
         }
     }
@@ -107,7 +113,7 @@ impl SimulatedHost {
             states.drain(..states.len() - 1);
         }
         for id in tree.ids() {
-            if let Some(Node::File(file)) = tree.node_mut(id) {
+            if let Some(Inode::File(file)) = tree.node_mut(id) {
                 file.durable = true;
             }
             tree.settle(id);
@@ -152,6 +158,11 @@ impl SimulatedHost {
         &self.os
     }
 
+    /// Its users beyond those of its files, and its sshd.
+    pub const fn accounts(&self) -> &SimulatedAccounts {
+        &self.accounts
+    }
+
     /// Everything that stands on it, by path.
     pub fn tree(&self) -> BTreeMap<String, Entry> {
         self.disk.tree().all()
@@ -165,16 +176,28 @@ impl Host for SimulatedHost {
         &self.disk
     }
 
+    fn account(&self, user: &str) -> Result<Option<Account>> {
+        self.accounts.user(user)
+    }
+
+    fn group(&self, group: &str) -> Result<Option<u32>> {
+        self.accounts.group(group)
+    }
+
+    fn sshd_settings(&self, _: &str) -> Result<Option<SshdSettings>> {
+        self.accounts.sshd()
+    }
+
     fn reload_units(&self) -> Result<()> {
-        self.services.tell(Told::ReloadUnits)
+        self.services.tell(ServiceCall::ReloadUnits)
     }
 
     fn reload(&self, unit: &str) -> Result<()> {
-        self.services.tell(Told::Reload(unit.to_owned()))
+        self.services.tell(ServiceCall::Reload(unit.to_owned()))
     }
 
     fn restart(&self, unit: &str) -> Result<()> {
-        self.services.tell(Told::Restart(unit.to_owned()))
+        self.services.tell(ServiceCall::Restart(unit.to_owned()))
     }
 
     fn boot_id(&self) -> Result<BootId> {

@@ -13,11 +13,11 @@ use crate::{Error, Result};
 #[derive(Debug, Default)]
 pub struct SimulatedOs {
     faults: Arc<Faults>,
-    inner: Mutex<Inner>,
+    inner: Mutex<OsState>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Inner {
+struct OsState {
     boots: u32,
     booted: Deployment,
     staged: Option<Deployment>,
@@ -40,7 +40,7 @@ impl SimulatedOs {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, OsState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,6 +96,7 @@ impl SimulatedOs {
         Ok(OsSnapshot::Deployments {
             booted: self.inner().booted.clone(),
             next,
+            image_beyond: None,
             arguments_beyond: None,
         })
     }
@@ -139,7 +140,7 @@ impl SimulatedOs {
     fn change(
         &self,
         doing: &str,
-        change: impl FnOnce(&mut Inner) -> Result<(), Box<dyn std::error::Error + Send + Sync>>,
+        change: impl FnOnce(&mut OsState) -> Result<(), Box<dyn std::error::Error + Send + Sync>>,
     ) -> Result<()> {
         self.faults
             .changes_something()

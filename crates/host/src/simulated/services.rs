@@ -8,7 +8,7 @@ use crate::{Error, Result};
 
 /// Something the service manager was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum ServiceCall {
     /// To read its units again.
     ReloadUnits,
     /// To make a unit read its configuration again.
@@ -21,12 +21,12 @@ pub enum Told {
 #[derive(Debug, Default)]
 pub struct SimulatedServices {
     faults: Arc<Faults>,
-    inner: Mutex<Inner>,
+    inner: Mutex<ServicesState>,
 }
 
 #[derive(Debug, Default, Clone)]
-struct Inner {
-    told: Vec<Told>,
+struct ServicesState {
+    told: Vec<ServiceCall>,
     refused: BTreeSet<String>,
     reload_units_refused: bool,
 }
@@ -47,7 +47,7 @@ impl SimulatedServices {
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, ServicesState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,16 +69,16 @@ impl SimulatedServices {
     }
 
     /// All that they were told, refused or not, in order.
-    pub fn told(&self) -> Vec<Told> {
+    pub fn told(&self) -> Vec<ServiceCall> {
         self.inner().told.clone()
     }
 
     /// Hears something.
-    pub fn tell(&self, what: Told) -> Result<()> {
+    pub fn tell(&self, what: ServiceCall) -> Result<()> {
         let doing = match &what {
-            Told::ReloadUnits => "reload the systemd units".to_owned(),
-            Told::Reload(unit) => format!("reload {unit}"),
-            Told::Restart(unit) => format!("restart {unit}"),
+            ServiceCall::ReloadUnits => "reload the systemd units".to_owned(),
+            ServiceCall::Reload(unit) => format!("reload {unit}"),
+            ServiceCall::Restart(unit) => format!("restart {unit}"),
         };
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| Error::Services {
             doing: doing.clone(),
@@ -89,8 +89,8 @@ impl SimulatedServices {
             .map_err(|error| failed(error.into()))?;
         let mut inner = self.inner();
         let refused = match &what {
-            Told::ReloadUnits => inner.reload_units_refused,
-            Told::Reload(unit) | Told::Restart(unit) => inner.refused.contains(unit),
+            ServiceCall::ReloadUnits => inner.reload_units_refused,
+            ServiceCall::Reload(unit) | ServiceCall::Restart(unit) => inner.refused.contains(unit),
         };
         inner.told.push(what);
         if refused {

@@ -10,16 +10,16 @@ use evenkeel_plan::machine::attributes::Attributes;
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 
 /// A thing that stands under a name, by number.
-pub(super) type Id = u64;
-pub(super) const ROOT: Id = 0;
+pub(super) type InodeId = u64;
+pub(super) const ROOT: InodeId = 0;
 /// As many links as Linux follows before it calls them a circle.
 const MOST_LINKS: usize = 40;
 
 #[derive(Debug, Clone)]
-pub(super) enum Node {
+pub(super) enum Inode {
     File(File),
     Link(Arc<str>),
-    Folder(Folder),
+    Folder(InodeFolder),
 }
 
 #[derive(Debug, Clone)]
@@ -33,12 +33,12 @@ pub(super) struct File {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Folder {
+pub(super) struct InodeFolder {
     pub(super) mode: u32,
     pub(super) owner: Ids,
-    pub(super) names: BTreeMap<String, Id>,
+    pub(super) names: BTreeMap<String, InodeId>,
     /// What a name stood for before, since the folder was last made durable; the oldest first.
-    pub(super) past: BTreeMap<String, Vec<Option<Id>>>,
+    pub(super) past: BTreeMap<String, Vec<Option<InodeId>>>,
 }
 
 /// Why a path leads nowhere.
@@ -51,13 +51,13 @@ pub(super) enum Astray {
 
 /// All of it. A copy shares what is large.
 #[derive(Debug, Clone)]
-pub(super) struct Tree {
-    nodes: BTreeMap<Id, Arc<Node>>,
+pub(super) struct InodeTree {
+    nodes: BTreeMap<InodeId, Arc<Inode>>,
     /// The security labels of those that have one.
-    labels: BTreeMap<Id, Arc<str>>,
+    labels: BTreeMap<InodeId, Arc<str>>,
     /// The extended attributes of those that have some.
-    attributes: BTreeMap<Id, Arc<Attributes>>,
-    next: Id,
+    attributes: BTreeMap<InodeId, Arc<Attributes>>,
+    next: InodeId,
     /// How many nodes there may be before the unreachable ones are dropped.
     roomy: usize,
     /// What stands under names that are no paths: the last state is the current one, those before it
@@ -77,7 +77,7 @@ impl File {
     }
 }
 
-impl Folder {
+impl InodeFolder {
     pub(super) const fn empty(mode: u32, owner: Ids) -> Self {
         Self {
             mode,
@@ -88,9 +88,9 @@ impl Folder {
     }
 }
 
-impl Tree {
+impl InodeTree {
     pub(super) fn new() -> Self {
-        let root = Node::Folder(Folder::empty(0o755, Ids::default()));
+        let root = Inode::Folder(InodeFolder::empty(0o755, Ids::default()));
         Self {
             nodes: BTreeMap::from([(ROOT, Arc::new(root))]),
             labels: BTreeMap::new(),
@@ -101,54 +101,54 @@ impl Tree {
         }
     }
 
-    pub(super) fn node(&self, id: Id) -> Option<&Node> {
+    pub(super) fn node(&self, id: InodeId) -> Option<&Inode> {
         self.nodes.get(&id).map(Arc::as_ref)
     }
 
-    pub(super) fn node_mut(&mut self, id: Id) -> Option<&mut Node> {
+    pub(super) fn node_mut(&mut self, id: InodeId) -> Option<&mut Inode> {
         self.nodes.get_mut(&id).map(Arc::make_mut)
     }
 
-    pub(super) fn folder(&self, id: Id) -> Option<&Folder> {
+    pub(super) fn folder(&self, id: InodeId) -> Option<&InodeFolder> {
         match self.node(id) {
-            Some(Node::Folder(folder)) => Some(folder),
+            Some(Inode::Folder(folder)) => Some(folder),
             _ => None,
         }
     }
 
-    pub(super) fn folder_mut(&mut self, id: Id) -> Option<&mut Folder> {
+    pub(super) fn folder_mut(&mut self, id: InodeId) -> Option<&mut InodeFolder> {
         match self.node_mut(id) {
-            Some(Node::Folder(folder)) => Some(folder),
+            Some(Inode::Folder(folder)) => Some(folder),
             _ => None,
         }
     }
 
-    pub(super) fn add(&mut self, node: Node) -> Id {
+    pub(super) fn add(&mut self, node: Inode) -> InodeId {
         let id = self.next;
         self.next += 1;
         self.nodes.insert(id, Arc::new(node));
         id
     }
 
-    pub(super) fn label(&self, id: Id) -> Option<String> {
+    pub(super) fn label(&self, id: InodeId) -> Option<String> {
         self.labels.get(&id).map(|label| label.as_ref().to_owned())
     }
 
-    pub(super) fn set_label(&mut self, id: Id, label: &str) {
+    pub(super) fn set_label(&mut self, id: InodeId, label: &str) {
         self.labels.insert(id, label.into());
     }
 
-    pub(super) fn attributes(&self, id: Id) -> Attributes {
+    pub(super) fn attributes(&self, id: InodeId) -> Attributes {
         let found = self.attributes.get(&id);
         found.map(|it| it.as_ref().clone()).unwrap_or_default()
     }
 
-    pub(super) fn set_attributes(&mut self, id: Id, attributes: &Attributes) {
+    pub(super) fn set_attributes(&mut self, id: InodeId, attributes: &Attributes) {
         self.attributes.insert(id, Arc::new(attributes.clone()));
     }
 
     /// Follows `path` to its end, links too. No link leads out: the root's parent is the root.
-    pub(super) fn walk(&self, path: &str) -> Result<Id, Astray> {
+    pub(super) fn walk(&self, path: &str) -> Result<InodeId, Astray> {
         let parts = |path: &str| -> Vec<String> {
             path.split('/')
                 .filter(|part| !matches!(*part, "" | "."))
@@ -169,7 +169,7 @@ impl Tree {
                 continue;
             }
             let id = *folder.names.get(&name).ok_or(Astray::Missing)?;
-            if let Some(Node::Link(target)) = self.node(id) {
+            if let Some(Inode::Link(target)) = self.node(id) {
                 links += 1;
                 if links > MOST_LINKS {
                     return Err(Astray::Circle);
@@ -186,7 +186,7 @@ impl Tree {
     }
 
     /// The folder that holds `path`, links followed, and the last name of `path`.
-    pub(super) fn parent<'p>(&self, path: &'p str) -> Result<(Id, &'p str), Astray> {
+    pub(super) fn parent<'p>(&self, path: &'p str) -> Result<(InodeId, &'p str), Astray> {
         let (folder, name) = path.rsplit_once('/').ok_or(Astray::Missing)?;
         let id = self.walk(folder)?;
         self.folder(id)
@@ -195,17 +195,17 @@ impl Tree {
     }
 
     /// What stands at `path`, its last name not followed.
-    pub(super) fn at(&self, path: &str) -> Result<Id, Astray> {
+    pub(super) fn at(&self, path: &str) -> Result<InodeId, Astray> {
         let (folder, name) = self.parent(path)?;
         self.named(folder, name).ok_or(Astray::Missing)
     }
 
-    pub(super) fn named(&self, folder: Id, name: &str) -> Option<Id> {
+    pub(super) fn named(&self, folder: InodeId, name: &str) -> Option<InodeId> {
         self.folder(folder)?.names.get(name).copied()
     }
 
     /// Lets `name` stand for `id`, or for nothing. The past keeps what it stood for.
-    pub(super) fn name(&mut self, folder: Id, name: &str, id: Option<Id>) {
+    pub(super) fn name(&mut self, folder: InodeId, name: &str, id: Option<InodeId>) {
         let Some(folder) = self.folder_mut(folder) else {
             return;
         };
@@ -217,7 +217,7 @@ impl Tree {
     }
 
     /// The names in a folder are durable from here on.
-    pub(super) fn settle(&mut self, folder: Id) {
+    pub(super) fn settle(&mut self, folder: InodeId) {
         if let Some(folder) = self.folder_mut(folder) {
             folder.past.clear();
         }
@@ -230,12 +230,12 @@ impl Tree {
         }
     }
 
-    pub(super) fn ids(&self) -> Vec<Id> {
+    pub(super) fn ids(&self) -> Vec<InodeId> {
         self.nodes.keys().copied().collect()
     }
 
     /// Everything that stands somewhere now, or may come back in a power cut.
-    fn reached(&self) -> BTreeSet<Id> {
+    fn reached(&self) -> BTreeSet<InodeId> {
         let mut reached = BTreeSet::new();
         let mut ahead = vec![ROOT];
         while let Some(id) = ahead.pop() {
@@ -249,18 +249,18 @@ impl Tree {
         reached
     }
 
-    pub(super) fn entry(&self, id: Id) -> Entry {
+    pub(super) fn entry(&self, id: InodeId) -> Entry {
         match self.node(id) {
             None => Entry::Absent,
-            Some(Node::File(file)) => Entry::File {
+            Some(Inode::File(file)) => Entry::File {
                 hash: file.hash,
                 mode: file.mode,
                 owner: file.owner,
             },
-            Some(Node::Link(target)) => Entry::Link {
+            Some(Inode::Link(target)) => Entry::Link {
                 target: target.as_ref().to_owned(),
             },
-            Some(Node::Folder(folder)) => Entry::Directory {
+            Some(Inode::Folder(folder)) => Entry::Directory {
                 mode: folder.mode,
                 owner: folder.owner,
             },

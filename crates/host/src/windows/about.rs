@@ -26,6 +26,20 @@ pub fn computer_name() -> Result<String> {
     }
 }
 
+/// The name of this computer in the network, which may be longer than the 15 letters of its computer name: the one that
+/// programs get who ask for the host name, kubelets among them.
+pub fn host_name() -> Result<String> {
+    const KEY: &str = r"SYSTEM\CurrentControlSet\Services\Tcpip\Parameters";
+    let name = match text(KEY, "NV Hostname")? {
+        Some(name) => Some(name),
+        None => text(KEY, "Hostname")?,
+    };
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) => Ok(name),
+        None => computer_name(),
+    }
+}
+
 /// The product and its build: `Windows Server 2022 Datacenter`, `20348`.
 pub fn windows_version() -> Result<(String, String)> {
     const KEY: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";

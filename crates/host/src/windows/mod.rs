@@ -18,8 +18,11 @@ pub mod trust;
 mod watch;
 
 pub use disk::{Lock, WindowsDisk};
+pub use services::TaggedServices;
 pub use started::Started;
 pub use watch::{RootsWatcher, Stopper, Watcher};
+
+use std::time::Duration;
 
 use evenkeel_api::names::windows::MANAGED_TAG;
 use evenkeel_plan::machine::entry::Hash;
@@ -55,8 +58,9 @@ impl WindowsHost {
         RootsWatcher::new()
     }
 
-    /// The services that carry our tag in their description.
-    pub fn tagged_services(&self) -> Result<Vec<String>> {
+    /// The services that carry our tag in their description. One stranger's that cannot be read is no reason to
+    /// know of none.
+    pub fn tagged_services(&self) -> Result<TaggedServices> {
         services::tagged(MANAGED_TAG)
     }
 
@@ -73,6 +77,11 @@ impl WindowsHost {
     /// Stops a service after those that depend on it.
     pub fn stop(&self, service: &str) -> Result<()> {
         self.disk.services.stop(service).map(|_| ())
+    }
+
+    /// Lets the system wait so long for a service that asked to be told before a shutdown.
+    pub fn set_preshutdown(&self, service: &str, wait: Duration) -> Result<()> {
+        services::set_preshutdown(service, wait)
     }
 
     /// Closes a folder, and all that is in it, to all but the system and administrators.

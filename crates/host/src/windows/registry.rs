@@ -8,8 +8,8 @@ use windows_sys::Win32::Foundation::{
 use windows_sys::Win32::System::Registry::{
     HKEY, HKEY_LOCAL_MACHINE, KEY_NOTIFY, KEY_READ, KEY_SET_VALUE, REG_DWORD, REG_EXPAND_SZ,
     REG_MULTI_SZ, REG_OPTION_VOLATILE, REG_SZ, REG_VALUE_TYPE, RegCloseKey, RegCreateKeyExW,
-    RegDeleteTreeW, RegDeleteValueW, RegEnumKeyExW, RegFlushKey, RegOpenKeyExW, RegQueryValueExW,
-    RegSetValueExW,
+    RegDeleteTreeW, RegDeleteValueW, RegEnumKeyExW, RegFlushKey, RegOpenKeyExW, RegQueryInfoKeyW,
+    RegQueryValueExW, RegSetValueExW,
 };
 
 use super::text::{narrow, narrow_list, wide};
@@ -64,10 +64,9 @@ impl Key {
         found.ok_or_else(|| failed("open", path, ERROR_FILE_NOT_FOUND))
     }
 
-    /// Opens a key to be told when it changes.
-    pub(super) fn notify(path: &str) -> Result<Self> {
-        let found = Self::open(path, KEY_READ | KEY_NOTIFY)?;
-        found.ok_or_else(|| failed("open", path, ERROR_FILE_NOT_FOUND))
+    /// Opens a key to be told when it changes; `None` if there is none.
+    pub(super) fn notify(path: &str) -> Result<Option<Self>> {
+        Self::open(path, KEY_READ | KEY_NOTIFY)
     }
 
     fn open(path: &str, access: u32) -> Result<Option<Self>> {
@@ -118,6 +117,28 @@ impl Key {
             });
         }
         Err(failed("make", path, code))
+    }
+
+    /// Whether somebody has deleted it since it was opened.
+    pub(super) fn is_deleted(&self) -> bool {
+        // SAFETY: the key is open; what is not asked for may be null.
+        let code = unsafe {
+            RegQueryInfoKeyW(
+                self.handle,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        code == ERROR_KEY_DELETED
     }
 
     /// The handle, for calls that wait for changes.

@@ -9,6 +9,7 @@ mod config;
 mod control;
 mod notice;
 mod process;
+mod restarts;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,10 +26,11 @@ use windows_sys::Win32::System::Services::{
     SC_MANAGER_CREATE_SERVICE, SERVICE_QUERY_STATUS,
 };
 
-pub(super) use config::shares_its_process;
-pub(super) use control::process as process_of;
+pub(super) use config::{set_preshutdown, shares_its_process};
+pub(super) use control::{Seen, process as process_of, seen};
 use notice::Notices;
 pub(super) use process::Process;
+use restarts::Restarts;
 
 use super::registry::Key;
 use super::text::wide;
@@ -48,6 +50,8 @@ pub(super) struct Services {
     started: Mutex<BTreeMap<String, Process>>,
     /// Whose end the manager tells.
     pub(super) notices: Notices,
+    /// Which services the manager starts again.
+    restarts: Restarts,
     /// Why services could not be started when they were put, by place.
     troubles: Mutex<BTreeMap<String, String>>,
 }
@@ -102,11 +106,12 @@ impl Services {
             // Somebody deleted it, and it only waits for its end: until then it takes no change.
             self.remove(name)?;
         }
-        match config::write(name, wanted) {
+        let restarts = self.restarts.are_the_managers(name);
+        match config::write(name, wanted, restarts) {
             Err(error) if is_marked_for_delete(&error) => {
                 // The same, and the registry did not say so.
                 self.remove(name)?;
-                config::write(name, wanted).map_err(|error| held(name, error))?;
+                config::write(name, wanted, restarts).map_err(|error| held(name, error))?;
             }
             done => done?,
         }
@@ -161,19 +166,29 @@ impl Services {
     }
 }
 
+/// The services that carry a tag, and those of which nobody can tell.
+#[derive(Debug, Default)]
+pub struct TaggedServices {
+    /// Those that carry it.
+    pub names: Vec<String>,
+    /// Those whose keys cannot be read, with the reason: security products close theirs to all others.
+    pub unreadable: Vec<(String, Error)>,
+}
+
 /// All services whose description begins with `tag`.
-pub(super) fn tagged(tag: &str) -> Result<Vec<String>> {
+pub(super) fn tagged(tag: &str) -> Result<TaggedServices> {
+    let mut tagged = TaggedServices::default();
     let Some(all) = Key::read(KEY)? else {
-        return Ok(Vec::new());
+        return Ok(tagged);
     };
-    let mut names = Vec::new();
     for name in all.below()? {
-        let found = config::read(&name)?;
-        if found.is_some_and(|found| found.description.starts_with(tag)) {
-            names.push(name);
+        match config::read(&name) {
+            Ok(Some(found)) if found.description.starts_with(tag) => tagged.names.push(name),
+            Ok(_) => {}
+            Err(error) => tagged.unreadable.push((name, error)),
         }
     }
-    Ok(names)
+    Ok(tagged)
 }
 
 /// Nothing that is kept here is half done if somebody panics.
@@ -231,9 +246,11 @@ pub(super) fn calls() -> u64 {
     CALLS.load(Ordering::Relaxed)
 }
 
-/// What a service says it depends on.
-fn dependencies(name: &str) -> Result<Vec<String>> {
-    Ok(config::read(name)?.map_or_else(Vec::new, |found| found.dependencies))
+/// What a service says it depends on. Of one that cannot be read that is nothing: it is no service of ours, and
+/// what it needs of ours nobody here can find out.
+fn dependencies(name: &str) -> Vec<String> {
+    let found = config::read(name).ok().flatten();
+    found.map_or_else(Vec::new, |found| found.dependencies)
 }
 
 /// Whether a service is deleted, and only there because somebody holds it open.

@@ -1,5 +1,8 @@
 //! Hints that something on a Windows machine may have changed: the end of a service's process, what the
-//! service manager tells, a write to the Services or the Environment key, a change in a folder.
+//! service manager tells, a write to the key of a service or to the Environment key, a change in a folder.
+//!
+//! Below the Services key others write all day (BAM, HNS and many drivers): only the keys of our services are
+//! watched, and the list of all for one that comes or goes.
 //!
 //! One thread waits for all of them at once. Windows waits for 64 things at most; what is beyond that
 //! is found by the slow check alone.
@@ -12,14 +15,15 @@ use std::time::{Duration, Instant};
 
 use evenkeel_plan::machine::place::{self, Location};
 use windows_sys::Win32::Foundation::{
-    INVALID_HANDLE_VALUE, WAIT_IO_COMPLETION, WAIT_OBJECT_0, WAIT_TIMEOUT,
+    ERROR_FILE_NOT_FOUND, INVALID_HANDLE_VALUE, WAIT_IO_COMPLETION, WAIT_OBJECT_0, WAIT_TIMEOUT,
 };
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_NOTIFY_CHANGE_FILE_NAME, FILE_NOTIFY_CHANGE_LAST_WRITE, FILE_NOTIFY_CHANGE_SIZE,
     FindCloseChangeNotification, FindFirstChangeNotificationW, FindNextChangeNotification,
 };
 use windows_sys::Win32::System::Registry::{
-    REG_NOTIFY_CHANGE_LAST_SET, REG_NOTIFY_CHANGE_NAME, RegNotifyChangeKeyValue,
+    REG_NOTIFY_CHANGE_LAST_SET, REG_NOTIFY_CHANGE_NAME, REG_NOTIFY_THREAD_AGNOSTIC,
+    RegNotifyChangeKeyValue,
 };
 use windows_sys::Win32::System::Threading::{
     CreateEventW, INFINITE, SetEvent, WaitForMultipleObjectsEx,
@@ -27,7 +31,7 @@ use windows_sys::Win32::System::Threading::{
 
 use super::disk::WindowsDisk;
 use super::registry::{Key, failed};
-use super::services::{Process, Services, process_of, shares_its_process};
+use super::services::{Process, Seen, Services, seen, shares_its_process};
 use super::text::wide;
 use super::{environment, services, trust};
 use crate::watch::{Heard, Look, Source};
@@ -38,15 +42,24 @@ const MOST: usize = 64;
 /// How long the manager is not asked again about a service that it has just told of: what it would tell
 /// at once is known.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
+/// How soon a service that is about to start is looked at again: its process is then there to be waited for.
+const STARTS: Duration = Duration::from_millis(250);
 
 /// Listens for changes of some places.
 pub struct Watcher {
     services: Arc<Services>,
-    stop: Arc<Event>,
-    keys: Vec<WatchedKey>,
+    stop: Arc<SystemEvent>,
+    /// The variables of the machine.
+    variables: Option<(WatchedKey, BTreeSet<String>)>,
+    /// The list of all services.
+    all_services: Option<WatchedKey>,
+    /// The keys of services by name, if they are there.
+    service_keys: BTreeMap<String, Option<WatchedKey>>,
     folders: Vec<WatchedFolder>,
     /// Services by name, with their process if it lives.
     processes: BTreeMap<String, Option<Process>>,
+    /// A service is about to have a process.
+    starts: bool,
     /// Services that the manager has just told of, and when.
     told_of: BTreeMap<String, Instant>,
     told: bool,
@@ -54,7 +67,7 @@ pub struct Watcher {
 
 /// Ends the [`Watcher`] it belongs to.
 #[derive(Debug, Clone)]
-pub struct Stopper(Arc<Event>);
+pub struct Stopper(Arc<SystemEvent>);
 
 impl Stopper {
     /// Whoever waits is told to end.
@@ -71,13 +84,12 @@ impl Watcher {
         disk: &WindowsDisk,
         places: impl IntoIterator<Item = &'p str>,
     ) -> Result<Self> {
-        let (mut of_services, mut of_variables) = (BTreeSet::new(), BTreeSet::new());
+        let mut of_variables = BTreeSet::new();
         let mut of_folders: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
         let mut processes = BTreeMap::new();
         for text in places {
             match Location::of(text) {
                 Location::Service(name) => {
-                    of_services.insert(text.to_owned());
                     processes.insert(name.to_owned(), None);
                 }
                 Location::Variable(_) => _ = of_variables.insert(text.to_owned()),
@@ -90,25 +102,34 @@ impl Watcher {
                 }
             }
         }
-        let mut keys = Vec::new();
-        for (key, below, places) in [
-            (services::KEY, true, of_services),
-            (environment::KEY, false, of_variables),
-        ] {
-            if !places.is_empty() {
-                keys.push(WatchedKey::arm(key, below, places)?);
-            }
-        }
+        let variables = if of_variables.is_empty() {
+            None
+        } else {
+            Some((WatchedKey::arm(environment::KEY, Of::Values)?, of_variables))
+        };
+        let all_services = if processes.is_empty() {
+            None
+        } else {
+            Some(WatchedKey::arm(services::KEY, Of::Names)?)
+        };
+        let service_keys = processes.keys();
+        let service_keys = service_keys.map(|name| (name.clone(), key_of(name)));
+        let service_keys = service_keys.collect();
         let folders = of_folders
             .into_iter()
             .map(|(folder, places)| WatchedFolder::arm(folder, places))
             .collect();
+        let services = Arc::clone(&disk.services);
+        services.take_restarts(processes.keys().map(String::as_str));
         Ok(Self {
-            services: Arc::clone(&disk.services),
-            stop: Arc::new(Event::new(true)?),
-            keys,
+            services,
+            stop: Arc::new(SystemEvent::new(true)?),
+            variables,
+            all_services,
+            service_keys,
             folders,
             processes,
+            starts: false,
             told_of: BTreeMap::new(),
             told: false,
         })
@@ -122,10 +143,17 @@ impl Watcher {
     /// Looks for the processes of services that have none yet, and for folders that were not there.
     fn find(&mut self) {
         self.told_of.retain(|_, at| at.elapsed() < ASKED_AGAIN);
+        self.starts = false;
         for (name, process) in &mut self.processes {
             if process.is_none() {
-                let started = self.services.take_started(name);
-                *process = started.or_else(|| process_of(name));
+                *process = self.services.take_started(name);
+            }
+            if process.is_none() {
+                match seen(name) {
+                    Seen::Runs(found) => *process = Some(found),
+                    Seen::Starts => self.starts = true,
+                    Seen::Rests => {}
+                }
             }
             // The end of a process of its own says the same, and costs less.
             let is_due = process.is_some() && !self.told_of.contains_key(name);
@@ -140,8 +168,14 @@ impl Watcher {
 
     /// Everything to wait for, in a fixed order.
     fn sources(&self) -> Vec<(RawHandle, What)> {
-        let keys = self.keys.iter().enumerate();
-        let keys = keys.map(|(at, key)| (key.event.handle(), What::Key(at)));
+        let variables = self.variables.iter();
+        let variables = variables.map(|(key, _)| (key.event.handle(), What::Variables));
+        let all = self.all_services.iter();
+        let all = all.map(|key| (key.event.handle(), What::AllServices));
+        let keys = self.service_keys.iter();
+        let keys = keys.filter_map(|(name, key)| {
+            Some((key.as_ref()?.event.handle(), What::Service(name.clone())))
+        });
         let folders = self.folders.iter().enumerate();
         let folders =
             folders.filter_map(|(at, folder)| Some((folder.handle.as_ref()?.0, What::Folder(at))));
@@ -150,8 +184,10 @@ impl Watcher {
             Some((process.as_ref()?.handle(), What::Process(name.clone())))
         });
         std::iter::once((self.stop.handle(), What::Stop))
-            .chain(keys)
+            .chain(variables)
+            .chain(all)
             .chain(processes)
+            .chain(keys)
             .chain(folders)
             .take(MOST)
             .collect()
@@ -171,18 +207,50 @@ impl Watcher {
         looks.collect()
     }
 
+    /// The services of ours whose keys have come or gone; of any other nobody is told here.
+    fn come_or_gone(&mut self) -> Vec<Look> {
+        let mut looks = Vec::new();
+        for (name, key) in &mut self.service_keys {
+            if key.as_ref().is_some_and(|key| !key.key.is_deleted()) {
+                continue;
+            }
+            let was_there = key.is_some();
+            *key = key_of(name);
+            if was_there || key.is_some() {
+                looks.push(Look::Path(place::service(name)));
+            }
+        }
+        looks
+    }
+
     /// Notes what happened to one source, and says where to look.
     fn heard(&mut self, what: What) -> Result<Vec<Look>> {
         let looks = |places: &BTreeSet<String>| places.iter().cloned().map(Look::Path).collect();
         Ok(match what {
             What::Stop => Vec::new(),
-            What::Key(at) => match self.keys.get_mut(at) {
-                Some(key) => {
+            What::Variables => match &mut self.variables {
+                Some((key, places)) => {
                     key.arm_again()?;
-                    looks(&key.places)
+                    looks(places)
                 }
                 None => Vec::new(),
             },
+            What::AllServices => {
+                if let Some(key) = &mut self.all_services {
+                    key.arm_again()?;
+                }
+                self.come_or_gone()
+            }
+            What::Service(name) => {
+                if let Some(key) = self.service_keys.get_mut(&name) {
+                    // One that is deleted meanwhile may be back already.
+                    let lasts = key.as_mut().is_some_and(|key| key.arm_again().is_ok());
+                    if !lasts {
+                        *key = key_of(&name);
+                    }
+                }
+                vec![Look::Path(place::service(&name))]
+            }
             What::Folder(at) => match self.folders.get_mut(at) {
                 Some(folder) => {
                     folder.next();
@@ -201,10 +269,19 @@ impl Watcher {
     }
 }
 
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        let names = self.processes.keys().map(String::as_str);
+        self.services.give_restarts_back(names);
+    }
+}
+
 #[derive(Debug, Clone)]
 enum What {
     Stop,
-    Key(usize),
+    Variables,
+    AllServices,
+    Service(String),
     Folder(usize),
     Process(String),
 }
@@ -218,7 +295,9 @@ impl Source for Watcher {
         }
         let asked_again = |at: &Instant| ASKED_AGAIN.saturating_sub(at.elapsed());
         let asked_again = self.told_of.values().map(asked_again).min();
-        let timeout = asked_again.map_or(timeout, |pause| timeout.min(pause));
+        let starts = self.starts.then_some(STARTS);
+        let pauses = asked_again.into_iter().chain(starts);
+        let timeout = pauses.fold(timeout, Duration::min);
         let mut timeout = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX - 1);
         let mut found = Vec::new();
         // All that has happened by now, one after the other: the first of them hides the others.
@@ -257,14 +336,14 @@ impl Source for Watcher {
 /// Listens for changes of the machine's trusted roots, whoever makes them.
 pub struct RootsWatcher {
     key: WatchedKey,
-    stop: Arc<Event>,
+    stop: Arc<SystemEvent>,
 }
 
 impl RootsWatcher {
     pub(super) fn new() -> Result<Self> {
         Ok(Self {
-            key: WatchedKey::arm(trust::KEY, true, BTreeSet::new())?,
-            stop: Arc::new(Event::new(true)?),
+            key: WatchedKey::arm(trust::KEY, Of::Everything)?,
+            stop: Arc::new(SystemEvent::new(true)?),
         })
     }
 
@@ -295,9 +374,9 @@ impl RootsWatcher {
 
 /// An event of our own; closed when dropped.
 #[derive(Debug)]
-struct Event(OwnedHandle);
+struct SystemEvent(OwnedHandle);
 
-impl Event {
+impl SystemEvent {
     /// `stays`: it is signalled until the end once it was; else until somebody has heard it.
     fn new(stays: bool) -> Result<Self> {
         // SAFETY: no attributes and no name; the handle, if there is one, is nobody else's.
@@ -319,34 +398,65 @@ impl Event {
 /// A key that tells when it changes. The event outlives the key.
 struct WatchedKey {
     key: Key,
-    event: Event,
-    path: &'static str,
-    below: bool,
-    places: BTreeSet<String>,
+    event: SystemEvent,
+    path: String,
+    of: Of,
+}
+
+/// What of a key is watched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// Which keys are directly below it.
+    Names,
+    /// Its own values.
+    Values,
+    /// Its values and keys, and all that is below them.
+    Everything,
 }
 
 impl WatchedKey {
-    fn arm(path: &'static str, below: bool, places: BTreeSet<String>) -> Result<Self> {
-        let mut watched = Self {
-            key: Key::notify(path)?,
-            event: Event::new(false)?,
-            path,
-            below,
-            places,
+    fn arm(path: &str, of: Of) -> Result<Self> {
+        let found = Self::arm_if_there(path, of)?;
+        found.ok_or_else(|| failed("open", path, ERROR_FILE_NOT_FOUND))
+    }
+
+    /// `None` if there is no such key.
+    fn arm_if_there(path: &str, of: Of) -> Result<Option<Self>> {
+        let Some(key) = Key::notify(path)? else {
+            return Ok(None);
         };
-        watched.arm_again()?;
-        Ok(watched)
+        let mut watched = Self {
+            key,
+            event: SystemEvent::new(false)?,
+            path: path.to_owned(),
+            of,
+        };
+        watched.arm_again().map(|()| Some(watched))
     }
 
     fn arm_again(&mut self) -> Result<()> {
-        let what = REG_NOTIFY_CHANGE_NAME | REG_NOTIFY_CHANGE_LAST_SET;
+        let what = match self.of {
+            Of::Names => REG_NOTIFY_CHANGE_NAME,
+            Of::Values => REG_NOTIFY_CHANGE_LAST_SET,
+            Of::Everything => REG_NOTIFY_CHANGE_NAME | REG_NOTIFY_CHANGE_LAST_SET,
+        };
+        // Who arms a key and who waits may be two threads, and the first one may end.
+        let what = what | REG_NOTIFY_THREAD_AGNOSTIC;
+        let below = self.of == Of::Everything;
         let (key, event) = (self.key.handle(), self.event.handle());
         // SAFETY: key and event are open, and stay so until the key is closed, which ends this.
-        match unsafe { RegNotifyChangeKeyValue(key, self.below.into(), what, event, 1) } {
+        match unsafe { RegNotifyChangeKeyValue(key, below.into(), what, event, 1) } {
             0 => Ok(()),
-            code => Err(failed("watch", self.path, code)),
+            code => Err(failed("watch", &self.path, code)),
         }
     }
+}
+
+/// The key of the service `name`, watched; none if it is not there, or goes at this moment: the list of all tells
+/// when it comes.
+fn key_of(name: &str) -> Option<WatchedKey> {
+    let path = format!(r"{}\{name}", services::KEY);
+    WatchedKey::arm_if_there(&path, Of::Values).ok().flatten()
 }
 
 /// A folder that tells when something in it changes, if it is there.

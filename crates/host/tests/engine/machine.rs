@@ -8,7 +8,7 @@ use evenkeel_host::execute::{Claim, Progress, State};
 #[cfg(target_os = "linux")]
 use evenkeel_host::linux::RootedDisk;
 use evenkeel_host::simulated::{
-    SimulatedHost, SimulatedLock, SimulatedOs, SimulatedServices, Told,
+    ServiceCall, SimulatedAccounts, SimulatedHost, SimulatedLock, SimulatedOs, SimulatedServices,
 };
 use evenkeel_host::{Error, Result, observe};
 use evenkeel_plan::machine::Plan;
@@ -16,6 +16,7 @@ use evenkeel_plan::machine::attributes::Attributes;
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 use evenkeel_plan::machine::os::{Edits, OsSnapshot};
+use evenkeel_plan::machine::ssh_keys::{Account, SshdSettings};
 
 use crate::configs::Config;
 
@@ -172,6 +173,7 @@ pub(crate) struct Machine {
     pub(crate) disk: AnyDisk,
     pub(crate) services: SimulatedServices,
     pub(crate) os: SimulatedOs,
+    pub(crate) accounts: SimulatedAccounts,
 }
 
 impl Host for Machine {
@@ -181,16 +183,28 @@ impl Host for Machine {
         &self.disk
     }
 
+    fn account(&self, user: &str) -> Result<Option<Account>> {
+        self.accounts.user(user)
+    }
+
+    fn group(&self, group: &str) -> Result<Option<u32>> {
+        self.accounts.group(group)
+    }
+
+    fn sshd_settings(&self, _: &str) -> Result<Option<SshdSettings>> {
+        self.accounts.sshd()
+    }
+
     fn reload_units(&self) -> Result<()> {
-        self.services.tell(Told::ReloadUnits)
+        self.services.tell(ServiceCall::ReloadUnits)
     }
 
     fn reload(&self, unit: &str) -> Result<()> {
-        self.services.tell(Told::Reload(unit.to_owned()))
+        self.services.tell(ServiceCall::Reload(unit.to_owned()))
     }
 
     fn restart(&self, unit: &str) -> Result<()> {
-        self.services.tell(Told::Restart(unit.to_owned()))
+        self.services.tell(ServiceCall::Restart(unit.to_owned()))
     }
 
     fn os(&self) -> Result<OsSnapshot> {
@@ -219,6 +233,7 @@ impl Machine {
             },
             services: SimulatedServices::default(),
             os: SimulatedOs::default(),
+            accounts: SimulatedAccounts::default(),
         }
     }
 

@@ -8,6 +8,8 @@ mod attributes;
 #[cfg(test)]
 mod configs;
 #[cfg(test)]
+mod key_promises;
+#[cfg(test)]
 mod labels;
 #[cfg(test)]
 #[cfg(target_os = "linux")]

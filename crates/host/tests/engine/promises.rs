@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use evenkeel_host::Error;
 use evenkeel_host::disk::Disk;
 use evenkeel_host::execute::Claim;
-use evenkeel_host::simulated::Told;
+use evenkeel_host::simulated::ServiceCall;
 use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 
 use crate::configs::{Config, POLICY, WANTED, enabled, live_on, masked, our_unit};
@@ -153,7 +153,7 @@ fn apply_brings_everything_that_is_desired_and_nothing_else() {
             "/var/real/data",
         ]);
         assert_eq!(touched, expected);
-        assert_eq!(machine.services.told(), [Told::ReloadUnits]);
+        assert_eq!(machine.services.told(), [ServiceCall::ReloadUnits]);
     });
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_host::Result;
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, State};
-use evenkeel_host::simulated::{SimulatedHost, Told};
+use evenkeel_host::simulated::{ServiceCall, SimulatedHost};
 use evenkeel_host::watch::{Event, Heard, Look, Monitor, Source};
 use evenkeel_plan::machine::desired::Contents;
 use evenkeel_plan::machine::entry::{Entry, Ids};
@@ -206,7 +206,7 @@ fn a_file_that_was_put_back_is_not_healed_before_those_who_use_it_know() {
     let told = until(&|event| matches!(event, Event::Healed { .. } | Event::Recovered { .. }));
     assert!(matches!(told[..], [Event::Healed { .. }]), "{told:?}");
     let units = host.services().told();
-    assert_eq!(units, [Told::ReloadUnits, Told::ReloadUnits]);
+    assert_eq!(units, [ServiceCall::ReloadUnits, ServiceCall::ReloadUnits]);
 }
 
 struct OnDrop<'a>(&'a AtomicBool);

@@ -8,4 +8,6 @@ mod chaos;
 #[cfg(test)]
 mod healing;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod noticing;

@@ -7,6 +7,13 @@ use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::windows::WindowsHost;
 use evenkeel_plan::machine::entry::{Activity, Entry, ServiceEntry};
 use evenkeel_plan::machine::place;
+use windows_sys::Win32::Foundation::LocalFree;
+use windows_sys::Win32::Security::Authorization::ConvertStringSecurityDescriptorToSecurityDescriptorW;
+use windows_sys::Win32::Security::DACL_SECURITY_INFORMATION;
+use windows_sys::Win32::Storage::FileSystem::WRITE_DAC;
+use windows_sys::Win32::System::Registry::{
+    HKEY_LOCAL_MACHINE, RegCloseKey, RegOpenKeyExW, RegSetKeySecurity,
+};
 
 /// A service that runs until it is stopped; `--die CODE` lets it crash.
 pub(crate) const PROGRAM: &str = r"C:\k\service-double.exe";
@@ -101,5 +108,67 @@ pub(crate) fn until<T>(what: &str, mut seen: impl FnMut() -> Option<T>) -> T {
         }
         assert!(start.elapsed() < SOON, "{what} took too long");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A key below the Services key that nobody may read; gone when dropped.
+pub(crate) struct SealedKey(String);
+
+impl SealedKey {
+    pub(crate) fn below_services(name: &str) -> Self {
+        let path = format!(r"SYSTEM\CurrentControlSet\Services\{name}");
+        let key = format!(r"HKLM\{path}");
+        windows(&[
+            "reg.exe",
+            "add",
+            &key,
+            "/v",
+            "Start",
+            "/t",
+            "REG_DWORD",
+            "/d",
+            "4",
+            "/f",
+        ]);
+        let sealed = Self(path);
+        sealed.let_in("D:P");
+        sealed
+    }
+
+    /// Lets in whom `who` names, in Windows' own language for that.
+    fn let_in(&self, who: &str) {
+        let wide = |text: &str| text.encode_utf16().chain([0]).collect::<Vec<u16>>();
+        let (path, who) = (wide(&self.0), wide(who));
+        let (mut key, mut rights) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: both texts end with a zero; what the calls return is used only if they say so, and given back once.
+        let done = unsafe {
+            let opened = RegOpenKeyExW(
+                HKEY_LOCAL_MACHINE,
+                path.as_ptr(),
+                0,
+                WRITE_DAC,
+                &raw mut key,
+            );
+            assert_eq!(opened, 0);
+            let made = ConvertStringSecurityDescriptorToSecurityDescriptorW(
+                who.as_ptr(),
+                1,
+                &raw mut rights,
+                std::ptr::null_mut(),
+            );
+            assert_ne!(made, 0);
+            let done = RegSetKeySecurity(key, DACL_SECURITY_INFORMATION, rights);
+            LocalFree(rights);
+            RegCloseKey(key);
+            done
+        };
+        assert_eq!(done, 0);
+    }
+}
+
+impl Drop for SealedKey {
+    fn drop(&mut self) {
+        self.let_in("D:P(A;;KA;;;WD)");
+        windows(&["reg.exe", "delete", &format!(r"HKLM\{}", self.0), "/f"]);
     }
 }

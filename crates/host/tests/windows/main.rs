@@ -11,6 +11,8 @@ mod machine;
 #[cfg(test)]
 mod noticing;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
 #[path = "../engine/service_promises.rs"]
 mod service_promises;
 #[cfg(test)]

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, State};
-use evenkeel_host::watch::{Event, Monitor, Watching};
+use evenkeel_host::watch::{Event, Heard, Look, Monitor, Source, Watching};
 use evenkeel_plan::machine::desired::Contents;
 use evenkeel_plan::machine::entry::{Activity, Entry, Hash, Ids};
 use evenkeel_plan::machine::resource::Resource;
 use evenkeel_plan::machine::targets::{Part, Target, Targets};
 
-use crate::machine::{Machine, declared, tell_to_stop, windows};
+use crate::machine::{Machine, declared, tell_to_stop, until, windows};
 
 const ENVIRONMENT: &str = r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
 const TOOL: &str = "c:/k/noticed/tool.txt";
@@ -194,6 +194,65 @@ fn every_kind_of_drift_is_put_back_within_a_second() {
     }
     assert_eq!(machine.activity("ek-noticed"), Activity::Running);
     host.disk().put(VARIABLE, &Entry::Absent).unwrap();
+}
+
+/// On a real Windows BAM, HNS and drivers write below the Services key all day.
+#[test]
+fn what_others_write_below_the_services_key_costs_nothing() {
+    let machine = Machine::without(&["ek-mine", "ek-theirs"]);
+    machine.make("ek-mine", "");
+    machine.make("ek-theirs", "");
+    let mut watcher = machine
+        .host
+        .watch(["service:ek-mine", "service:ek-late"])
+        .unwrap();
+    let mut hints = |pause: u64| match watcher.next(Duration::from_millis(pause)).unwrap() {
+        Heard::Looks(looks) => looks,
+        Heard::Stopped => panic!("nobody stopped it"),
+    };
+    while !hints(300).is_empty() {}
+    let calls = machine.host.manager_calls();
+    let services = r"HKLM\SYSTEM\CurrentControlSet\Services";
+    let write = |key: &str, value: &str| {
+        let key = format!(r"{services}\{key}");
+        windows(&["reg.exe", "add", &key, "/v", value, "/d", "1", "/f"]);
+    };
+    for turn in 0..10 {
+        write(r"ek-theirs\State\UserSettings", &format!("program-{turn}"));
+        write(&format!(r"ek-theirs\State\Network-{turn}"), "Policy");
+        write("ek-theirs", &format!("value-{turn}"));
+        write(r"ek-mine\Parameters", &format!("value-{turn}"));
+        assert_eq!(hints(100), []);
+    }
+    // A stranger's service that comes is no service of ours either.
+    windows(&[
+        "reg.exe",
+        "add",
+        &format!(r"{services}\ek-comes"),
+        "/v",
+        "Start",
+        "/t",
+        "REG_DWORD",
+        "/d",
+        "4",
+        "/f",
+    ]);
+    assert_eq!(hints(300), []);
+    windows(&["reg.exe", "delete", &format!(r"{services}\ek-comes"), "/f"]);
+    assert_eq!(hints(300), []);
+    // Of those that are watched it looks for the process of the one that is not there, and no more.
+    let calls = machine.host.manager_calls() - calls;
+    println!("proof: 42 writes of others, {calls} calls to the manager");
+    assert!(calls <= 2 * 14, "{calls}");
+    // What is written there of ours is heard of, and of that one alone.
+    write("ek-mine", "ImagePath");
+    let mine = Look::Path("service:ek-mine".to_owned());
+    assert_eq!(until("a hint", || hints(100).pop()), mine);
+    while !hints(200).is_empty() {}
+    let _late = Machine::without(&["ek-late"]);
+    machine.make("ek-late", "");
+    let late = Look::Path("service:ek-late".to_owned());
+    assert_eq!(until("a hint", || hints(100).pop()), late);
 }
 
 /// A machine that is as it should be costs its manager next to nothing.

@@ -6,7 +6,7 @@ use evenkeel_host::disk::Host;
 use evenkeel_host::windows::script;
 use evenkeel_plan::machine::entry::{Activity, Entry, ServiceEntry, Start};
 
-use crate::machine::{Machine, PROGRAM, declared, tell_to_stop, until, windows};
+use crate::machine::{Machine, PROGRAM, SealedKey, declared, tell_to_stop, until, windows};
 
 #[test]
 fn a_service_is_read_back_as_it_was_put_and_runs() {
@@ -174,9 +174,65 @@ fn ours_are_known_by_their_tag() {
         ..declared("ek-theirs", "")
     };
     machine.put("ek-theirs", &Entry::Service(theirs));
-    let tagged = machine.host.tagged_services().unwrap();
+    let tagged = machine.host.tagged_services().unwrap().names;
     assert!(tagged.contains(&"ek-ours".to_owned()), "{tagged:?}");
     assert!(!tagged.contains(&"ek-theirs".to_owned()), "{tagged:?}");
+}
+
+/// Security products close the keys of their services, to the system too.
+#[test]
+fn a_service_key_that_cannot_be_read_is_skipped_and_named() {
+    let machine = Machine::without(&["ek-open", "ek-above-open"]);
+    machine.make("ek-open", "");
+    let above = ServiceEntry {
+        dependencies: vec!["ek-open".to_owned()],
+        ..declared("ek-above-open", "")
+    };
+    machine.put("ek-above-open", &Entry::Service(above));
+    let sealed = SealedKey::below_services("ek-sealed");
+    let tagged = machine.host.tagged_services().unwrap();
+    assert!(tagged.names.contains(&"ek-open".to_owned()), "{tagged:?}");
+    let unreadable: Vec<_> = tagged.unreadable.iter().collect();
+    let [(name, error)] = unreadable.as_slice() else {
+        panic!("{unreadable:?}")
+    };
+    assert_eq!(name, "ek-sealed");
+    let said = error.with_causes();
+    assert!(said.contains("ek-sealed"), "{said}");
+    // Whoever stops a service looks through all keys for what depends on it.
+    machine.host.stop("ek-open").unwrap();
+    assert_eq!(machine.activity("ek-above-open"), Activity::Stopped);
+    drop(sealed);
+    let tagged = machine.host.tagged_services().unwrap();
+    assert!(tagged.unreadable.is_empty(), "{tagged:?}");
+}
+
+#[test]
+fn a_service_that_takes_its_time_to_start_is_no_drift_and_is_watched_once_it_has_a_process() {
+    use evenkeel_host::watch::{Heard, Source};
+    let machine = Machine::without(&["ek-late"]);
+    let stopped = ServiceEntry {
+        activity: Activity::Stopped,
+        ..declared(
+            "ek-late",
+            "--starts-within-ms 2000 --die 5 --die-after-ms 100",
+        )
+    };
+    machine.put("ek-late", &Entry::Service(stopped));
+    let mut watcher = machine.host.watch(["service:ek-late"]).unwrap();
+    watcher.next(Duration::ZERO).unwrap();
+    windows(&["sc.exe", "start", "ek-late"]);
+    let start = Instant::now();
+    while watcher.next(Duration::from_millis(20)).unwrap() == Heard::Looks(Vec::new()) {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        let is_early = start.elapsed() < Duration::from_secs(2);
+        assert!(!is_early || machine.activity("ek-late") == Activity::Running);
+    }
+    assert!(start.elapsed() >= Duration::from_secs(2));
+    until("its exit code", || {
+        watcher.next(Duration::from_millis(20)).unwrap();
+        (machine.activity("ek-late") == Activity::Ended(Some(5))).then_some(())
+    });
 }
 
 #[test]

@@ -31,5 +31,7 @@ fn ours_are_exactly_those_that_were_given_and_theirs_stay() {
     assert_eq!(ours(), [first]);
     assert_eq!(sync(&[]).unwrap().removed, [first]);
     assert_eq!(roots().unwrap(), strangers);
-    assert!(sync(&[b"no certificate"]).is_err());
+    let synced = sync(&[b"no certificate", &one]).unwrap();
+    assert_eq!((synced.added, synced.refused.len()), (vec![first], 1));
+    assert_eq!(sync(&[]).unwrap().removed, [first]);
 }

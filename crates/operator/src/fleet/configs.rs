@@ -25,13 +25,13 @@ const PAGE: u32 = 50;
 
 /// A MachineConfig at one version, without what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenConfig {
+pub(crate) struct ObservedConfig {
     pub(crate) config: ConfigSnapshot,
     pub(crate) uid: String,
     pub(crate) version: String,
 }
 
-impl From<PartialObjectMeta<DynamicObject>> for SeenConfig {
+impl From<PartialObjectMeta<DynamicObject>> for ObservedConfig {
     fn from(object: PartialObjectMeta<DynamicObject>) -> Self {
         let metadata = object.metadata;
         let owners = metadata.owner_references.unwrap_or_default();
@@ -48,7 +48,7 @@ impl From<PartialObjectMeta<DynamicObject>> for SeenConfig {
     }
 }
 
-impl Kept for SeenConfig {
+impl Kept for ObservedConfig {
     fn identity(&self) -> Identity<'_> {
         Identity {
             name: &self.config.name,
@@ -63,7 +63,7 @@ impl Kept for SeenConfig {
     }
 }
 
-impl SeenConfig {
+impl ObservedConfig {
     /// How an Event names this MachineConfig.
     pub(crate) fn reference(&self) -> ObjectReference {
         let api_version = format!("{}/v1", group::MACHINE_CONFIGURATION);
@@ -78,12 +78,12 @@ pub(crate) struct Configs {
     api: Api<DynamicObject>,
     /// The same, of which the API server sends nothing but metadata.
     metadata: Api<PartialObjectMeta<DynamicObject>>,
-    store: Store<SeenConfig>,
+    store: Store<ObservedConfig>,
 }
 
 /// A page of a list, each item as it was written.
 #[derive(Deserialize)]
-struct Page {
+struct ConfigPage {
     metadata: ListMeta,
     items: Vec<Box<RawValue>>,
 }
@@ -105,7 +105,7 @@ impl Configs {
     }
 
     /// What is known of them.
-    pub(crate) fn store(&self) -> &Store<SeenConfig> {
+    pub(crate) fn store(&self) -> &Store<ObservedConfig> {
         &self.store
     }
 
@@ -132,7 +132,7 @@ impl Configs {
                 .list(&parameters)
                 .map_err(kube::Error::BuildRequest)?;
             let text = self.client.request_text(request).await?;
-            let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+            let page: ConfigPage = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for item in page.items {
                 let named: Named =
                     serde_json::from_str(item.get()).map_err(kube::Error::SerdeError)?;
@@ -180,7 +180,7 @@ impl Configs {
     }
 
     /// Deletes what was `seen`, if it is still so.
-    pub(crate) async fn delete(&self, seen: &SeenConfig) -> kube::Result<()> {
+    pub(crate) async fn delete(&self, seen: &ObservedConfig) -> kube::Result<()> {
         let same = only(Some(&seen.uid), Some(&seen.version));
         match self.api.delete(&seen.config.name, &same).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -19,14 +19,16 @@ use evenkeel_api::notice::Notice;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_plan::fleet::drain::{self, Attempt, DrainSettings, Next};
 use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::fleet::permit;
 use evenkeel_plan::fleet::pool::{Membership, place};
 use futures::StreamExt;
 use jiff::Timestamp;
 
-use self::fleet::Fleet;
+use self::fleet::DrainedFleet;
 use crate::fleet::drain::metrics::DrainMetrics;
-use crate::fleet::nodes::Seen;
+use crate::fleet::nodes::reference;
+
 use crate::fleet::permits::{Page, Record};
 use crate::fleet::pods;
 use crate::installation::Installation;
@@ -75,10 +77,11 @@ pub(crate) async fn run(
     let triggers = Triggers::until(&shared.stop)
         .and(shared.nodes.store().changes())
         .and(shared.pools.store().changes())
+        .and(shared.policies.changes())
         .and(shared.coexistence.changes())
         .and(shared.permits.changes());
     let mut triggers = shared.windows.wake(triggers);
-    let mut fleet = Fleet::new(cluster);
+    let mut fleet = DrainedFleet::new(cluster);
     loop {
         tokio::select! {
             goes_on = triggers.next(None) => if !goes_on { break },
@@ -93,7 +96,7 @@ pub(crate) async fn run(
 
 impl Cluster {
     /// Makes a record ours, or tries again later.
-    async fn claim(self, record: Record) -> Done {
+    async fn claim(self, record: Record) -> DrainDone {
         let permits = &self.shared.permits;
         match permits.claim(&record).await {
             // Where it is not ours after all, such as one that is just gone, nobody asks again at once.
@@ -104,7 +107,7 @@ impl Cluster {
                 self.pause(RECORD_PAUSE).await;
             }
         }
-        Done::Claimed(record)
+        DrainDone::Claimed(record)
     }
 
     /// Writes a record, from which permits of `returned` are gone.
@@ -114,10 +117,10 @@ impl Cluster {
         page: Page,
         permits: Permits,
         returned: BTreeSet<String>,
-    ) -> Done {
+    ) -> DrainDone {
         let records = &self.shared.permits;
         let Err(error) = records.write(&page, &permits).await else {
-            return Done::Recorded { record, returned };
+            return DrainDone::Recorded { record, returned };
         };
         if !matches!(&error, kube::Error::Api(it) if it.code == 409) {
             // Nobody knows whether it was written, or will be: what is under way is refused once it is claimed anew.
@@ -130,7 +133,7 @@ impl Cluster {
             tracing::warn!("cannot read the permits of {record}, will retry: {error}");
             self.pause(RECORD_PAUSE).await;
         }
-        Done::Recorded {
+        DrainDone::Recorded {
             record,
             returned: BTreeSet::new(),
         }
@@ -138,13 +141,13 @@ impl Cluster {
 
     /// Goes on with one node until nothing is left to do. If that panics, this node waits for a while: it keeps its permit,
     /// because nobody knows how far it was.
-    async fn care_for(self, name: String, uid: String) -> Done {
+    async fn care_for(self, name: String, uid: String) -> DrainDone {
         let ended = contain_work("drain", &name, self.go_on_with(&name)).await;
         if ended.is_none() {
             self.pause(LONGEST_PAUSE_AFTER_FAILURE).await;
         }
         let end = ended.unwrap_or_default();
-        Done::Node { name, uid, end }
+        DrainDone::Node { name, uid, end }
     }
 
     async fn go_on_with(&self, name: &str) -> End {
@@ -198,11 +201,16 @@ impl Cluster {
             Next::Nothing | Next::Unknown(_) => return Ok(self.over(seen).await),
             // Looked at after the Node was read: if another one leads by then, the Node is another one before it counts
             // on anything.
-            Next::AskForPermit if !permits.is_good(name).await? => {
+            // A window that closed since its permit was recorded is closed.
+            Next::AskForPermit if self.is_closed(&seen.node) || !permits.is_good(name).await? => {
                 return Ok(self.over(seen).await);
             }
             Next::AskForPermit => drain::grant(&seen.node, Timestamp::now()),
             Next::Write(change, says) => (change, says),
+            Next::Mark(change) => {
+                nodes.write(&seen, &change).await?;
+                return Ok(Step::Again);
+            }
             Next::Evict => return self.round(seen, drain).await,
         };
         nodes.write(&seen, &change).await?;
@@ -211,10 +219,10 @@ impl Cluster {
     }
 
     /// There is nothing more to do for a node that is as it was `seen`.
-    async fn over(&self, mut seen: Seen) -> Step {
+    async fn over(&self, mut seen: NodeFacts) -> Step {
         let is_over = permit::is_over(Some(&seen.node));
         seen.node.has_permit = false;
-        let is_known = |all: &BTreeMap<String, Seen>| all.contains_key(&seen.node.name);
+        let is_known = |all: &BTreeMap<String, NodeFacts>| all.contains_key(&seen.node.name);
         let store = self.shared.nodes.store();
         if store.look(is_known) {
             store.put(seen);
@@ -228,6 +236,17 @@ impl Cluster {
         })
     }
 
+    /// Whether its pool lets no node begin now.
+    fn is_closed(&self, node: &Node) -> bool {
+        if node.is_windows() {
+            return self.shared.windows.budget().closed.is_some();
+        }
+        match place(&self.shared.pools.wanted(), node) {
+            Membership::In(pool) => pool.budget.closed.is_some(),
+            Membership::Nowhere | Membership::Torn(_) => false,
+        }
+    }
+
     /// How `node` is drained: as its pool says, as far as it does.
     fn settings(&self, node: &Node) -> DrainSettings {
         match place(&self.shared.pools.wanted(), node) {
@@ -237,7 +256,7 @@ impl Cluster {
     }
 
     /// One round over the pods of a node.
-    async fn round(&self, seen: Seen, drain: &mut Drain) -> kube::Result<Step> {
+    async fn round(&self, seen: NodeFacts, drain: &mut Drain) -> kube::Result<Step> {
         let (client, nodes) = (&self.shared.client, &self.shared.nodes);
         let mut pods = pods::of_node(client, &seen.node.name).await?;
         self.installation.mark(client, &mut pods).await?;
@@ -271,14 +290,14 @@ impl Cluster {
         Ok(Step::Wait(drain.progress(left, evicted > 0)))
     }
 
-    fn announce(&self, seen: &Seen, notice: Notice) {
+    fn announce(&self, seen: &NodeFacts, notice: Notice) {
         let events = &self.shared.events;
-        events.notify(seen.reference(), "Drain", notice);
+        events.notify(reference(seen), "Drain", notice);
     }
 }
 
 /// Some work has come to an end.
-enum Done {
+enum DrainDone {
     /// That on a node.
     Node {
         name: String,

@@ -11,6 +11,7 @@ use evenkeel_api::fleet::permits::Permits;
 use evenkeel_api::names::object;
 use evenkeel_daemon::Term;
 use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::fleet::permit;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PostParams};
@@ -18,10 +19,9 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::fleet::nodes::Seen;
-use crate::fleet::pools::{Pools, SeenPool};
+use crate::fleet::pools::{ObservedPool, Pools};
 use crate::objects::ours;
-use crate::windows::pool::{SeenWindowsPool, Windows};
+use crate::windows::pool::{ObservedWindowsPool, Windows};
 
 /// One record of permits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,8 +54,8 @@ pub(crate) struct Page {
 /// The object that a record is in.
 #[derive(Debug, Clone)]
 enum Holder {
-    Pool(Box<SeenPool>),
-    Windows(Box<SeenWindowsPool>),
+    Pool(Box<ObservedPool>),
+    Windows(Box<ObservedWindowsPool>),
     Rest {
         uid: String,
         version: String,
@@ -75,8 +75,8 @@ impl Page {
     }
 }
 
-impl From<SeenPool> for Page {
-    fn from(seen: SeenPool) -> Self {
+impl From<ObservedPool> for Page {
+    fn from(seen: ObservedPool) -> Self {
         Self {
             permits: seen.status.permits.clone(),
             holder: Holder::Pool(Box::new(seen)),
@@ -84,8 +84,8 @@ impl From<SeenPool> for Page {
     }
 }
 
-impl From<SeenWindowsPool> for Page {
-    fn from(seen: SeenWindowsPool) -> Self {
+impl From<ObservedWindowsPool> for Page {
+    fn from(seen: ObservedWindowsPool) -> Self {
         Self {
             permits: seen.status.permits.clone(),
             holder: Holder::Windows(Box::new(seen)),
@@ -109,10 +109,10 @@ impl From<ConfigMap> for Page {
 /// All records. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct PermitRecords {
-    shared: Rc<Shared>,
+    shared: Rc<PermitsState>,
 }
 
-struct Shared {
+struct PermitsState {
     pools: Pools,
     windows: Windows,
     rest: Api<ConfigMap>,
@@ -136,7 +136,7 @@ impl PermitRecords {
         term: Term,
     ) -> Self {
         Self {
-            shared: Rc::new(Shared {
+            shared: Rc::new(PermitsState {
                 pools: pools.clone(),
                 windows: windows.clone(),
                 rest: Api::namespaced(client.clone(), namespace),
@@ -180,7 +180,7 @@ impl PermitRecords {
     pub(crate) fn page(&self, record: &Record) -> Option<Page> {
         match record {
             Record::Pool(name) => {
-                let seen = |all: &BTreeMap<String, SeenPool>| all.get(name).cloned();
+                let seen = |all: &BTreeMap<String, ObservedPool>| all.get(name).cloned();
                 self.shared.pools.store().look(seen).map(Into::into)
             }
             Record::Windows => self.shared.windows.seen().map(Into::into),
@@ -190,7 +190,7 @@ impl PermitRecords {
 
     /// All that there are, as far as is known.
     fn all(&self) -> Vec<Record> {
-        let names = |all: &BTreeMap<String, SeenPool>| {
+        let names = |all: &BTreeMap<String, ObservedPool>| {
             let pools = all.keys().cloned().map(Record::Pool);
             pools.chain([Record::Windows, Record::Rest]).collect()
         };
@@ -210,7 +210,7 @@ impl PermitRecords {
     }
 
     /// All nodes, with what is recorded of them.
-    pub(crate) fn on(&self, all: &BTreeMap<String, Seen>) -> Permitted {
+    pub(crate) fn on(&self, all: &BTreeMap<String, NodeFacts>) -> Permitted {
         Permitted::of(self.granted().keys(), all)
     }
 
@@ -333,7 +333,7 @@ impl Permitted {
     /// `names` have permits.
     pub(crate) fn of<'n>(
         names: impl Iterator<Item = &'n String>,
-        all: &BTreeMap<String, Seen>,
+        all: &BTreeMap<String, NodeFacts>,
     ) -> Self {
         let known = names.filter_map(|name| all.get(name));
         let nodes = known.map(|seen| {
@@ -349,7 +349,7 @@ impl Permitted {
     }
 
     /// A node.
-    pub(crate) fn node<'n>(&'n self, seen: &'n Seen) -> &'n Node {
+    pub(crate) fn node<'n>(&'n self, seen: &'n NodeFacts) -> &'n Node {
         self.nodes.get(&seen.node.name).unwrap_or(&seen.node)
     }
 }

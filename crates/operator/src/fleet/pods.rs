@@ -87,7 +87,7 @@ impl From<PodObject> for Pod {
             priority_class: spec.priority_class_name,
             annotations: metadata.annotations.unwrap_or_default(),
             phase: status.phase,
-            ending: metadata.deletion_timestamp.is_some(),
+            ends: metadata.deletion_timestamp.map(|it| it.0),
             tolerates_readiness: spec
                 .tolerations
                 .iter()

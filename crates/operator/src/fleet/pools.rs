@@ -15,10 +15,11 @@ use evenkeel_plan::fleet::render::RenderProblem;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::Object;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 
 use crate::fleet::nodes::watching;
+use crate::fleet::policies::Policies;
 use crate::objects::{Objects, resource};
 use crate::store::{Identity, Kept, Store};
 
@@ -27,7 +28,7 @@ type PoolObject = Object<Field<PoolSpec>, Field<PoolStatus>>;
 
 /// A pool as it was at one version.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct SeenPool {
+pub(crate) struct ObservedPool {
     pub(crate) pool: Pool,
     pub(crate) uid: String,
     pub(crate) version: String,
@@ -37,7 +38,7 @@ pub(crate) struct SeenPool {
     pub(crate) status: PoolStatus,
 }
 
-impl From<PoolObject> for SeenPool {
+impl From<PoolObject> for ObservedPool {
     fn from(object: PoolObject) -> Self {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
@@ -50,12 +51,12 @@ impl From<PoolObject> for SeenPool {
             generation: metadata.generation.unwrap_or_default(),
             // Nobody but us writes these two: what makes no sense is written anew.
             configuration: spec.configuration.valid().unwrap_or_default(),
-            status: PoolStatus::recorded(object.status.unwrap_or_default()),
+            status: object.status.unwrap_or_default().recorded(),
         }
     }
 }
 
-impl Kept for SeenPool {
+impl Kept for ObservedPool {
     fn identity(&self) -> Identity<'_> {
         Identity {
             name: &self.pool.name,
@@ -80,7 +81,7 @@ impl Kept for SeenPool {
     }
 }
 
-impl SeenPool {
+impl ObservedPool {
     /// How an Event names this pool.
     pub(crate) fn reference(&self) -> ObjectReference {
         let api_version = format!("{}/v1", group::MACHINE_CONFIGURATION);
@@ -88,31 +89,28 @@ impl SeenPool {
     }
 }
 
-/// The permits that a status records, whatever else is wrong with it.
-pub(crate) fn recorded(status: Option<&Value>) -> Option<Permits> {
-    serde_json::from_value(status?.get("permits")?.clone()).ok()
-}
-
 /// All pools that we care for: one store for all controllers.
 #[derive(Clone)]
 pub(crate) struct Pools {
-    objects: Objects<PoolObject, SeenPool>,
+    objects: Objects<PoolObject, ObservedPool>,
+    policies: Policies,
     problems: Rc<RefCell<BTreeMap<String, RenderProblem>>>,
     rendered: watch::Sender<()>,
 }
 
 impl Pools {
-    pub(crate) fn new(client: Client) -> Self {
+    pub(crate) fn new(client: Client, policies: &Policies) -> Self {
         let kind = resource(group::MACHINE_CONFIGURATION, "v1", KIND, PLURAL);
         Self {
             objects: Objects::new(Api::all_with(client, &kind)),
+            policies: policies.clone(),
             problems: Rc::default(),
             rendered: watch::Sender::new(()),
         }
     }
 
     /// What is known of them.
-    pub(crate) fn store(&self) -> &Store<SeenPool> {
+    pub(crate) fn store(&self) -> &Store<ObservedPool> {
         self.objects.store()
     }
 
@@ -122,11 +120,18 @@ impl Pools {
         kept.await;
     }
 
-    /// What their owners want, by name.
+    /// What their owners want now, by name, each held to its policy.
     pub(crate) fn wanted(&self) -> Vec<Pool> {
-        let pools =
-            |all: &BTreeMap<String, SeenPool>| all.values().map(|it| it.pool.clone()).collect();
-        self.store().look(pools)
+        self.held().into_iter().map(|it| it.pool).collect()
+    }
+
+    /// All of them now, by name, each held to its policy.
+    pub(crate) fn held(&self) -> Vec<ObservedPool> {
+        let held = |seen: &ObservedPool| ObservedPool {
+            pool: self.policies.held(seen.pool.clone()),
+            ..seen.clone()
+        };
+        self.store().look(|all| all.values().map(held).collect())
     }
 
     /// Takes note of whether the configuration of a pool can be made.
@@ -154,7 +159,7 @@ impl Pools {
     /// Writes what a pool is to run.
     pub(crate) async fn configure(
         &self,
-        seen: &SeenPool,
+        seen: &ObservedPool,
         configuration: &Configuration,
     ) -> kube::Result<()> {
         let body = json!({ "spec": { "configuration": configuration } });
@@ -162,22 +167,22 @@ impl Pools {
     }
 
     /// The pool as it is now, if there is one.
-    pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<SeenPool>> {
+    pub(crate) async fn read(&self, name: &str) -> kube::Result<Option<ObservedPool>> {
         self.objects.read(name).await
     }
 
     /// Writes which of its nodes may be disrupted, and nothing else of its status.
     pub(crate) async fn record(
         &self,
-        seen: &SeenPool,
+        seen: &ObservedPool,
         permits: &Permits,
-    ) -> kube::Result<SeenPool> {
+    ) -> kube::Result<ObservedPool> {
         let status = json!({ "permits": permits });
         self.objects.merge_status_as_seen(seen, &status).await
     }
 
     /// Writes what is said of a pool. Permits are not said, but recorded.
-    pub(crate) async fn say(&self, seen: &SeenPool, status: &PoolStatus) -> kube::Result<()> {
+    pub(crate) async fn say(&self, seen: &ObservedPool, status: &PoolStatus) -> kube::Result<()> {
         let status = PoolStatus {
             permits: None,
             ..status.clone()

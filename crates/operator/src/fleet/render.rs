@@ -8,20 +8,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_api::document::{self, Document};
-use evenkeel_api::fleet::machine_config_pool::{Configuration, KIND, Source};
-use evenkeel_api::names::{group, label};
+use evenkeel_api::fleet::machine_config_pool::{Configuration, KIND, MachineConfigReference};
+use evenkeel_api::machine::disruption_policy::DisruptionPolicy;
+use evenkeel_api::names::{annotation, group, label};
 use evenkeel_api::notice::Notice;
 use evenkeel_api::selector::Selector;
 use evenkeel_daemon::panics::{contain, contain_work};
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::fleet::render::{self, ConfigUsers, RenderProblem, Rendered};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::DynamicObject;
 use serde_json::json;
 
-use crate::fleet::configs::SeenConfig;
+use crate::fleet::configs::ObservedConfig;
 use crate::fleet::metrics::PoolMetrics;
-use crate::fleet::nodes::Seen;
-use crate::fleet::pools::SeenPool;
+
+use crate::fleet::pools::ObservedPool;
 use crate::shared::Shared;
 use crate::triggers::Triggers;
 
@@ -46,12 +48,14 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics, sees_all_nodes: 
         .and(shared.pools.store().changes())
         .and(shared.configs.store().changes())
         .and(shared.coexistence.changes())
+        .and(shared.disruption_policies.changes())
         .together(TOGETHER);
     let mut pause = NOW_AND_THEN;
     while triggers.next(Some(pause)).await {
         if !shared.is_listed()
             || !shared.configs.store().is_listed()
             || shared.coexistence.is_idle()
+            || !shared.disruption_policies.is_known()
         {
             continue;
         }
@@ -79,6 +83,8 @@ struct Made {
     selector: Option<Selector>,
     /// Names and versions of its MachineConfigs.
     sources: BTreeMap<String, String>,
+    /// What changes need around them.
+    policy: DisruptionPolicy,
     /// The configuration, and at which version it was seen to say what it should.
     result: Result<(Configuration, String), RenderProblem>,
 }
@@ -86,7 +92,7 @@ struct Made {
 impl Renderer<'_> {
     /// Looks at all pools once. Says whether all went well.
     async fn round(&mut self) -> bool {
-        let pools: Vec<SeenPool> = self
+        let pools: Vec<ObservedPool> = self
             .shared
             .pools
             .store()
@@ -124,10 +130,13 @@ impl Renderer<'_> {
     }
 
     /// Whether nothing has changed since the configuration of a pool was made.
-    fn is_done(&self, seen: &SeenPool) -> bool {
+    fn is_done(&self, seen: &ObservedPool) -> bool {
         let Some(made) = self.done.get(&seen.uid) else {
             return false;
         };
+        if made.policy != self.shared.disruption_policies.policy() {
+            return false;
+        }
         let selector = &seen.pool.machine_config_selector;
         self.shared.configs.store().look(|all| {
             let sources = all
@@ -148,7 +157,7 @@ impl Renderer<'_> {
     }
 
     /// Observe, plan, apply, report: for one pool.
-    async fn pool(&mut self, seen: &SeenPool) -> kube::Result<()> {
+    async fn pool(&mut self, seen: &ObservedPool) -> kube::Result<()> {
         let selector = seen.pool.machine_config_selector.clone();
         let found = match &selector {
             Some(selector) => self.shared.configs.sources(&selector.to_query()).await?,
@@ -160,13 +169,15 @@ impl Renderer<'_> {
             sources.insert(name.clone(), version);
             texts.push((name, text));
         }
+        let policy = self.shared.disruption_policies.policy();
         let result = match rendered(seen, texts).await {
-            Ok(rendered) => Ok(self.put(seen, rendered).await?),
+            Ok(rendered) => Ok(self.put(seen, rendered.under(policy.clone())).await?),
             Err(problem) => Err(problem),
         };
         let made = Made {
             selector,
             sources,
+            policy,
             result,
         };
         let problem = made.result.as_ref().err().cloned();
@@ -191,7 +202,7 @@ impl Renderer<'_> {
     /// Makes the configuration exist, and tells the pool of it.
     async fn put(
         &self,
-        seen: &SeenPool,
+        seen: &ObservedPool,
         rendered: Rendered,
     ) -> kube::Result<(Configuration, String)> {
         let name = rendered.config.name.clone().unwrap_or_default();
@@ -212,7 +223,12 @@ impl Renderer<'_> {
         } else {
             let document = document(seen, &rendered);
             configs.write(&document, old.as_ref()).await?;
+            let has_other_policy = old.as_ref().is_some_and(|it| !has_policy_of(it, &rendered));
             match (&old, was_there) {
+                (Some(_), _) if has_other_policy => {
+                    let note = format!("{name} has the cluster's disruption policy now");
+                    self.tell(seen.reference(), Notice::normal("DisruptionPolicy", note));
+                }
                 (Some(_), _) => restored("edited"),
                 (None, true) => restored("deleted"),
                 (None, false) => {
@@ -221,15 +237,19 @@ impl Renderer<'_> {
                     self.tell(seen.reference(), Notice::normal("Rendered", note));
                 }
             }
-            let written =
-                |all: &BTreeMap<String, SeenConfig>| all.get(&name).map(|it| it.version.clone());
+            let written = |all: &BTreeMap<String, ObservedConfig>| {
+                all.get(&name).map(|it| it.version.clone())
+            };
             configs.store().look(written)
         };
-        let source = rendered.sources.into_iter().map(|name| Source {
-            api_version: format!("{}/v1", group::MACHINE_CONFIGURATION),
-            kind: "MachineConfig".to_owned(),
-            name,
-        });
+        let source = rendered
+            .sources
+            .into_iter()
+            .map(|name| MachineConfigReference {
+                api_version: format!("{}/v1", group::MACHINE_CONFIGURATION),
+                kind: "MachineConfig".to_owned(),
+                name,
+            });
         let configuration = Configuration {
             source: source.collect(),
             name,
@@ -241,12 +261,12 @@ impl Renderer<'_> {
     }
 
     /// Says of MachineConfigs that nobody selects that they have no effect.
-    fn mention_those_of_nobody(&mut self, pools: &[SeenPool]) {
+    fn mention_those_of_nobody(&mut self, pools: &[ObservedPool]) {
         let selectors: Vec<_> = pools
             .iter()
             .filter_map(|it| it.pool.machine_config_selector.as_ref())
             .collect();
-        let nobodys: Vec<SeenConfig> = self.shared.configs.store().look(|all| {
+        let nobodys: Vec<ObservedConfig> = self.shared.configs.store().look(|all| {
             let nobodys = all
                 .values()
                 .filter(|it| it.config.has_no_effect(&selectors));
@@ -265,9 +285,9 @@ impl Renderer<'_> {
     }
 
     /// Deletes rendered configurations that no pool and no node uses.
-    async fn collect(&self, pools: &[SeenPool]) -> kube::Result<()> {
+    async fn collect(&self, pools: &[ObservedPool]) -> kube::Result<()> {
         let mut users = ConfigUsers::default();
-        let add = |users: &mut ConfigUsers, pool: &SeenPool| {
+        let add = |users: &mut ConfigUsers, pool: &ObservedPool| {
             let rolled_out = pool.status.configuration.iter();
             for configuration in rolled_out.chain([&pool.configuration]) {
                 users.add_used(&configuration.name);
@@ -283,9 +303,9 @@ impl Renderer<'_> {
                 users.add_pool(&it.uid);
             }
         });
-        let add_node = |it: &Seen| users.add_node(&it.node);
+        let add_node = |it: &NodeFacts| users.add_node(&it.node);
         nodes.store().look(|all| all.values().for_each(add_node));
-        let old: Vec<SeenConfig> = self.shared.configs.store().look(|all| {
+        let old: Vec<ObservedConfig> = self.shared.configs.store().look(|all| {
             let unused = all.values().filter(|it| users.is_unused(&it.config));
             unused.cloned().collect()
         });
@@ -307,7 +327,7 @@ impl Renderer<'_> {
 /// What the pool's MachineConfigs say together. Reading a thousand files takes a moment, and Leases are
 /// to be renewed meanwhile.
 async fn rendered(
-    seen: &SeenPool,
+    seen: &ObservedPool,
     texts: Vec<(String, String)>,
 ) -> Result<Rendered, RenderProblem> {
     let pool = &seen.pool;
@@ -330,7 +350,7 @@ async fn rendered(
 }
 
 /// The object to write.
-fn document(seen: &SeenPool, rendered: &Rendered) -> serde_json::Value {
+fn document(seen: &ObservedPool, rendered: &Rendered) -> serde_json::Value {
     let mut document = rendered.document.clone();
     document["metadata"]["labels"] = json!({ label::RENDERED: "true" });
     document["metadata"]["ownerReferences"] = json!([{
@@ -341,6 +361,14 @@ fn document(seen: &SeenPool, rendered: &Rendered) -> serde_json::Value {
         "controller": true,
     }]);
     document
+}
+
+/// Whether an object has the disruption policy that it should have.
+fn has_policy_of(object: &DynamicObject, rendered: &Rendered) -> bool {
+    let annotations = object.metadata.annotations.as_ref();
+    let found = annotations.and_then(|it| it.get(annotation::DISRUPTION_POLICY));
+    let wanted = &rendered.document["metadata"]["annotations"][annotation::DISRUPTION_POLICY];
+    found.map(String::as_str) == wanted.as_str()
 }
 
 /// Whether an object still says what was made.

@@ -6,14 +6,17 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::fleet::machine_config_pool::{Configuration, PoolStatus, condition};
 use evenkeel_daemon::panics::contain;
+use evenkeel_plan::fleet::drain::DrainSettings;
+use evenkeel_plan::fleet::field_problem::FieldProblem;
 use evenkeel_plan::fleet::node::{Node, NodePatch};
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::fleet::pool::{Assignment, Pool};
-use evenkeel_plan::fleet::rollout::{self, PoolCounts, RolloutState};
+use evenkeel_plan::fleet::rollout::{self, PoolCounts, PoolProgress, RolloutState};
 
 use crate::conditions::dated;
 use crate::fleet::metrics::PoolMetrics;
-use crate::fleet::nodes::Seen;
-use crate::fleet::pools::SeenPool;
+
+use crate::fleet::pools::ObservedPool;
 use crate::said::Said;
 use crate::shared::Shared;
 use crate::triggers::Triggers;
@@ -21,28 +24,32 @@ use crate::triggers::Triggers;
 /// A pool's status is written at most once in this time.
 const STATUS_PAUSE: Duration = Duration::from_secs(1);
 /// Conditions that we write; those of others stay.
-const OURS: [&str; 6] = [
+const OURS: [&str; 7] = [
     condition::UPDATED,
     condition::UPDATING,
     condition::DEGRADED,
     condition::NODE_DEGRADED,
     condition::RENDER_DEGRADED,
+    condition::DISRUPTION_POLICY_INVALID,
     condition::IDLE,
 ];
 
 /// Rolls out until the program is asked to stop.
-pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
-    let mut controller = Controller {
+pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics, drain: DrainSettings) {
+    let mut controller = RolloutController {
         shared,
         metrics,
+        drain,
         memory: BTreeMap::new(),
     };
     let mut triggers = Triggers::until(&shared.stop)
         .and(shared.nodes.store().changes())
         .and(shared.pools.store().changes())
         .and(shared.pools.renderings())
+        .and(shared.policies.changes())
         .and(shared.configs.store().changes())
         .and(shared.coexistence.changes())
+        .and(shared.disruption_policies.changes())
         .and(shared.permits.changes());
     let mut pause: Option<Duration> = None;
     while triggers.next(pause).await {
@@ -55,9 +62,11 @@ pub(crate) async fn run(shared: &Shared, metrics: &PoolMetrics) {
     }
 }
 
-struct Controller<'s> {
+struct RolloutController<'s> {
     shared: &'s Shared,
     metrics: &'s PoolMetrics,
+    /// How nodes are drained, where a pool does not say.
+    drain: DrainSettings,
     /// What is remembered of a pool. Whoever takes over does without.
     memory: BTreeMap<String, Memory>,
 }
@@ -73,25 +82,23 @@ struct Memory {
 }
 
 /// What was decided for a pool.
-struct Decision {
-    writes: Vec<(Seen, NodePatch)>,
+struct PoolDecision {
+    writes: Vec<(NodeFacts, NodePatch)>,
     status: PoolStatus,
     counts: PoolCounts,
+    progress: PoolProgress,
+    /// Whether other pools have the same right to some of its nodes.
+    is_torn: bool,
     stopped: Option<String>,
     moving: BTreeSet<String>,
     /// Nodes that were on their way and are no more.
     gone: Vec<String>,
 }
 
-impl Controller<'_> {
-    fn pools(&self) -> Vec<SeenPool> {
-        let all = |all: &BTreeMap<String, SeenPool>| all.values().cloned().collect();
-        self.shared.pools.store().look(all)
-    }
-
+impl RolloutController<'_> {
     /// Observe, plan, apply, report: for all pools. Says when it is to be done again if nothing changes.
     async fn round(&mut self) -> Option<Duration> {
-        let pools = self.pools();
+        let pools = self.shared.pools.held();
         self.memory.retain(|name, _| {
             let stays = pools.iter().any(|it| it.pool.name == *name);
             if !stays {
@@ -125,9 +132,9 @@ impl Controller<'_> {
     }
 
     /// Decides for all pools, from one look at all nodes.
-    fn decide(&self, pools: &[SeenPool]) -> Vec<Option<Decision>> {
+    fn decide(&self, pools: &[ObservedPool]) -> Vec<Option<PoolDecision>> {
         let wanted: Vec<Pool> = self.shared.configs.store().look(|all| {
-            let with_configs = |seen: &SeenPool| {
+            let with_configs = |seen: &ObservedPool| {
                 let configs = all
                     .values()
                     .map(|it| (it.config.name.as_str(), it.config.is_of(&seen.uid)));
@@ -135,6 +142,7 @@ impl Controller<'_> {
             };
             pools.iter().map(with_configs).collect()
         });
+        let policy_problems = self.shared.disruption_policies.problems();
         self.shared.nodes.store().look(|all| {
             let permitted = self.shared.permits.on(all);
             let node = |seen| permitted.node(seen);
@@ -143,6 +151,7 @@ impl Controller<'_> {
                 let rollout = rollout::plan(pool, nodes);
                 let torn = assignment.torn_from(&pool.name);
                 let problem = self.shared.pools.problem(&pool.name);
+                let counts = PoolCounts::of(&rollout);
                 let is_moving = |it: &&rollout::NodeRollout<'_>| {
                     matches!(it.state, RolloutState::Moving | RolloutState::Next)
                 };
@@ -151,12 +160,17 @@ impl Controller<'_> {
                 let before = before.into_iter().flatten();
                 let seen = |node: &Node| all.get(&node.name).cloned();
                 let writes = rollout.writes.iter();
-                Decision {
+                PoolDecision {
                     writes: writes
                         .filter_map(|(node, change)| Some((seen(node)?, change.clone())))
                         .collect(),
-                    status: rollout::status(pool, &rollout, &torn, problem.as_ref()),
-                    counts: PoolCounts::of(&rollout),
+                    status: rollout::with_policy_problems(
+                        rollout::status(pool, &rollout, &torn, problem.as_ref()),
+                        &policy_problems,
+                    ),
+                    counts,
+                    progress: PoolProgress::of(pool, counts, &torn),
+                    is_torn: !torn.is_empty(),
                     stopped: rollout.stopped.clone(),
                     moving: moving.map(|it| it.node.name.clone()).collect(),
                     gone: before
@@ -175,7 +189,7 @@ impl Controller<'_> {
     }
 
     /// Writes the status of a pool, unless it says so already or was written just now.
-    async fn say(&mut self, seen: &SeenPool, status: PoolStatus) -> Option<Duration> {
+    async fn say(&mut self, seen: &ObservedPool, status: PoolStatus) -> Option<Duration> {
         let status = completed(status, seen);
         if status == seen.status {
             return None;
@@ -186,7 +200,7 @@ impl Controller<'_> {
             return Some(STATUS_PAUSE.saturating_sub(since));
         }
         // What was said meanwhile, by us too, is a later version.
-        let newest = |all: &BTreeMap<String, SeenPool>| all.get(&seen.pool.name).cloned();
+        let newest = |all: &BTreeMap<String, ObservedPool>| all.get(&seen.pool.name).cloned();
         let newest = self.shared.pools.store().look(newest)?;
         if newest.uid != seen.uid {
             return None;
@@ -205,18 +219,21 @@ impl Controller<'_> {
     }
 
     /// What people should hear, once.
-    fn announce(&mut self, seen: &SeenPool, decision: &Decision) {
+    fn announce(&mut self, seen: &ObservedPool, decision: &PoolDecision) {
         let memory = self.memory.entry(seen.pool.name.clone()).or_default();
         let said = &mut memory.said;
         let condition = |kind: &str| decision.status.condition(kind).cloned().unwrap_or_default();
-        let problems: Vec<_> = seen.pool.problems.iter().map(ToString::to_string).collect();
-        let problems = (!problems.is_empty())
-            .then(|| format!("pool {}: {}", seen.pool.name, problems.join("; ")));
+        let problems = FieldProblem::listed(&seen.pool.problems)
+            .map(|problems| format!("pool {}: {problems}", seen.pool.name));
         let updated = condition(condition::UPDATED);
-        let nothing = (updated.reason == "NoNodes").then(|| updated.message.clone());
-        let torn = condition(condition::NODE_DEGRADED);
-        let torn = (torn.reason == "OverlappingPools").then_some(torn.message);
-        let done = (updated.reason == "AllUpdated").then_some(updated.message);
+        let (nothing, done) = match decision.progress {
+            PoolProgress::NoNodes => (Some(updated.message), None),
+            PoolProgress::AllUpdated => (None, Some(updated.message)),
+            PoolProgress::NotAllUpdated => (None, None),
+        };
+        let torn = decision
+            .is_torn
+            .then(|| condition(condition::NODE_DEGRADED).message);
         // Others may go later: what was said of these is not forgotten before.
         let gone = (!decision.gone.is_empty()).then(|| {
             let message = format!(
@@ -225,7 +242,12 @@ impl Controller<'_> {
             );
             said.warning("NodeGone", Some(message))
         });
+        let policy = &seen.pool.policy;
+        let timeout = seen.pool.drain_settings(self.drain).timeout;
+        let short_windows = self.shared.policies.short_windows(policy, timeout);
         let notices = [
+            said.normal("WindowsOverridden", policy.notice()),
+            said.warning("ShortWindows", short_windows),
             said.warning("RolloutStopped", decision.stopped.clone()),
             said.warning("InvalidPool", problems),
             said.warning("NoNodes", nothing),
@@ -242,7 +264,7 @@ impl Controller<'_> {
 }
 
 /// The status with what only its predecessor knows: since when, and what others have said.
-fn completed(mut status: PoolStatus, seen: &SeenPool) -> PoolStatus {
+fn completed(mut status: PoolStatus, seen: &ObservedPool) -> PoolStatus {
     let before = &seen.status;
     status.conditions = dated(status.conditions, &before.conditions, &OURS);
     status.observed_generation = seen.generation;

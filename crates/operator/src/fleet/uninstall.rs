@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::{object, openshift, program};
 use evenkeel_daemon::{Arguments, Daemon, Error, Listen, Program, Result};
-use evenkeel_plan::fleet::uninstall::{Farewell, Marks, farewell};
+use evenkeel_plan::fleet::uninstall::{Farewell, Marks, farewell, is_our_lease};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -16,7 +16,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch};
 use kube::core::DynamicObject;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -101,6 +101,7 @@ impl Uninstall<'_> {
     async fn everything(&self) -> Result<(), Failed> {
         self.stop_our_programs().await?;
         self.take_rights_and_policies().await?;
+        self.remove_leases().await?;
         let nodes = self.clean_nodes().await?;
         let done = if self.options.dry_run {
             "would change (dry run)"
@@ -133,6 +134,9 @@ impl Uninstall<'_> {
         for name in [program::OPERATOR, program::AGENT] {
             self.remove(&bindings, name).await?;
         }
+        let leases: Api<RoleBinding> =
+            Api::namespaced(self.client.clone(), object::EXTENSIONS_NAMESPACE);
+        self.remove(&leases, program::AGENT).await?;
         let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
         let policies: Api<ValidatingAdmissionPolicy> = Api::all(self.client.clone());
         for name in object::AGENT_POLICIES {
@@ -207,6 +211,41 @@ impl Uninstall<'_> {
                 is_told = true;
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Removes the Leases that agents renewed, until none is left: a last renewal may be on its way. Those of other extensions
+    /// stay.
+    async fn remove_leases(&self) -> Result<(), Failed> {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), object::EXTENSIONS_NAMESPACE);
+        let mut told = BTreeSet::new();
+        loop {
+            let page = ListParams::default().limit(PAGE);
+            let all = list_all(&leases, page, |lease: Lease| lease.name_any()).await;
+            let mut all = all.map_err(failed("list the Leases of agents"))?;
+            all.retain(|name| is_our_lease(name));
+            for name in &all {
+                if told.insert(name.clone()) {
+                    say(&format!("Lease {name}: remove"));
+                }
+            }
+            if all.is_empty() || self.options.dry_run {
+                return Ok(());
+            }
+            let removed = futures::stream::iter(&all)
+                .map(|name| self.remove_lease(&leases, name))
+                .buffer_unordered(WRITES);
+            removed.try_collect::<()>().await?;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn remove_lease(&self, leases: &Api<Lease>, name: &str) -> Result<(), Failed> {
+        match leases.delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
+            other => other
+                .map(|_| ())
+                .map_err(failed(format!("remove Lease {name}"))),
         }
     }
 

@@ -6,8 +6,9 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
+use evenkeel_api::readiness::RuleTaint;
 use evenkeel_plan::readiness::{Feed, LeaseSnapshot, PodSnapshot};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{DynamicObject, GroupVersionKind};
@@ -19,10 +20,15 @@ use tokio::sync::mpsc::Sender;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::fleet::nodes::PAGE;
-use crate::objects::narrow;
+use crate::objects::{metadata, narrow};
 
 /// How long a kind that the cluster does not have is left alone.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How many Leases are asked for at a time. A policy bounds those of nodes to a sixth of the largest object, and a new leader
+/// reads all of them before it decides.
+const LEASES: u32 = 50;
+/// How often Leases are listened to: thousands are renewed all the time, and each alone would wake us.
+const PACE: Duration = Duration::from_millis(100);
 /// How often the API server is looked at, and how soon it must answer.
 const CANARY: Duration = Duration::from_millis(500);
 pub(super) const LATE: Duration = Duration::from_secs(1);
@@ -38,6 +44,8 @@ pub(super) enum Heard {
     LostPod(Feed, String, String),
     /// It cannot be watched, and why.
     Failed(Feed, String),
+    /// No pod is left on a node that does not tolerate these taints.
+    Evicted(String, BTreeSet<RuleTaint>),
     /// Whether the API server answers in time.
     Watch(bool),
 }
@@ -131,18 +139,18 @@ impl Feeds {
             Feed::Leases { namespace } => {
                 let api: Api<LeaseObject> = Api::namespaced(client, namespace);
                 self.tasks.spawn(async move {
-                    let config = watcher::Config::default().page_size(PAGE);
-                    follow(api, config, &own, &heard, lease).await;
+                    let config = watcher::Config::default().page_size(LEASES);
+                    follow(api, config, &own, &heard, Some(PACE), lease).await;
                 })
             }
             Feed::Pods {
                 namespace,
                 selector,
             } => {
-                let api: Api<PodObject> = Api::namespaced(client, namespace);
+                let api: Api<EvidencePod> = Api::namespaced(client, namespace);
                 let config = watcher::Config::default().labels(selector).page_size(PAGE);
                 self.tasks.spawn(async move {
-                    follow(api, config, &own, &heard, pod).await;
+                    follow(api, config, &own, &heard, None, pod).await;
                 })
             }
             Feed::Objects { .. } => self.tasks.spawn(objects(client, own, heard)),
@@ -182,6 +190,7 @@ pub(super) async fn read(
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 struct LeaseObject {
+    #[serde(deserialize_with = "metadata")]
     metadata: ObjectMeta,
     spec: LeaseSpec,
 }
@@ -198,10 +207,11 @@ struct LeaseSpec {
 /// What is read of a Pod that tells of an extension.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct PodObject {
+struct EvidencePod {
+    #[serde(deserialize_with = "metadata")]
     metadata: ObjectMeta,
     spec: PodSpec,
-    status: PodStatus,
+    status: EvidenceStatus,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -212,7 +222,7 @@ struct PodSpec {
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct PodStatus {
+struct EvidenceStatus {
     phase: Option<String>,
     conditions: Vec<PodCondition>,
     container_statuses: Vec<ContainerStatus>,
@@ -242,7 +252,7 @@ narrow!(
     "coordination.k8s.io",
     NamespaceResourceScope
 );
-narrow!(PodObject, "Pod", "pods", "", NamespaceResourceScope);
+narrow!(EvidencePod, "Pod", "pods", "", NamespaceResourceScope);
 
 fn snapshot(object: &LeaseObject) -> LeaseSnapshot {
     let spec = &object.spec;
@@ -270,8 +280,8 @@ fn lease(object: LeaseObject, is_there: bool, feed: &Feed) -> Option<Heard> {
     })
 }
 
-fn pod(object: PodObject, is_there: bool, feed: &Feed) -> Option<Heard> {
-    let PodObject {
+fn pod(object: EvidencePod, is_there: bool, feed: &Feed) -> Option<Heard> {
+    let EvidencePod {
         metadata,
         spec,
         status,
@@ -302,18 +312,37 @@ fn pod(object: PodObject, is_there: bool, feed: &Feed) -> Option<Heard> {
     Some(Heard::Pod(feed.clone(), snapshot))
 }
 
-/// Follows a watch for ever.
+/// Follows a watch for ever. With a pace it is listened to so often, and what came meanwhile is heard together.
 async fn follow<K>(
     api: Api<K>,
     config: watcher::Config,
     feed: &Feed,
     heard: &Sender<Heard>,
+    pace: Option<Duration>,
     read: impl Fn(K, bool, &Feed) -> Option<Heard>,
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut changes = std::pin::pin!(watcher(api, config).default_backoff());
-    while let Some(change) = changes.next().await {
+    // What is listed is asked for page by page, and nobody waits between them.
+    let mut is_listed = false;
+    loop {
+        let change = match (changes.next().now_or_never(), pace) {
+            (Some(change), _) => change,
+            (None, Some(pace)) if is_listed => {
+                tokio::time::sleep(pace).await;
+                changes.next().await
+            }
+            (None, _) => changes.next().await,
+        };
+        let Some(change) = change else {
+            return;
+        };
+        match change {
+            Ok(watcher::Event::InitDone) => is_listed = true,
+            Ok(watcher::Event::Init) => is_listed = false,
+            _ => {}
+        }
         let said = match change {
             Ok(watcher::Event::Init) => Some(Heard::Relisting(feed.clone())),
             Ok(watcher::Event::InitDone) => Some(Heard::Listed(feed.clone())),
@@ -376,7 +405,7 @@ async fn objects(client: Client, feed: Feed, heard: Sender<Heard>) {
                     )
                 };
                 let config = watcher::Config::default().page_size(PAGE);
-                return follow(api, config, &feed, &heard, read).await;
+                return follow(api, config, &feed, &heard, Some(PACE), read).await;
             }
             // What the cluster does not have tells nothing: neither that something is healthy nor that it is silent.
             Ok(None) => format!("the cluster does not serve kind {kind} of {api_version}"),

@@ -12,7 +12,7 @@ metrics! {
         nodes: Family<Phase, Gauge> = "evenkeel_readiness_nodes",
             "Nodes that a readiness rule selects, by phase: Booting, Ready, Broken, Evicting";
         extensions: Family<Word, Gauge> = "evenkeel_readiness_extensions",
-            "Nodes by rule, extension, source (lease, status, pods, condition, probe) and verdict: well, presumed, awaited, unknown, bad, silent";
+            "Nodes by rule, extension, source (lease, status, pods, condition, probe) and verdict: healthy, unconfirmed, pending, unknown, unhealthy, silent";
         zones: Family<Zone, Gauge> = "evenkeel_readiness_zone_nodes",
             "Nodes that a readiness rule selects, by zone and state: total, held (tainted), quiet (not heard for half of the expiry), held_back (silent, but limits keep the taint off)";
         disturbed: Family<ZoneName, Gauge> = "evenkeel_readiness_zone_disturbed",

@@ -18,7 +18,7 @@ type RuleObject = Object<Value, Field<RuleStatus>>;
 
 /// A rule as it was at one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenRule {
+pub(crate) struct ObservedRule {
     pub(crate) name: String,
     pub(crate) uid: String,
     version: String,
@@ -30,12 +30,14 @@ pub(crate) struct SeenRule {
     pub(crate) status: RuleStatus,
 }
 
-impl From<RuleObject> for SeenRule {
+impl From<RuleObject> for ObservedRule {
     fn from(object: RuleObject) -> Self {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
+        let uid = metadata.uid.unwrap_or_default();
         let (rule, warnings) = match rule_from_spec(&name, &object.spec) {
-            Ok((rule, warnings)) => {
+            Ok((mut rule, warnings)) => {
+                rule.uid.clone_from(&uid);
                 let warnings = warnings.iter().map(ToString::to_string).collect();
                 (Ok(rule), warnings)
             }
@@ -43,7 +45,7 @@ impl From<RuleObject> for SeenRule {
         };
         Self {
             name,
-            uid: metadata.uid.unwrap_or_default(),
+            uid,
             version: metadata.resource_version.unwrap_or_default(),
             generation: metadata.generation.unwrap_or_default(),
             rule,
@@ -54,7 +56,7 @@ impl From<RuleObject> for SeenRule {
     }
 }
 
-impl Kept for SeenRule {
+impl Kept for ObservedRule {
     fn identity(&self) -> Identity<'_> {
         Identity {
             name: &self.name,
@@ -70,7 +72,7 @@ impl Kept for SeenRule {
     }
 }
 
-impl SeenRule {
+impl ObservedRule {
     /// How an Event names this rule.
     pub(crate) fn reference(&self) -> ObjectReference {
         let api_version = format!("{}/{VERSION}", group::EVENKEEL);
@@ -80,7 +82,7 @@ impl SeenRule {
 
 /// All rules that we care for.
 #[derive(Clone)]
-pub(crate) struct Rules(Objects<RuleObject, SeenRule>);
+pub(crate) struct Rules(Objects<RuleObject, ObservedRule>);
 
 impl Rules {
     pub(crate) fn new(client: Client) -> Self {
@@ -89,7 +91,7 @@ impl Rules {
     }
 
     /// What is known of them.
-    pub(crate) fn store(&self) -> &Store<SeenRule> {
+    pub(crate) fn store(&self) -> &Store<ObservedRule> {
         self.0.store()
     }
 
@@ -99,7 +101,7 @@ impl Rules {
     }
 
     /// Writes what is said of a rule.
-    pub(crate) async fn say(&self, seen: &SeenRule, status: &RuleStatus) -> kube::Result<()> {
+    pub(crate) async fn say(&self, seen: &ObservedRule, status: &RuleStatus) -> kube::Result<()> {
         self.0.merge_status_as_seen(seen, status).await.map(|_| ())
     }
 }

@@ -1,9 +1,11 @@
 //! Carries out what was decided: each piece of work is a future of its own that leaves no choices.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::notice::Notice;
+use evenkeel_api::readiness::RuleTaint;
 use evenkeel_plan::fleet::drain::Pod;
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::readiness::{Feed, ReadinessAction};
 use futures::FutureExt;
 use jiff::Timestamp;
@@ -13,11 +15,11 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::feeds::LATE;
-use super::{Controller, Done, Read, Written, eviction, feeds};
-use crate::fleet::nodes::{Nodes, Seen};
+use super::{Done, Read, ReadinessController, Written, eviction, feeds};
+use crate::fleet::nodes::{self, Nodes};
 use crate::fleet::pods;
 
-impl Controller<'_> {
+impl ReadinessController<'_> {
     pub(super) fn carry_out(&mut self, action: ReadinessAction) {
         let nodes = self.shared.nodes.clone();
         match action {
@@ -75,14 +77,16 @@ impl Controller<'_> {
                 };
                 self.work.push(work.boxed_local());
             }
-            ReadinessAction::Relist(_) | ReadinessAction::Evict(_) | ReadinessAction::Spare(_) => {
+            ReadinessAction::Relist(_)
+            | ReadinessAction::Evict { .. }
+            | ReadinessAction::Spare(_) => {
                 self.requests -= 1;
             }
         }
     }
 
     fn announce(&self, node: &str, notice: Notice) {
-        let reference = |all: &BTreeMap<String, Seen>| all.get(node).map(Seen::reference);
+        let reference = |all: &BTreeMap<String, NodeFacts>| all.get(node).map(nodes::reference);
         if let Some(object) = self.shared.nodes.store().look(reference) {
             self.shared.events.notify(object, "Readiness", notice);
         }
@@ -99,18 +103,26 @@ impl Controller<'_> {
         self.work.push(work.boxed_local());
     }
 
-    pub(super) fn evict(&mut self, node: String) {
-        let (stop, stopped) = watch::channel(false);
+    pub(super) fn evict(&mut self, node: String, taints: BTreeSet<RuleTaint>) {
+        if let Some(running) = self.evictions.get(&node) {
+            let is_going_on = running.borrow().is_some();
+            if is_going_on {
+                running.send_replace(Some(taints));
+                return;
+            }
+        }
+        let (sender, asked) = watch::channel(Some(taints));
         let seen = self
             .shared
             .nodes
             .store()
             .look(|all| all.get(&node).cloned());
         if let Some(seen) = seen {
-            self.evictions.insert(node.clone(), stop);
+            self.evictions.insert(node.clone(), sender);
+            let heard = self.heard.clone();
             let (shared, drains) = (self.shared.clone(), self.needs.drains.clone());
             let work = async move {
-                eviction::run(&shared, &drains, &seen, stopped).await;
+                eviction::run(&shared, &drains, &seen, asked, &heard).await;
                 Done::Evicted(node)
             };
             self.work.push(work.boxed_local());
@@ -147,8 +159,8 @@ async fn read(client: &Client, nodes: &Nodes, node: &str, places: Vec<(Feed, Str
 }
 
 /// What became of a write. Who was refused has read what is there.
-async fn written(nodes: &Nodes, node: &str, answer: kube::Result<Seen>) -> Written {
-    let (now, is_ours) = match answer {
+async fn written(nodes: &Nodes, node: &str, answer: kube::Result<NodeFacts>) -> Written {
+    let (now, is_written) = match answer {
         // 409: somebody wrote at the same time. 422: a test of the patch failed. 404: it is gone.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {
             (nodes.read(node).await, false)
@@ -161,7 +173,7 @@ async fn written(nodes: &Nodes, node: &str, answer: kube::Result<Seen>) -> Writt
                 nodes.store().put(seen.clone());
                 Box::new(seen)
             }),
-            is_ours,
+            is_written,
         },
         Err(error) => Written::Failed(error.to_string()),
     }

@@ -32,7 +32,6 @@ use crate::shared::Shared;
 use crate::triggers::Triggers;
 use crate::windows::certificates::configuring::Configuring;
 use crate::windows::instances::Fleet;
-use crate::windows::instances::controller::windows_node;
 use crate::windows::pool::Offer;
 
 /// How long after an answer could not be written it is tried again.
@@ -56,7 +55,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
         .and(shared.coexistence.changes());
     let mut approver = Approver {
         api,
-        seen: Seen {
+        seen: OperatorContext {
             nodes: &shared.nodes,
             fleet,
             configuring,
@@ -75,7 +74,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
                 Some(Err(error)) => tracing::warn!("cannot watch CertificateSigningRequests, will retry: {error}"),
             },
         }
-        // Beside OpenShift's own operator for Windows nodes they are its to approve.
+        // Where OpenShift's own operator manages Windows nodes, it approves them.
         let is_ours_to_say = shared.knows_windows() && !shared.coexistence.is_idle_for_windows();
         pause = if is_ours_to_say {
             approver.answer().await
@@ -87,7 +86,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Fleet, namespace: &str) {
 
 struct Approver<'s> {
     api: Api<CertificateSigningRequest>,
-    seen: Seen<'s>,
+    seen: OperatorContext<'s>,
     /// Requests without an answer.
     waiting: PendingRequests,
 }
@@ -225,7 +224,7 @@ async fn reserved(client: Client, fleet: &Fleet) -> kube::Result<Reserved> {
 }
 
 /// What decisions look at.
-struct Seen<'s> {
+struct OperatorContext<'s> {
     nodes: &'s Nodes,
     fleet: &'s Fleet,
     configuring: &'s Configuring,
@@ -233,7 +232,7 @@ struct Seen<'s> {
     reserved: Reserved,
 }
 
-impl Seen<'_> {
+impl OperatorContext<'_> {
     /// The instance that a Node is, by our records.
     fn instance(&self, node: &WindowsNode) -> Option<String> {
         let fleet = self.fleet;
@@ -256,7 +255,7 @@ impl Seen<'_> {
     }
 }
 
-impl CertificateContext for Seen<'_> {
+impl CertificateContext for OperatorContext<'_> {
     fn namespace(&self) -> &str {
         self.namespace
     }
@@ -276,7 +275,7 @@ impl CertificateContext for Seen<'_> {
     fn node(&self, name: &str) -> Option<KnownNode> {
         self.nodes.store().look(|all| {
             let seen = all.get(name)?;
-            let node = windows_node(seen);
+            let node = WindowsNode::of(seen);
             let Some(instance) = node.and_then(|it| self.instance(&it)) else {
                 return Some(KnownNode::default());
             };

@@ -1,9 +1,10 @@
 //! The metrics of Windows nodes.
 
+use evenkeel_api::windows::windows_pool::UpdatePhase;
 use evenkeel_daemon::{gauge_of, metrics};
 use evenkeel_plan::windows::upgrade::gate::REFUSALS;
 use evenkeel_plan::windows::upgrade::in_place::InPlaceStep;
-use evenkeel_plan::windows::windows_pool::{PoolFailure, TROUBLES, WindowsCounts, phase};
+use evenkeel_plan::windows::windows_pool::{PoolFailure, TROUBLES, WindowsCounts};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -65,16 +66,23 @@ impl WindowsMetrics {
     /// So many nodes are on their way to another version, and how far; those that fail are counted as that.
     pub(crate) fn upgrades(&self, upgrades: impl Iterator<Item = (InPlaceStep, bool)>) {
         let phases: Vec<_> = upgrades
-            .map(|(step, fails)| if fails { phase::FAILING } else { step.phase() })
+            .map(|(step, fails)| {
+                if fails {
+                    UpdatePhase::Failing
+                } else {
+                    step.phase()
+                }
+            })
             .collect();
         for phase in [
-            phase::GRANTED,
-            phase::DRAINING,
-            phase::SUPPLYING,
-            phase::APPLYING,
-            phase::FAILING,
+            UpdatePhase::Granted,
+            UpdatePhase::Draining,
+            UpdatePhase::Supplying,
+            UpdatePhase::Applying,
+            UpdatePhase::Failing,
         ] {
             let count = phases.iter().filter(|it| **it == phase).count();
+            let phase = phase.as_str();
             let gauge = self.upgrades.get_or_create(&PhaseLabel { phase });
             gauge.set(gauge_of(count));
         }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_api::notice::Notice;
 use evenkeel_api::windows::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
+use evenkeel_plan::fleet::field_problem::FieldProblem;
 use evenkeel_plan::fleet::node::{Node, NodePatch};
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::windows::upgrade::UpgradeContext;
 use evenkeel_plan::windows::upgrade::gate::{self, Kubernetes};
 use evenkeel_plan::windows::upgrade::in_place::{self, InPlaceStep};
@@ -18,13 +20,14 @@ use evenkeel_plan::windows::windows_pool::{
 use futures::StreamExt;
 
 use crate::conditions::dated;
-use crate::fleet::nodes::Seen;
+use crate::fleet::nodes::reference;
+
 use crate::said::Said;
 use crate::shared::Shared;
 use crate::triggers::Triggers;
 use crate::windows::instances::Fleet;
 use crate::windows::metrics::WindowsMetrics;
-use crate::windows::pool::SeenWindowsPool;
+use crate::windows::pool::ObservedWindowsPool;
 use crate::windows::upgrade_context::{ClusterGate, context};
 
 /// The pool's status is written at most once in this time.
@@ -43,7 +46,7 @@ pub(crate) async fn run(
     metrics: &WindowsMetrics,
     minimum: Kubernetes,
 ) {
-    let mut controller = Controller {
+    let mut controller = WindowsController {
         shared,
         fleet,
         metrics,
@@ -76,7 +79,7 @@ pub(crate) async fn run(
     }
 }
 
-struct Controller<'s> {
+struct WindowsController<'s> {
     shared: &'s Shared,
     fleet: &'s Fleet,
     metrics: &'s WindowsMetrics,
@@ -94,10 +97,14 @@ struct Controller<'s> {
 }
 
 /// What was decided.
-struct Decision {
-    writes: Vec<(Seen, NodePatch)>,
+struct WindowsDecision {
+    writes: Vec<(NodeFacts, NodePatch)>,
     status: WindowsPoolStatus,
     counts: WindowsCounts,
+    /// What of the pool makes no sense.
+    problems: Option<String>,
+    /// Who lets nodes begin outside the maintenance windows, and why.
+    overridden: Option<String>,
     stopped: Option<String>,
     refusal: Option<PoolFailure>,
     /// Machines that are to be deleted, by `namespace/name`, and why.
@@ -105,12 +112,12 @@ struct Decision {
     /// What people should hear of Machines and `MachineSets`.
     notices: Vec<MachineNotice>,
     /// Nodes on their way to another version: how far, and why not further.
-    upgrades: Vec<(Seen, InPlaceStep, Option<String>)>,
+    upgrades: Vec<(NodeFacts, InPlaceStep, Option<String>)>,
     /// What the removal of nodes waits for.
     waiting: BTreeMap<String, String>,
 }
 
-impl Controller<'_> {
+impl WindowsController<'_> {
     /// Observe, plan, apply, report: once. Says when it is to be done again if nothing changes.
     async fn round(&mut self) -> Option<Duration> {
         let (target, trouble) = match self.shared.windows.target() {
@@ -152,11 +159,11 @@ impl Controller<'_> {
 
     fn decide(
         &self,
-        seen: Option<&SeenWindowsPool>,
+        seen: Option<&ObservedWindowsPool>,
         target: Option<&Grant>,
         trouble: Option<&PoolFailure>,
         context: &UpgradeContext,
-    ) -> Decision {
+    ) -> WindowsDecision {
         let pool = seen.map(|it| it.pool.clone()).unwrap_or_default();
         self.shared.nodes.store().look(|all| {
             let claims = self.shared.windows.claims();
@@ -180,7 +187,7 @@ impl Controller<'_> {
                 _ => None,
             });
             let writes = round.writes.iter();
-            Decision {
+            WindowsDecision {
                 writes: writes
                     .filter_map(|(node, change)| {
                         Some((all.get(&node.name)?.clone(), change.clone()))
@@ -188,12 +195,14 @@ impl Controller<'_> {
                     .collect(),
                 status: windows_pool::status(&pool, target, &round, trouble),
                 counts: WindowsCounts::of(&round),
+                problems: FieldProblem::listed(&pool.problems).filter(|_| trouble.is_none()),
+                overridden: pool.policy.notice(),
                 stopped: round.stopped.clone(),
                 refusal: round.refusal(),
                 notices: recreate::notices(&pool, target, &nodes, context),
                 replace: round.replace.iter().map(|(node, machine)| {
                     let set = context.machines.of_node(&node.name).and_then(|it| it.set.clone());
-                    let version = target.map(|it| it.version.as_str()).unwrap_or_default();
+                    let version = target.map(|it| it.version.to_string()).unwrap_or_default();
                     let set = set.unwrap_or_default();
                     (machine.clone(), format!("deleted, so that MachineSet {set} replaces node {} with a new one that runs {version}", node.name))
                 }).collect(),
@@ -206,7 +215,7 @@ impl Controller<'_> {
     /// Writes on nodes what they are to run.
     async fn tell(
         &self,
-        writes: Vec<(Seen, NodePatch)>,
+        writes: Vec<(NodeFacts, NodePatch)>,
         target: Option<&Grant>,
     ) -> Option<Duration> {
         let answers: Vec<_> = futures::stream::iter(writes)
@@ -225,13 +234,13 @@ impl Controller<'_> {
                     tracing::info!(node, "wrote on the node: {:?}", change.annotations);
                     let events = &self.shared.events;
                     if let Some(notice) = removal::notice(&change) {
-                        events.notify(seen.reference(), "Remove", notice);
+                        events.notify(reference(&seen), "Remove", notice);
                     } else if let Some(notice) = in_place::notice(&seen.node, &change, target) {
-                        events.notify(seen.reference(), "Upgrade", notice);
+                        events.notify(reference(&seen), "Upgrade", notice);
                     }
                     if let Some(notice) = windows_pool::put_back(&seen.node, &change) {
                         self.metrics.put_back();
-                        events.notify(seen.reference(), "PutBack", notice);
+                        events.notify(reference(&seen), "PutBack", notice);
                     }
                 }
                 // Somebody else wrote to it, or it is gone: the watch will show it.
@@ -249,7 +258,11 @@ impl Controller<'_> {
     }
 
     /// Writes the status of the pool, unless it says so already or was written just now.
-    async fn say(&mut self, seen: &SeenWindowsPool, status: WindowsPoolStatus) -> Option<Duration> {
+    async fn say(
+        &mut self,
+        seen: &ObservedWindowsPool,
+        status: WindowsPoolStatus,
+    ) -> Option<Duration> {
         let status = completed(status, seen);
         if status == seen.status {
             return None;
@@ -324,18 +337,18 @@ impl Controller<'_> {
     }
 
     /// Says of every node whose upgrade fails that it does, once for each reason.
-    fn announce_failures(&mut self, upgrades: &[(Seen, InPlaceStep, Option<String>)]) {
+    fn announce_failures(&mut self, upgrades: &[(NodeFacts, InPlaceStep, Option<String>)]) {
         let mut failed = BTreeMap::new();
         for (seen, step, why) in upgrades {
             let Some(why) = why else { continue };
             let name = &seen.node.name;
             if self.failed.get(name) != Some(why) {
-                let phase = step.phase();
+                let phase = step.phase().as_str();
                 let message =
                     format!("the upgrade fails in phase {phase}, and no other node starts: {why}");
                 let notice = Notice::warning("UpgradeFailing", message);
                 let events = &self.shared.events;
-                events.notify(seen.reference(), "Upgrade", notice);
+                events.notify(reference(seen), "Upgrade", notice);
             }
             failed.insert(name.clone(), why.clone());
         }
@@ -343,14 +356,12 @@ impl Controller<'_> {
     }
 
     /// What people should hear, once.
-    fn announce(&mut self, decision: &Decision, trouble: Option<&PoolFailure>) {
+    fn announce(&mut self, decision: &WindowsDecision, trouble: Option<&PoolFailure>) {
         let refusal = decision.refusal.as_ref().filter(|_| trouble.is_none());
         let said_now = |failure: Option<&PoolFailure>, category| {
             let failure = failure.filter(|it| it.category == category);
             failure.map(|it| it.note.clone())
         };
-        let degraded = decision.status.condition(condition::DEGRADED);
-        let invalid = degraded.filter(|it| it.reason == "InvalidPool");
         let said = &mut self.said;
         let mut notices = Vec::new();
         for category in windows_pool::TROUBLES {
@@ -360,7 +371,8 @@ impl Controller<'_> {
             notices.push(said.warning(category, said_now(refusal, category)));
         }
         notices.push(said.warning("NodesFailing", decision.stopped.clone()));
-        notices.push(said.warning("InvalidPool", invalid.map(|it| it.message.clone())));
+        notices.push(said.warning("InvalidPool", decision.problems.clone()));
+        notices.push(said.normal("WindowsOverridden", decision.overridden.clone()));
         for notice in notices.into_iter().flatten() {
             let object = self.shared.windows.reference();
             let events = &self.shared.events;
@@ -370,7 +382,7 @@ impl Controller<'_> {
 }
 
 /// The status with what only its predecessor knows: since when, and what others have said.
-fn completed(mut status: WindowsPoolStatus, seen: &SeenWindowsPool) -> WindowsPoolStatus {
+fn completed(mut status: WindowsPoolStatus, seen: &ObservedWindowsPool) -> WindowsPoolStatus {
     let before = &seen.status;
     status.conditions = dated(status.conditions, &before.conditions, &condition::ALL);
     status.observed_generation = seen.generation;

@@ -19,7 +19,7 @@ use kube::runtime::watcher::{self, watcher};
 
 use crate::shared::Shared;
 use crate::triggers;
-use crate::windows::payload::{self, Payload};
+use crate::windows::payload::{Payload, PayloadError};
 use crate::windows::pool::{Offer, Ready};
 use crate::windows::proxy::store::Proxy;
 
@@ -42,7 +42,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
     let mut changes = std::pin::pin!(changes);
     let mut pools = shared.pools.store().changes();
     let mut proxies = proxy.decisions();
-    let mut secret = Given::Unknown;
+    let mut secret = SecretState::Unknown;
     // What the pool was to run when it was read last, and what that said.
     let mut read: Option<(String, Result<Worker, PoolFailure>)> = None;
     let mut is_listed = false;
@@ -55,12 +55,12 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
                 Some(Ok(watcher::Event::Init)) => is_listed = false,
                 Some(Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object))) => {
                     is_listed = true;
-                    secret = Given::There(from_secret(&object));
+                    secret = SecretState::There(from_secret(&object));
                 }
                 Some(Ok(watcher::Event::InitDone)) => if !is_listed {
-                    secret = Given::Absent;
+                    secret = SecretState::Absent;
                 },
-                Some(Ok(watcher::Event::Delete(_))) => secret = Given::Absent,
+                Some(Ok(watcher::Event::Delete(_))) => secret = SecretState::Absent,
                 Some(Err(error)) => {
                     let name = object::WORKER_IGNITION;
                     tracing::warn!("cannot watch Secret {name}, will retry: {error}");
@@ -76,10 +76,10 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
             continue;
         };
         let worker = match &secret {
-            Given::Unknown => continue,
-            Given::There(worker) => worker.clone(),
-            Given::Absent if !shared.pools.store().is_listed() => continue,
-            Given::Absent => match from_pool(shared, &mut read).await {
+            SecretState::Unknown => continue,
+            SecretState::There(worker) => worker.clone(),
+            SecretState::Absent if !shared.pools.store().is_listed() => continue,
+            SecretState::Absent => match from_pool(shared, &mut read).await {
                 Ok(worker) => worker,
                 Err(error) => {
                     tracing::warn!("cannot read the configuration of workers, will retry: {error}");
@@ -100,7 +100,7 @@ pub(crate) async fn run(shared: &Shared, folder: &Path, namespace: &str, proxy: 
 }
 
 /// What is known of the Secret.
-enum Given {
+enum SecretState {
     Unknown,
     Absent,
     There(Result<Worker, PoolFailure>),
@@ -123,7 +123,7 @@ async fn open(shared: &Shared, folder: &Path) -> Option<Payload> {
         };
         tracing::warn!("{refused}");
         shared.windows.offers(Offer::Nothing(PoolFailure {
-            category: payload::Error::CATEGORY,
+            category: PayloadError::CATEGORY,
             note: refused,
         }));
         tokio::select! {

@@ -19,7 +19,7 @@ pub(crate) use seal::seal;
 
 /// Why a payload is not used.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum PayloadError {
     #[error("cannot read {path}: {reason}")]
     Unreadable { path: String, reason: String },
     #[error("payload {folder} has no {MANIFEST}: run `{SEAL} {folder}`")]
@@ -31,7 +31,7 @@ pub(crate) enum Error {
     },
 }
 
-impl Error {
+impl PayloadError {
     /// The word for it in Events, metrics and logs.
     pub(crate) const CATEGORY: &str = "InvalidPayload";
 
@@ -59,12 +59,12 @@ pub(crate) struct Brought {
     pub(crate) path: String,
     /// SHA-256 of its contents.
     pub(crate) checksum: String,
-    pub(crate) source: Source,
+    pub(crate) source: FileSource,
 }
 
 /// Where the contents of a file are.
 #[derive(Clone)]
-pub(crate) enum Source {
+pub(crate) enum FileSource {
     /// In the payload.
     Local(PathBuf),
     /// In memory: they were made from the configuration of workers, and may be a login.
@@ -74,11 +74,11 @@ pub(crate) enum Source {
 impl Payload {
     /// Opens the payload in `folder`, and refuses it if any file is not the one that was sealed. Reads all
     /// of it: not for a thread that others wait for.
-    pub(crate) fn open(folder: &Path) -> Result<Self, Error> {
+    pub(crate) fn open(folder: &Path) -> Result<Self, PayloadError> {
         let shown = folder.display().to_string();
         let found = folder::files(folder)?;
         if !folder.join(MANIFEST).is_file() {
-            return Err(Error::NotSealed { folder: shown });
+            return Err(PayloadError::NotSealed { folder: shown });
         }
         let opened = payload::open(&found, |name| folder::text(folder, name));
         let Opened {
@@ -86,7 +86,7 @@ impl Payload {
             template,
             kubelet,
             warnings,
-        } = opened.map_err(|problems| Error::Refused {
+        } = opened.map_err(|problems| PayloadError::Refused {
             folder: shown,
             problems,
         })?;
@@ -126,12 +126,12 @@ impl Payload {
         let shipped = self.manifest.copied().map(|(path, file)| Brought {
             path,
             checksum: file.checksum.clone(),
-            source: Source::Local(self.folder.join(&file.path)),
+            source: FileSource::Local(self.folder.join(&file.path)),
         });
         let made = composed.derived.iter().map(|file| Brought {
             path: file.path.to_owned(),
             checksum: file.checksum.clone(),
-            source: Source::Made(file.contents.as_slice().into()),
+            source: FileSource::Made(file.contents.as_slice().into()),
         });
         shipped.chain(made).collect()
     }

@@ -4,32 +4,36 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use evenkeel_api::field::Field;
 use evenkeel_api::fleet::permits::Permits;
 use evenkeel_api::names::{group, object};
-use evenkeel_api::windows::windows_pool::{KIND, PLURAL, VERSION, WindowsPoolStatus};
+use evenkeel_api::windows::windows_pool::{
+    KIND, PLURAL, VERSION, WindowsPoolSpec, WindowsPoolStatus,
+};
 use evenkeel_api::windows::worker::Worker;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::fleet::budget::DisruptionBudget;
 use evenkeel_plan::windows::payload::Composed;
 use evenkeel_plan::windows::windows_pool::{Grant, OwnedNodes, PoolFailure, WindowsPool};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::{ApiResource, GroupVersionKind, Object};
+use kube::core::Object;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::fleet::pools::recorded;
-use crate::objects::Objects;
+use crate::fleet::policies::Policies;
+use crate::objects::{Objects, resource};
 use crate::store::{Identity, Kept, Store};
 use crate::triggers::Triggers;
 use crate::windows::payload::Payload;
 
-type PoolObject = Object<Value, Value>;
+/// The pool as the API server has it, field by field.
+type WindowsPoolObject = Object<Field<WindowsPoolSpec>, Field<WindowsPoolStatus>>;
 
 /// The pool as it was at one version.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct SeenWindowsPool {
+pub(crate) struct ObservedWindowsPool {
     name: String,
     pub(crate) uid: String,
     pub(crate) version: String,
@@ -38,28 +42,22 @@ pub(crate) struct SeenWindowsPool {
     pub(crate) status: WindowsPoolStatus,
 }
 
-impl From<PoolObject> for SeenWindowsPool {
-    fn from(object: PoolObject) -> Self {
+impl From<WindowsPoolObject> for ObservedWindowsPool {
+    fn from(object: WindowsPoolObject) -> Self {
         let metadata = object.metadata;
         Self {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             generation: metadata.generation.unwrap_or_default(),
-            pool: WindowsPool::read(&object.spec),
-            // Nobody but us writes it: what cannot be read is written anew.
-            status: WindowsPoolStatus {
-                permits: recorded(object.status.as_ref()),
-                ..object
-                    .status
-                    .and_then(|status| serde_json::from_value(status).ok())
-                    .unwrap_or_default()
-            },
+            pool: WindowsPool::read(&object.spec.valid().unwrap_or_default())
+                .with_annotations(&metadata.annotations.unwrap_or_default()),
+            status: object.status.unwrap_or_default().recorded(),
         }
     }
 }
 
-impl Kept for SeenWindowsPool {
+impl Kept for ObservedWindowsPool {
     fn identity(&self) -> Identity<'_> {
         Identity {
             name: &self.name,
@@ -98,7 +96,7 @@ impl Ready {
     /// What nodes are to run.
     pub(crate) fn grant(&self) -> Grant {
         Grant {
-            version: self.composed.version.to_string(),
+            version: self.composed.version.clone(),
             hash: self.composed.hash.clone(),
         }
     }
@@ -107,8 +105,9 @@ impl Ready {
 /// What is known of Windows nodes besides the nodes. Clones are the same.
 #[derive(Clone)]
 pub(crate) struct Windows {
-    objects: Objects<PoolObject, SeenWindowsPool>,
+    objects: Objects<WindowsPoolObject, ObservedWindowsPool>,
     name: Rc<str>,
+    policies: Policies,
     offer: watch::Sender<Offer>,
     /// What instances got last, whatever has gone wrong since.
     last: Rc<RefCell<Option<Rc<Ready>>>>,
@@ -118,12 +117,12 @@ pub(crate) struct Windows {
 
 impl Windows {
     /// With the pool of that name.
-    pub(crate) fn new(client: Client, name: &str) -> Self {
-        let kind = GroupVersionKind::gvk(group::EVENKEEL, VERSION, KIND);
-        let kind = ApiResource::from_gvk_with_plural(&kind, PLURAL);
+    pub(crate) fn new(client: Client, name: &str, policies: &Policies) -> Self {
+        let kind = resource(group::EVENKEEL, VERSION, KIND, PLURAL);
         Self {
             objects: Objects::new(Api::all_with(client, &kind)),
             name: name.into(),
+            policies: policies.clone(),
             offer: watch::Sender::default(),
             last: Rc::default(),
             newer: watch::Sender::new(None),
@@ -132,7 +131,7 @@ impl Windows {
     }
 
     /// What is known of the pool.
-    pub(crate) fn store(&self) -> &Store<SeenWindowsPool> {
+    pub(crate) fn store(&self) -> &Store<ObservedWindowsPool> {
         self.objects.store()
     }
 
@@ -142,9 +141,11 @@ impl Windows {
         self.objects.keep(PLURAL, only, check, stop).await;
     }
 
-    /// The pool, if there is one.
-    pub(crate) fn seen(&self) -> Option<SeenWindowsPool> {
-        self.store().look(|all| all.get(&*self.name).cloned())
+    /// The pool, if there is one, held to its policy.
+    pub(crate) fn seen(&self) -> Option<ObservedWindowsPool> {
+        let mut seen = self.store().look(|all| all.get(&*self.name).cloned())?;
+        seen.pool = self.policies.held_windows(seen.pool);
+        Some(seen)
     }
 
     /// What its owner wants; without a pool the defaults hold.
@@ -153,11 +154,8 @@ impl Windows {
     }
 
     /// How many Windows nodes may be down at once.
-    pub(crate) fn allowance(&self) -> DisruptionBudget {
-        self.store().look(|all| {
-            let seen = all.get(&*self.name);
-            seen.map_or_else(DisruptionBudget::default, |it| it.pool.allowance)
-        })
+    pub(crate) fn budget(&self) -> DisruptionBudget {
+        self.pool().budget
     }
 
     /// How an Event names the pool, whether there is one or not.
@@ -182,16 +180,16 @@ impl Windows {
     }
 
     /// The pool as it is now, if there is one.
-    pub(crate) async fn read(&self) -> kube::Result<Option<SeenWindowsPool>> {
+    pub(crate) async fn read(&self) -> kube::Result<Option<ObservedWindowsPool>> {
         self.objects.read(&self.name).await
     }
 
     /// Writes which nodes may be disrupted, and nothing else of its status.
     pub(crate) async fn record(
         &self,
-        seen: &SeenWindowsPool,
+        seen: &ObservedWindowsPool,
         permits: &Permits,
-    ) -> kube::Result<SeenWindowsPool> {
+    ) -> kube::Result<ObservedWindowsPool> {
         let status = json!({ "permits": permits });
         self.objects.merge_status_as_seen(seen, &status).await
     }
@@ -199,24 +197,14 @@ impl Windows {
     /// Writes what is said of the pool. Permits are not said, but recorded.
     pub(crate) async fn say(
         &self,
-        seen: &SeenWindowsPool,
+        seen: &ObservedWindowsPool,
         status: &WindowsPoolStatus,
     ) -> kube::Result<()> {
         let status = WindowsPoolStatus {
             permits: None,
             ..status.clone()
         };
-        let mut body = json!(status);
-        // A merge patch leaves what it does not name.
-        for (list, is_empty) in [
-            ("updating", status.updating.is_empty()),
-            ("conditions", status.conditions.is_empty()),
-        ] {
-            if is_empty {
-                body[list] = Value::Null;
-            }
-        }
-        let said = self.objects.merge_status_as_seen(seen, &body);
+        let said = self.objects.merge_status_as_seen(seen, &status);
         said.await.map(|_| ())
     }
 
@@ -294,6 +282,7 @@ impl Windows {
     pub(crate) fn wake<'s>(&self, triggers: Triggers<'s>) -> Triggers<'s> {
         triggers
             .and(self.store().changes())
+            .and(self.policies.changes())
             .and(self.offer.subscribe())
             .and(self.newer.subscribe())
             .and(self.claims.subscribe())

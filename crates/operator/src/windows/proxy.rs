@@ -8,7 +8,9 @@ pub(crate) mod store;
 use std::collections::BTreeMap;
 
 use evenkeel_api::notice::Notice;
-use evenkeel_plan::windows::proxy::{ProxyDecision, ProxySettings, Remark, Said, Variable, decide};
+use evenkeel_plan::windows::proxy::{
+    ProxyDecision, ProxySettings, ProxySources, Remark, Variable, decide,
+};
 
 use crate::shared::Shared;
 use crate::triggers::Triggers;
@@ -18,7 +20,7 @@ use crate::windows::services::store::ServiceMaps;
 
 /// What was said to this program when it was started. It holds for its whole life.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Given {
+pub(crate) struct GivenProxy {
     /// By its environment.
     pub(crate) environment: ProxySettings,
     /// By the chart.
@@ -30,7 +32,7 @@ pub(crate) async fn run(
     shared: &Shared,
     proxy: &Proxy,
     maps: &ServiceMaps,
-    given: &Given,
+    given: &GivenProxy,
     metrics: &ProxyMetrics,
 ) {
     let mut teller = Teller {
@@ -51,7 +53,7 @@ pub(crate) async fn run(
             None => maps.last_proxy(),
         };
         let cluster = proxy.said_by_cluster();
-        let said = Said {
+        let said = ProxySources {
             environment: &given.environment,
             cluster: cluster.as_ref(),
             chart: &given.chart,

@@ -18,7 +18,7 @@ use crate::windows::services::store::{KeptMap, ServiceMaps};
 
 /// Keeps them until the program is asked to stop.
 pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMetrics) {
-    let mut controller = Controller {
+    let mut controller = ServicesController {
         shared,
         maps,
         metrics,
@@ -32,8 +32,8 @@ pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMe
     let triggers = shared.windows.wake(triggers);
     let reconcile = async || -> kube::Result<_> {
         let is_known = maps.store().is_listed() && shared.knows_windows();
-        let is_ours = is_known && !shared.coexistence.is_idle_for_windows();
-        if let Some(ready) = shared.windows.last().filter(|_| is_ours) {
+        let is_due = is_known && !shared.coexistence.is_idle_for_windows();
+        if let Some(ready) = shared.windows.last().filter(|_| is_due) {
             controller.reconcile(&ready).await?;
         }
         Ok(None)
@@ -43,7 +43,7 @@ pub(crate) async fn run(shared: &Shared, maps: &ServiceMaps, metrics: &WindowsMe
         .await;
 }
 
-struct Controller<'s> {
+struct ServicesController<'s> {
     shared: &'s Shared,
     maps: &'s ServiceMaps,
     metrics: &'s WindowsMetrics,
@@ -53,7 +53,7 @@ struct Controller<'s> {
     held: Option<String>,
 }
 
-impl Controller<'_> {
+impl ServicesController<'_> {
     /// Observe, plan, apply, report: once.
     async fn reconcile(&mut self, ready: &Ready) -> kube::Result<()> {
         let windows = &self.shared.windows;

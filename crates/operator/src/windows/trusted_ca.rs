@@ -20,7 +20,7 @@ pub(crate) async fn run(
     proxy: &Proxy,
     metrics: &ProxyMetrics,
 ) {
-    let mut controller = Controller {
+    let mut controller = TrustedCaController {
         shared,
         bundle,
         metrics,
@@ -44,7 +44,7 @@ pub(crate) async fn run(
     triggers.run(&what, reconcile).await;
 }
 
-struct Controller<'s> {
+struct TrustedCaController<'s> {
     shared: &'s Shared,
     bundle: &'s TrustedCa,
     metrics: &'s ProxyMetrics,
@@ -52,7 +52,7 @@ struct Controller<'s> {
     had: bool,
 }
 
-impl Controller<'_> {
+impl TrustedCaController<'_> {
     /// Observe, plan, apply, report: once.
     async fn reconcile(&mut self, has_proxy: bool) -> kube::Result<()> {
         let seen = self.bundle.seen();

@@ -100,6 +100,18 @@ fn lies() -> Vec<Lie> {
             ..PLAIN
         },
         Lie {
+            what: "its name is a command of its own",
+            host: "op-liar\" & shutdown.exe /r & echo \"",
+            category: "InvalidNodeName",
+            ..PLAIN
+        },
+        Lie {
+            what: "it is an honest node already, and our agent runs there",
+            node: Some(HONEST),
+            says_ours: true,
+            ..PLAIN
+        },
+        Lie {
             what: "it has one name first, and that of an honest node later",
             host: "op-liar-late",
             others: &[(" bootstrap ", r#"{"node":"op-honest"}"#, 0)],
@@ -121,6 +133,12 @@ fn lies() -> Vec<Lie> {
         Lie {
             what: "it answers a megabyte that is no answer",
             others: &[(" prepare", "TALE", 0)],
+            category: "AgentFailed",
+            ..PLAIN
+        },
+        Lie {
+            what: "its answer has no end of brackets",
+            others: &[(" prepare", "DEEP", 0)],
             category: "AgentFailed",
             ..PLAIN
         },
@@ -188,6 +206,7 @@ fn answer(lie: &Lie, sums: BTreeMap<String, Option<String>>) -> Answer {
         if let Some((_, words, code)) = others.iter().find(|(word, ..)| line.contains(word)) {
             let words = match *words {
                 "TALE" => "ä\r\n\"".repeat(TALE / 5),
+                "DEEP" => format!("{{\"machine\":{}", "[".repeat(TALE)),
                 words => words.to_owned(),
             };
             return (words, *code);
@@ -357,7 +376,7 @@ async fn no_lie_of_a_machine_or_a_kubelet_gets_at_another_node() -> Result<()> {
         liars.len(),
         told.len()
     );
-    assert!(liars.len() + told.len() >= 28);
+    assert!(liars.len() + told.len() >= 40);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod life;
 mod login;
 mod machines;
 mod meddler;
+mod naming;
 mod proxy;
 mod release;
 mod removal;

@@ -1,8 +1,10 @@
 //! The operator on a real control plane, with the rights that it ships with.
 
 mod agents;
+mod autoscalers;
 mod bad_input;
 mod cluster_proxy;
+mod disruption_policy;
 mod drain;
 mod fencing;
 mod hostile;
@@ -20,6 +22,7 @@ mod records;
 mod removal_watcher;
 mod replay;
 mod rollout;
+mod rollout_policy;
 mod rollout_watcher;
 mod scene;
 mod settings;

@@ -130,7 +130,9 @@ const WORKLOADS: [&[&str]; 3] = [
     &["daemonset/evenkeel-agent", "--namespace=evenkeel"],
     &["lease/evenkeel-operator", "--namespace=evenkeel"],
 ];
-const RIGHTS: [&[&str]; 14] = [
+const RIGHTS: [&[&str]; 16] = [
+    &["rolebinding/evenkeel-agent", "--namespace=node-extensions"],
+    &["lease/ours.evenkeel-agent", "--namespace=node-extensions"],
     &["clusterrolebinding/evenkeel-operator"],
     &["clusterrolebinding/evenkeel-agent"],
     &["validatingadmissionpolicy/evenkeel-agent-own-node"],
@@ -166,6 +168,13 @@ async fn an_uninstall_takes_what_is_ours_and_leaves_the_nodes_and_what_is_anybod
     let file = cluster.scratch.path().join("lease.json");
     std::fs::write(&file, lease.to_string()).doing(|| "cannot write")?;
     cluster.kubectl(&["apply", "-f", &file.display().to_string()])?;
+    // What an agent and another extension renew, beside each other.
+    for name in ["ours.evenkeel-agent", "ours.cni"] {
+        let mut renewed = lease.clone();
+        renewed["metadata"] = json!({ "name": name, "namespace": "node-extensions" });
+        std::fs::write(&file, renewed.to_string()).doing(|| "cannot write")?;
+        cluster.kubectl(&["apply", "-f", &file.display().to_string()])?;
+    }
     until("agents on all nodes", Duration::from_mins(1), || {
         let pods = cluster.kubectl(&[
             "get",
@@ -207,6 +216,7 @@ async fn an_uninstall_takes_what_is_ours_and_leaves_the_nodes_and_what_is_anybod
     assert!(tried.status.success(), "{said}");
     for line in [
         "Deployment evenkeel-operator: remove",
+        "Lease ours.evenkeel-agent: remove",
         "node ours: uncordon; remove the taints kubernetes.io/MetaReadiness; remove the annotations",
         "2 nodes would change (dry run)",
     ] {
@@ -252,6 +262,7 @@ async fn an_uninstall_takes_what_is_ours_and_leaves_the_nodes_and_what_is_anybod
     for what in WORKLOADS.iter().chain(&RIGHTS) {
         assert!(!cluster.exists(what), "{what:?} is still there");
     }
+    assert!(cluster.exists(&["lease/ours.cni", "--namespace=node-extensions"]));
     let pods = cluster.kubectl(&["get", "pods", "--namespace=evenkeel", "-o=name"])?;
     assert!(pods.trim().is_empty(), "{pods}");
     let ready = "-o=jsonpath={.items[*].status.conditions[?(@.type==\"Ready\")].status}";
@@ -375,6 +386,7 @@ fn the_uninstall_may_do_its_work_and_nothing_else() -> Result<()> {
     let control_plane = ControlPlane::shared()?;
     let namespace = control_plane.namespace("uninstall-rights")?;
     let chart = Chart::render(&namespace, &[])?;
+    chart.kinds(&["Namespace"]).apply(control_plane)?;
     chart.component("uninstall").rights().apply(control_plane)?;
     let account = format!("--as=system:serviceaccount:{namespace}:evenkeel-uninstall");
     let own = format!("--namespace={namespace}");
@@ -390,6 +402,17 @@ fn the_uninstall_may_do_its_work_and_nothing_else() -> Result<()> {
                 "delete",
                 "deployment/evenkeel-operator",
                 "--namespace=default",
+            ],
+            "no",
+        ),
+        (&["delete", "leases", "--namespace=node-extensions"], "yes"),
+        (&["delete", "leases", "--namespace=kube-node-lease"], "no"),
+        (&["delete", "leases", &own], "no"),
+        (
+            &[
+                "delete",
+                "rolebinding/another",
+                "--namespace=node-extensions",
             ],
             "no",
         ),

@@ -8,9 +8,9 @@ use std::fmt;
 
 use evenkeel_api::field::Field;
 pub use evenkeel_api::fleet::max_unavailable::MaxUnavailable;
-use serde_json::Value;
 
 use crate::fleet::field_problem::FieldProblem;
+use crate::fleet::maintenance::Closed;
 use crate::fleet::node::{DrainRequest, Node};
 
 /// What a pool's owner allows.
@@ -22,6 +22,8 @@ pub struct DisruptionBudget {
     pub paused: bool,
     /// Whether nobody understands the limit: then nobody may begin either.
     pub unclear: bool,
+    /// Why nobody may begin at this moment, as the pool's policy says; for the caller to fill in.
+    pub closed: Option<Closed>,
 }
 
 impl DisruptionBudget {
@@ -37,18 +39,13 @@ impl DisruptionBudget {
             }),
             Field::Absent | Field::Valid(_) => None,
         };
-        let allowance = Self {
+        let budget = Self {
             max_unavailable: max_unavailable.get().copied().unwrap_or_default(),
             paused: paused.get().copied().unwrap_or_default(),
             unclear: problem.is_some(),
+            closed: None,
         };
-        (allowance, problem)
-    }
-
-    /// The same of a pool's `spec` as it stands.
-    pub fn read(spec: &Value) -> (Self, Option<FieldProblem>) {
-        let (limit, paused) = (&spec["maxUnavailable"], &spec["paused"]);
-        Self::of(&limit.clone().into(), &paused.clone().into())
+        (budget, problem)
     }
 }
 
@@ -68,6 +65,8 @@ pub enum WaitReason {
     Paused,
     /// Nobody understands the pool's limit.
     Unclear,
+    /// The pool's policy lets nobody begin now.
+    Closed(Closed),
     /// As many are down as may be.
     Full {
         /// The limit.
@@ -108,6 +107,7 @@ impl fmt::Display for WaitReason {
         match self {
             Self::Paused => f.write_str("the pool is paused"),
             Self::Unclear => f.write_str("the pool's maxUnavailable is not valid"),
+            Self::Closed(why) => why.fmt(f),
             Self::Full { limit, down } => {
                 write!(f, "{} and maxUnavailable is {limit}", are_unavailable(down))
             }
@@ -147,27 +147,27 @@ pub struct BudgetUsage<'a> {
     closed: Option<WaitReason>,
     /// How many have a permit.
     held: usize,
+    /// How many of these a node that is down waits for.
+    held_before_down: usize,
     /// Who is down or has a permit, whoever's doing it is.
     down: Vec<&'a str>,
 }
 
 impl<'a> BudgetUsage<'a> {
     /// The usage of the budget of `pool`, of which `holds` says who has a permit already.
-    pub fn of(
-        allowance: DisruptionBudget,
-        pool: &[&'a Node],
-        holds: impl Fn(&Node) -> bool,
-    ) -> Self {
-        let closed = match allowance {
+    pub fn of(budget: DisruptionBudget, pool: &[&'a Node], holds: impl Fn(&Node) -> bool) -> Self {
+        let closed = match budget {
             DisruptionBudget { paused: true, .. } => Some(WaitReason::Paused),
             DisruptionBudget { unclear: true, .. } => Some(WaitReason::Unclear),
-            _ => None,
+            DisruptionBudget { closed, .. } => closed.map(WaitReason::Closed),
         };
         let down = pool.iter().filter(|node| holds(node) || !node.ready);
+        let held = pool.iter().filter(|node| holds(node)).count();
         Self {
-            limit: allowance.max_unavailable.of(pool.len()),
+            limit: budget.max_unavailable.of(pool.len()),
             closed,
-            held: pool.iter().filter(|node| holds(node)).count(),
+            held,
+            held_before_down: held,
             down: down.map(|node| node.name.as_str()).collect(),
         }
     }
@@ -177,7 +177,16 @@ impl<'a> BudgetUsage<'a> {
     #[must_use]
     pub fn counting(mut self, away: &[&'a str]) -> Self {
         self.held += away.len();
+        self.held_before_down += away.len();
         self.down.extend(away);
+        self
+    }
+
+    /// The same, where a node that is down waits for none of `waiting`: they have begun, and cannot go on before it is
+    /// back.
+    #[must_use]
+    pub fn behind_nodes_that_are_down(mut self, waiting: usize) -> Self {
+        self.held_before_down = self.held_before_down.saturating_sub(waiting);
         self
     }
 
@@ -192,12 +201,14 @@ impl<'a> BudgetUsage<'a> {
         if let Some(why) = &self.closed {
             return DisruptionPermit::Waits(why.clone());
         }
-        let is_down = !node.ready;
-        if self.held < self.limit && (is_down || self.down.len() < self.limit) {
+        if !node.ready && self.held_before_down < self.limit {
             self.held += 1;
-            if !is_down {
-                self.down.push(&node.name);
-            }
+            self.held_before_down += 1;
+            return DisruptionPermit::Granted;
+        }
+        if node.ready && self.held < self.limit && self.down.len() < self.limit {
+            self.held += 1;
+            self.down.push(&node.name);
             return DisruptionPermit::Granted;
         }
         self.full(node)
@@ -214,11 +225,22 @@ impl<'a> BudgetUsage<'a> {
     }
 
     /// Asks for a node that is down, and comes back only by going on: others may wait for just that, however many have a
-    /// permit.
+    /// permit. It began already, so no window need be open.
     pub fn go_on(&self) -> DisruptionPermit {
         match &self.closed {
+            None | Some(WaitReason::Closed(_)) => DisruptionPermit::Granted,
             Some(why) => DisruptionPermit::Waits(why.clone()),
-            None => DisruptionPermit::Granted,
+        }
+    }
+
+    /// Asks for a node that our record has a permit for. One that was not told so yet has not begun: where the window has
+    /// closed meanwhile, it waits for the next one.
+    pub fn use_recorded(&self, node: &Node) -> DisruptionPermit {
+        match &self.closed {
+            Some(why @ WaitReason::Closed(_)) if !node.claims_permit() => {
+                DisruptionPermit::Waits(why.clone())
+            }
+            _ => DisruptionPermit::Granted,
         }
     }
 
@@ -243,13 +265,13 @@ pub fn holds_permit(node: &Node) -> bool {
 /// oldest, then by name. A node that is not ready counts as down, whoever's doing it is. As long as
 /// the limit does not shrink, no more nodes than the limit ever have a permit at once, and no ready node
 /// gets it while the limit is used up.
-pub fn answer(allowance: DisruptionBudget, pool: &[&Node]) -> BTreeMap<String, DisruptionPermit> {
-    answer_counting(allowance, pool, &[])
+pub fn answer(budget: DisruptionBudget, pool: &[&Node]) -> BTreeMap<String, DisruptionPermit> {
+    answer_counting(budget, pool, &[])
 }
 
 /// The same, where `away` have a permit and are no nodes now.
 pub fn answer_counting(
-    allowance: DisruptionBudget,
+    budget: DisruptionBudget,
     pool: &[&Node],
     away: &[&str],
 ) -> BTreeMap<String, DisruptionPermit> {
@@ -273,10 +295,10 @@ pub fn answer_counting(
             name,
         )
     });
-    let mut usage = BudgetUsage::of(allowance, pool, holds_permit).counting(away);
+    let mut usage = BudgetUsage::of(budget, pool, holds_permit).counting(away);
     let answers = asking.into_iter().map(|node| {
         let permit = if node.has_permit {
-            DisruptionPermit::Granted
+            usage.use_recorded(node)
         } else if holds_permit(node) {
             // It was granted before there was a record, or the record is lost, or it claims what is not so: it holds a
             // permit, and gets no second one.
@@ -313,9 +335,9 @@ mod tests {
         }
     }
 
-    fn granted(allowance: DisruptionBudget, pool: &[Node]) -> Vec<String> {
+    fn granted(budget: DisruptionBudget, pool: &[Node]) -> Vec<String> {
         let pool: Vec<_> = pool.iter().collect();
-        let answers = answer(allowance, &pool).into_iter();
+        let answers = answer(budget, &pool).into_iter();
         let granted = answers.filter(|(_, permit)| *permit == DisruptionPermit::Granted);
         granted.map(|(name, _)| name).collect()
     }
@@ -355,6 +377,35 @@ mod tests {
             ..DisruptionBudget::default()
         };
         assert_eq!(granted(paused, &[asking("a", 1)]), [""; 0]);
+    }
+
+    /// Covers T01.
+    #[test]
+    fn outside_a_window_nobody_begins_and_who_has_begun_goes_on() {
+        let closed = DisruptionBudget {
+            closed: Some(Closed::Window { opens: None }),
+            ..DisruptionBudget::default()
+        };
+        assert_eq!(granted(closed, &[asking("a", 1)]), [""; 0]);
+        let broken = Node {
+            ready: false,
+            ..asking("a", 1)
+        };
+        assert_eq!(granted(closed, &[broken]), [""; 0]);
+        // Its permit was recorded before the window closed, and nobody has told it so yet.
+        let recorded = Node {
+            has_permit: true,
+            ..asking("a", 1)
+        };
+        assert_eq!(granted(closed, std::slice::from_ref(&recorded)), [""; 0]);
+        let begun = Node {
+            drain_granted: Some("2026-01-01T00:00:00Z".to_owned()),
+            ..recorded
+        };
+        let pool = [&begun];
+        let usage = BudgetUsage::of(closed, &pool, holds_permit);
+        assert_eq!(usage.use_recorded(&begun), DisruptionPermit::Granted);
+        assert_eq!(usage.go_on(), DisruptionPermit::Granted);
     }
 
     /// Covers S08.
@@ -430,10 +481,10 @@ mod tests {
             let nodes: Vec<_> = nodes.into_iter().enumerate()
                 .map(|(number, node)| Node { name: format!("n{number}"), ..node })
                 .collect();
-            let allowance = DisruptionBudget { max_unavailable: max, paused, ..DisruptionBudget::default() };
+            let budget = DisruptionBudget { max_unavailable: max, paused, ..DisruptionBudget::default() };
             let limit = max.of(nodes.len());
             let ours = |node: &Node| node.claims_permit() || node.has_permit;
-            let new = granted(allowance, &nodes);
+            let new = granted(budget, &nodes);
             let after: Vec<_> = nodes.iter().map(|node| {
                 let granted = new.contains(&node.name).then(|| "1970-01-01T00:00:00Z".to_owned());
                 let has_permit = node.has_permit || granted.is_some();
@@ -444,7 +495,7 @@ mod tests {
             prop_assert!(count(&after, &ours) <= limit.max(count(&nodes, &ours)));
             prop_assert!(count(&after, &down) <= limit.max(count(&nodes, &down)));
             // Whoever was granted has a permit now and asks no more; the rest still waits.
-            prop_assert_eq!(granted(allowance, &after), Vec::<String>::new());
+            prop_assert_eq!(granted(budget, &after), Vec::<String>::new());
             // Somebody gets on, if anybody may.
             let waits = nodes.iter().any(|it| matches!(it.request(), DrainRequest::Drain(_)) && !ours(it));
             if waits && !paused && count(&nodes, &down) < limit {

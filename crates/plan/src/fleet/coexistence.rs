@@ -214,6 +214,13 @@ impl CoexistenceReport {
             message: coexistence.message(half),
         }
     }
+
+    /// How we live with it, if that is a word that we know.
+    pub fn coexistence(&self) -> Option<Coexistence> {
+        Coexistence::ALL
+            .into_iter()
+            .find(|it| it.word() == self.state)
+    }
 }
 
 /// What the operator says of both halves, by [`Half::word`].
@@ -236,12 +243,12 @@ pub struct OperatorSnapshot<'a> {
 /// What is known of the Leases of another operator.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Leases {
-    seen: BTreeMap<String, SeenOperator>,
+    seen: BTreeMap<String, ObservedOperator>,
 }
 
 /// A Lease, as it was when it last changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct SeenOperator {
+struct ObservedOperator {
     renewed: Option<Timestamp>,
     /// When we saw it for the first time, by our own clock.
     since: Duration,
@@ -271,7 +278,7 @@ impl Leases {
         at: Duration,
     ) -> Life {
         let lasts = snapshot.lasts.unwrap_or(LASTS);
-        let first = SeenOperator {
+        let first = ObservedOperator {
             renewed: snapshot.renewed,
             since: at,
             changed: None,
@@ -303,7 +310,7 @@ impl Leases {
     }
 }
 
-impl SeenOperator {
+impl ObservedOperator {
     /// How long it still lasts.
     fn left(&self, lasts: Duration, now: Timestamp, at: Duration) -> Option<Duration> {
         match (self.changed, self.renewed) {

@@ -3,6 +3,7 @@
 //! All state is on the Node and in its pods, so whoever drains may be killed at any point and the next
 //! one goes on. Which node may begin is not decided here, but in [`crate::fleet::budget`].
 
+mod autoscalers;
 mod candidate;
 mod own_pods;
 mod pod;
@@ -26,6 +27,8 @@ pub use self::pod::{Attempt, Eviction, Owner, Pod, Refusal, Stay, answered};
 
 /// How long a drain may take before it is reported, unless said.
 pub const TIMEOUT: Duration = Duration::from_hours(1);
+/// How long it waits for pods that no kubelet ends, unless said.
+pub const SKIP_WAIT_FOR_DELETE: Duration = Duration::from_mins(5);
 /// How many pods a sentence names.
 const NAMES: usize = 5;
 
@@ -36,6 +39,11 @@ pub struct DrainSettings {
     pub timeout: Duration,
     /// Whether it then goes ahead with pods still on the node, instead of trying on.
     pub proceed: bool,
+    /// On a node that is not ready: how long it waits for pods that are terminating, after they should have ended. Zero is
+    /// for ever.
+    pub skip_wait_for_delete: Duration,
+    /// Whether pods are left where they are: the node is cordoned, and nobody is evicted.
+    pub keeps_pods: bool,
 }
 
 impl Default for DrainSettings {
@@ -43,14 +51,21 @@ impl Default for DrainSettings {
         Self {
             timeout: TIMEOUT,
             proceed: false,
+            skip_wait_for_delete: SKIP_WAIT_FOR_DELETE,
+            keeps_pods: false,
         }
     }
 }
 
 impl DrainSettings {
-    /// Reads the two settings as a pool's annotations or the command line have them.
-    pub fn read(timeout: Option<&str>, on_timeout: Option<&str>) -> Result<Self, String> {
+    /// Reads the settings as a pool's annotations or the command line have them.
+    pub fn read(
+        timeout: Option<&str>,
+        on_timeout: Option<&str>,
+        skip_wait_for_delete: Option<&str>,
+    ) -> Result<Self, String> {
         let timeout = timeout.map_or(Ok(TIMEOUT), duration::parse)?;
+        let skip = skip_wait_for_delete.map_or(Ok(SKIP_WAIT_FOR_DELETE), duration::parse)?;
         let proceed = match on_timeout {
             None | Some("wait") => false,
             Some("proceed") => true,
@@ -60,7 +75,21 @@ impl DrainSettings {
                 ));
             }
         };
-        Ok(Self { timeout, proceed })
+        Ok(Self {
+            timeout,
+            proceed,
+            skip_wait_for_delete: skip,
+            keeps_pods: false,
+        })
+    }
+
+    /// Reads whether a pool's annotation keeps pods where they are.
+    pub fn keeps_pods(annotation: &str) -> Result<bool, String> {
+        match annotation {
+            "evict" => Ok(false),
+            "never" => Ok(true),
+            other => Err(format!("unknown value {other:?}: write evict or never")),
+        }
     }
 }
 
@@ -73,6 +102,8 @@ pub enum Next {
     AskForPermit,
     /// This is to be written.
     Write(NodePatch, Notice),
+    /// This is to be written, and is news to nobody.
+    Mark(NodePatch),
     /// Pods are to be evicted: [`evict`] says which.
     Evict,
     /// It asks for something that we do not know.
@@ -81,6 +112,9 @@ pub enum Next {
 
 /// What comes next for `node`.
 pub fn next(node: &Node) -> Next {
+    if let Some(change) = autoscalers::put_right(node) {
+        return Next::Mark(change);
+    }
     match node.request() {
         DrainRequest::None => Next::Nothing,
         DrainRequest::Unknown(request) => Next::Unknown(Notice::warning(
@@ -112,7 +146,7 @@ pub fn waits(node: &Node, why: &WaitReason) -> Notice {
 pub fn grant(node: &Node, now: Timestamp) -> (NodePatch, Notice) {
     let request = node.desired_drain.as_deref().unwrap_or_default();
     let change = NodePatch::default().with(annotation::DRAIN_GRANTED, now.to_string());
-    let change = own_pods::forgotten(node, change);
+    let change = autoscalers::held(node, own_pods::forgotten(node, change));
     if node.unschedulable {
         let note = format!("started {request}; the node was already cordoned");
         (change, Notice::normal("Draining", note))
@@ -131,7 +165,7 @@ fn cordoned(change: NodePatch) -> NodePatch {
 
 fn uncordon(node: &Node, request: &str) -> Next {
     let change = answer(node, request).without(annotation::DRAIN_GRANTED);
-    let mut change = own_pods::forgotten(node, change);
+    let mut change = autoscalers::released(node, own_pods::forgotten(node, change));
     let note = if node.is_cordoned_by_drain() && holds_permit(node) {
         change = change.without(annotation::CORDONED_BY);
         change.unschedulable = Some(false);
@@ -166,6 +200,8 @@ pub struct DrainRound<'a> {
     pub stay: Vec<(&'a Pod, Stay)>,
     /// Those that have to go and are still there, the ones to evict among them.
     pub left: Vec<&'a Pod>,
+    /// Those that no kubelet ends: nobody waits for them.
+    pub stuck: Vec<&'a Pod>,
     /// What is to be written on the node.
     pub write: NodePatch,
     /// Whether with that the drain is answered and over.
@@ -177,7 +213,7 @@ pub struct DrainRound<'a> {
 /// Which of its `pods` are evicted from `node` at `now`, after the refusals in `attempts` (by uid), and
 /// whether the drain is over.
 ///
-/// A pod is gone when no pod of its uid is on the node; one that is ending is waited for.
+/// A pod is gone when no pod of its uid is on the node; one that is ending is waited for, as long as a kubelet may end it.
 pub fn evict<'a>(
     node: &Node,
     pods: &'a [Pod],
@@ -189,25 +225,40 @@ pub fn evict<'a>(
     if next(node) != Next::Evict {
         return round;
     }
+    let request = node.desired_drain.as_deref().unwrap_or_default();
+    if settings.keeps_pods {
+        round.write = answer(node, request);
+        round.is_over = true;
+        let note = format!(
+            "ended {request} without evicting pods: the pool has {}: never",
+            annotation::DRAIN
+        );
+        round.notices.push(Notice::normal("DrainKeepsPods", note));
+        return round;
+    }
     for pod in pods {
         let own = || own_pods::stays(node, pod).then_some(Stay::Operator);
         let Some(stay) = pod.stays().or_else(own) else {
+            if pod.is_stuck(node, settings.skip_wait_for_delete, now) {
+                round.stuck.push(pod);
+                continue;
+            }
             round.left.push(pod);
             let waits = attempts.get(&pod.uid).is_some_and(|it| !it.is_over(now));
-            if !pod.ending && !waits {
+            if !pod.is_ending() && !waits {
                 round.evict.push(pod);
             }
             continue;
         };
         round.stay.push((pod, stay));
     }
-    let request = node.desired_drain.as_deref().unwrap_or_default();
     // Nobody is named who was not tried, also by one who takes over from another when it is late.
-    let was_tried = |pod: &&Pod| pod.ending || attempts.contains_key(&pod.uid);
+    let was_tried = |pod: &&Pod| pod.is_ending() || attempts.contains_key(&pod.uid);
     let is_overdue = took(node, now) >= settings.timeout && round.left.iter().all(was_tried);
     if round.left.is_empty() {
         round.write = answer(node, request);
         round.is_over = true;
+        round.notices.extend(given_up(request, &round.stuck));
         let stay = round.stay.iter().map(|(pod, why)| format!("{pod} ({why})"));
         let note = format!("drained for {request}; pods that stay: {}", listed(stay));
         round.notices.push(Notice::normal("Drained", note));
@@ -222,7 +273,7 @@ pub fn evict<'a>(
     } else if is_overdue {
         // Whoever a budget or an error holds is named first: the others are on their way.
         let mut left = round.left.clone();
-        left.sort_by_key(|pod| (!attempts.contains_key(&pod.uid), pod.ending));
+        left.sort_by_key(|pod| (!attempts.contains_key(&pod.uid), pod.is_ending()));
         let held = listed(left.iter().map(|pod| holds(pod, attempts)));
         let late = duration_text(settings.timeout);
         let note = format!("the drain takes longer than {late}: {held}");
@@ -259,9 +310,21 @@ pub fn losses(evicted: &[&Pod]) -> Vec<Notice> {
     says
 }
 
+/// What is to be said where a drain is over although pods are still terminating.
+fn given_up(request: &str, stuck: &[&Pod]) -> Option<Notice> {
+    if stuck.is_empty() {
+        return None;
+    }
+    let names = listed(stuck.iter().map(ToString::to_string));
+    let note = format!(
+        "the node is not ready, so no kubelet ends its pods: ended {request} without waiting for pods that are terminating: {names}"
+    );
+    Some(Notice::warning("DrainSkipsTerminating", note))
+}
+
 fn holds(pod: &Pod, attempts: &BTreeMap<String, Attempt>) -> String {
     match attempts.get(&pod.uid).map(|attempt| &attempt.refusal) {
-        _ if pod.ending => format!("pod {pod} is evicted and still terminating"),
+        _ if pod.is_ending() => format!("pod {pod} is evicted and still terminating"),
         Some(Refusal::Budget(why)) => format!("eviction of pod {pod} is blocked: {why}"),
         Some(Refusal::Misconfigured(why) | Refusal::Busy(why) | Refusal::Failed(why)) => {
             format!("eviction of pod {pod} fails: {why}")
@@ -277,7 +340,8 @@ fn listed(items: impl Iterator<Item = String>) -> String {
     }
 }
 
-fn duration_text(duration: Duration) -> String {
+/// A duration as people write it.
+pub(crate) fn duration_text(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
         (0, 0, _) => format!("{duration:?}"),

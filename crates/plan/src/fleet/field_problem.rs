@@ -11,6 +11,14 @@ pub struct FieldProblem {
     pub message: String,
 }
 
+impl FieldProblem {
+    /// All of them in one line; nothing if there are none.
+    pub fn listed(problems: &[Self]) -> Option<String> {
+        let all: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
 impl fmt::Display for FieldProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.message)

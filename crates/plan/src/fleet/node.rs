@@ -1,12 +1,19 @@
 //! What the operator remembers of a Node: the few facts that decide, and not the 12 KiB of the whole
 //! object. Also what it changes on one, as a value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_api::names::{annotation, cordon, label};
+use evenkeel_api::field::Field;
+use evenkeel_api::machine::node_state::NodeState;
+use evenkeel_api::names::{annotation, autoscaler, cordon, label};
+use evenkeel_api::windows::version::{StatedVersion, Version};
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
+use crate::fleet::autoscaler_marks::{AutoscalerMarks, Mark};
 use crate::fleet::labels::Labels;
+use crate::machine::phase::OnDrift;
 use crate::machine::voucher::DesiredConfig;
 
 /// A Node, as narrow as decisions need it.
@@ -22,8 +29,12 @@ pub struct Node {
     pub labels: Labels,
     /// Whether its kubelet says that it is ready.
     pub ready: bool,
+    /// Since when it is not ready, or its kubelet is not heard, as its condition says.
+    pub not_ready_since: Option<Timestamp>,
     /// Whether it is cordoned, by whomever.
     pub unschedulable: bool,
+    /// The taints of ours that it has, by their keys.
+    pub taints: BTreeSet<&'static str>,
     /// What its agent asks for.
     pub desired_drain: Option<String>,
     /// What was answered last.
@@ -37,6 +48,8 @@ pub struct Node {
     pub has_permit: bool,
     /// Which of the operator's own pods go in its drain, as written on it.
     pub own_pods: Option<String>,
+    /// What it says to autoscalers.
+    pub autoscalers: AutoscalerMarks,
     /// What the operator said of a drain that takes too long.
     pub drain_overdue: Option<String>,
     /// Why its state is what it is, for people.
@@ -47,10 +60,10 @@ pub struct Node {
     pub voucher: Option<String>,
     /// The rendered configuration that it runs.
     pub current_config: Option<String>,
-    /// What its agent says: `Done`, `Working` or `Degraded`.
-    pub state: Option<String>,
+    /// What its agent says.
+    pub state: Option<NodeState>,
     /// What happens on drift, as written on it.
-    pub drift: Option<String>,
+    pub drift: Field<OnDrift>,
     /// What only a Windows node has; most nodes are none.
     pub windows: Option<Box<WindowsFacts>>,
 }
@@ -59,9 +72,9 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WindowsFacts {
     /// The version that it runs, as its agent says.
-    pub version: Option<String>,
+    pub version: Option<StatedVersion>,
     /// The version that it was granted.
-    pub desired_version: Option<String>,
+    pub desired_version: Option<StatedVersion>,
     /// The hash of the services that it is to run.
     pub desired_services: Option<String>,
     /// The hash of the services that it runs.
@@ -72,6 +85,19 @@ pub struct WindowsFacts {
     pub supplied: Option<String>,
     /// Its addresses and host names; for the caller to fill in.
     pub addresses: Vec<String>,
+}
+
+impl WindowsFacts {
+    /// Whether it runs this version, as its agent says.
+    pub fn runs(&self, version: &Version) -> bool {
+        self.version.as_ref().is_some_and(|it| it == version)
+    }
+
+    /// Whether it is told this version.
+    pub fn is_told(&self, version: &Version) -> bool {
+        let told = self.desired_version.as_ref();
+        told.is_some_and(|it| it == version)
+    }
 }
 
 /// What an agent asks for.
@@ -145,7 +171,7 @@ impl Node {
     /// Whether its agent says that it cannot go on. A state without a reason is older than the last
     /// thing that it was told: whoever tells it something new takes the reason off.
     pub fn is_degraded(&self) -> bool {
-        self.state.as_deref() == Some("Degraded")
+        self.state == Some(NodeState::Degraded)
             && self.reason.as_deref().is_some_and(|it| !it.is_empty())
     }
 
@@ -190,19 +216,23 @@ impl Node {
             ..Self::default()
         };
         for (name, field) in node.annotated() {
-            *field = annotations.remove(name);
+            field.read(annotations.remove(name));
         }
         node
     }
 
     /// The annotations that are remembered, and where.
-    fn annotated(&mut self) -> impl Iterator<Item = (&'static str, &mut Option<String>)> {
-        let all = [
+    fn annotated(&mut self) -> impl Iterator<Item = (&'static str, &mut dyn Annotated)> {
+        let all: [(&'static str, &mut dyn Annotated); 13] = [
             (annotation::DESIRED_DRAIN, &mut self.desired_drain),
             (annotation::LAST_APPLIED_DRAIN, &mut self.last_applied_drain),
             (annotation::CORDONED_BY, &mut self.cordoned_by),
             (annotation::DRAIN_GRANTED, &mut self.drain_granted),
             (annotation::DRAIN_OWN_PODS, &mut self.own_pods),
+            (
+                annotation::AUTOSCALER_ANNOTATIONS,
+                &mut self.autoscalers.ours,
+            ),
             (annotation::DRAIN_OVERDUE, &mut self.drain_overdue),
             (annotation::REASON, &mut self.reason),
             (annotation::DESIRED_CONFIG, &mut self.desired_config),
@@ -212,16 +242,22 @@ impl Node {
             (annotation::DRIFT, &mut self.drift),
         ];
         let windows = self.windows.as_mut().map(|it| {
-            [
+            let facts: [(&'static str, &mut dyn Annotated); 6] = [
                 (annotation::WINDOWS_VERSION, &mut it.version),
                 (annotation::WINDOWS_DESIRED_VERSION, &mut it.desired_version),
                 (annotation::DESIRED_SERVICES, &mut it.desired_services),
                 (annotation::CURRENT_SERVICES, &mut it.current_services),
                 (annotation::MISSING_FILES, &mut it.missing_files),
                 (annotation::SUPPLIED, &mut it.supplied),
-            ]
+            ];
+            facts
         });
-        all.into_iter().chain(windows.into_iter().flatten())
+        let marks = autoscaler::ALL.into_iter();
+        let marks = marks.zip(&mut self.autoscalers.found);
+        let marks = marks.map(|(name, it)| (name, it as &mut dyn Annotated));
+        all.into_iter()
+            .chain(marks)
+            .chain(windows.into_iter().flatten())
     }
 }
 
@@ -233,13 +269,37 @@ impl Node {
     }
 }
 
+/// A fact that one annotation says.
+trait Annotated {
+    /// Takes what the annotation says now.
+    fn read(&mut self, text: Option<String>);
+}
+
+impl<T: From<String>> Annotated for Option<T> {
+    fn read(&mut self, text: Option<String>) {
+        *self = text.map(T::from);
+    }
+}
+
+impl Annotated for Mark {
+    fn read(&mut self, text: Option<String>) {
+        *self = Self::read(text.as_deref());
+    }
+}
+
+impl<T: DeserializeOwned> Annotated for Field<T> {
+    fn read(&mut self, text: Option<String>) {
+        *self = Field::from(Value::from(text));
+    }
+}
+
 /// What is to be different on a Node, in one write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodePatch {
     /// Cordoned or not; `None` leaves it.
     pub unschedulable: Option<bool>,
-    /// Whether it has the taint [`taint::DRAINING`](evenkeel_api::names::taint::DRAINING); `None` leaves it.
-    pub draining_taint: Option<bool>,
+    /// Taints of ours that it is to have, or not to have, by their keys.
+    pub taints: BTreeMap<&'static str, bool>,
     /// Annotations to write, or to remove.
     pub annotations: BTreeMap<&'static str, Option<String>>,
 }
@@ -264,6 +324,13 @@ impl NodePatch {
         self
     }
 
+    /// Puts a taint of ours on, or takes it off.
+    #[must_use]
+    pub fn with_taint(mut self, key: &'static str, is_there: bool) -> Self {
+        self.taints.insert(key, is_there);
+        self
+    }
+
     /// The node as it is once this is written.
     #[must_use]
     pub fn made_to(&self, node: &Node) -> Node {
@@ -271,9 +338,16 @@ impl NodePatch {
         if let Some(unschedulable) = self.unschedulable {
             node.unschedulable = unschedulable;
         }
+        for (key, is_there) in &self.taints {
+            if *is_there {
+                node.taints.insert(key);
+            } else {
+                node.taints.remove(key);
+            }
+        }
         for (name, field) in node.annotated() {
             if let Some(value) = self.annotations.get(name) {
-                field.clone_from(value);
+                field.read(value.clone());
             }
         }
         node

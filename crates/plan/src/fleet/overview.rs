@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use evenkeel_api::machine::node_state::NodeState;
+
 use crate::fleet::budget::{self, DisruptionPermit};
 use crate::fleet::node::{DrainRequest, Node};
 use crate::fleet::pool::{Assignment, Pool};
@@ -81,7 +83,7 @@ pub fn view<'a>(pools: &'a [Pool], assignment: &Assignment<'a>) -> Vec<PoolView<
     members
         .map(|(pool, members)| {
             let rollout = rollout::plan(pool, members);
-            let permits = budget::answer(pool.allowance, members);
+            let permits = budget::answer(pool.budget, members);
             let nodes = rollout.rollouts.iter().map(|rollout| {
                 let (state, waits_for) = standing(rollout, permits.get(&rollout.node.name));
                 NodeView {
@@ -229,7 +231,7 @@ fn arrive(node: &mut Node, target: Option<&str>) {
     node.desired_config.clone_from(&target);
     node.voucher.clone_from(&target);
     node.current_config = target;
-    node.state = Some("Done".to_owned());
+    node.state = Some(NodeState::Done);
     node.reason = None;
     node.drain_granted = None;
     node.desired_drain = None;
@@ -265,7 +267,7 @@ mod tests {
             desired_config: Some("old".to_owned()),
             voucher: Some("old".to_owned()),
             current_config: Some("old".to_owned()),
-            state: Some("Done".to_owned()),
+            state: Some(NodeState::Done),
             ..Node::default()
         }
     }
@@ -330,7 +332,7 @@ mod tests {
             "{said}"
         );
         let degraded = Node {
-            state: Some("Degraded".to_owned()),
+            state: Some(NodeState::Degraded),
             reason: Some("no such section".to_owned()),
             ..told("a")
         };
@@ -357,7 +359,7 @@ mod tests {
         assert_eq!(waves(&some), ["a b"]);
         assert_eq!(some.later, ["c", "d", "e"]);
         let held = Node {
-            state: Some("Degraded".to_owned()),
+            state: Some(NodeState::Degraded),
             reason: Some("drift".to_owned()),
             ..node("b")
         };

@@ -8,11 +8,18 @@ use evenkeel_api::field::Field;
 use evenkeel_api::fleet::machine_config_pool::PoolSpec;
 use evenkeel_api::names::{annotation, pool as name};
 use evenkeel_api::selector::Selector;
+use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::fleet::budget::DisruptionBudget;
 use crate::fleet::drain::DrainSettings;
 use crate::fleet::field_problem::FieldProblem;
 use crate::fleet::node::Node;
+use crate::fleet::policy::{PolicyLookup, PolicyReference};
+use crate::machine::phase::OnDrift;
+
+/// Where a pool names its policy.
+const POLICY_FIELD: &str = "metadata.annotations evenkeel.dev/rollout-policy";
 
 /// What a pool's owner wants.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,17 +31,25 @@ pub struct Pool {
     /// The MachineConfigs it is made from; none if it does not say.
     pub machine_config_selector: Option<Selector>,
     /// How many of its nodes may be down.
-    pub allowance: DisruptionBudget,
+    pub budget: DisruptionBudget,
+    /// The policy that it is rolled out by.
+    pub policy: PolicyReference,
     /// The rendered configuration that its nodes are to run.
     pub target: Option<String>,
     /// Configurations that we rendered for it; for the caller to fill in, with [`Pool::with_configs`].
     pub rendered: BTreeSet<String>,
+    /// Whether drains leave its pods where they are, where it says so.
+    pub drain_keeps_pods: Option<bool>,
     /// How long a drain may take before it is reported, where it says so.
     pub drain_timeout: Option<Duration>,
     /// Whether a drain that takes longer goes ahead, where it says so.
     pub drain_proceeds: Option<bool>,
-    /// `degrade` or `heal`, where it says so.
-    pub drift: Option<String>,
+    /// How long a drain waits for pods that no kubelet ends, where it says so.
+    pub drain_skip_wait_for_delete: Option<Duration>,
+    /// Whether its new nodes take no pods until their first configuration is done.
+    pub first_config_first: bool,
+    /// What happens on drift, where it says so.
+    pub drift: Option<OnDrift>,
     /// Whether nobody understands which nodes it is about: then it keeps those that it has.
     pub keeps_its_nodes: bool,
     /// What of it makes no sense.
@@ -53,31 +68,55 @@ impl Pool {
         pool.keeps_its_nodes = !pool.problems.is_empty();
         pool.machine_config_selector =
             pool.selector("spec.machineConfigSelector", &spec.machine_config_selector);
-        let (allowance, problem) = DisruptionBudget::of(&spec.max_unavailable, &spec.paused);
-        pool.allowance = allowance;
+        let (budget, problem) = DisruptionBudget::of(&spec.max_unavailable, &spec.paused);
+        pool.budget = budget;
         pool.problems.extend(problem);
         let target = spec.configuration.get().map(|it| it.name.clone());
         pool.target = target.filter(|it| !it.is_empty());
         let said = |name| annotations.get(name).map(String::as_str);
-        let (timeout, action) = (
+        pool.policy = PolicyReference::to(POLICY_FIELD, said(annotation::ROLLOUT_POLICY));
+        let problem = pool.policy.override_by(said(annotation::ROLLOUT_OVERRIDE));
+        pool.problems.extend(problem);
+        let (timeout, action, skip) = (
             said(annotation::DRAIN_TIMEOUT),
             said(annotation::DRAIN_ON_TIMEOUT),
+            said(annotation::DRAIN_SKIP_WAIT_FOR_DELETE),
         );
-        match DrainSettings::read(timeout, None) {
+        match said(annotation::DRAIN).map(DrainSettings::keeps_pods) {
+            None => {}
+            Some(Ok(keeps)) => pool.drain_keeps_pods = Some(keeps),
+            Some(Err(message)) => pool.annotation_problem(annotation::DRAIN, message),
+        }
+        match DrainSettings::read(timeout, None, None) {
             Ok(settings) => pool.drain_timeout = timeout.map(|_| settings.timeout),
             Err(message) => pool.annotation_problem(annotation::DRAIN_TIMEOUT, message),
         }
-        match DrainSettings::read(None, action) {
+        match DrainSettings::read(None, action, None) {
             Ok(settings) => pool.drain_proceeds = action.map(|_| settings.proceed),
             Err(message) => pool.annotation_problem(annotation::DRAIN_ON_TIMEOUT, message),
         }
-        match said(annotation::DRIFT) {
-            None => {}
-            Some(drift @ ("degrade" | "heal")) => pool.drift = Some(drift.to_owned()),
+        match DrainSettings::read(None, None, skip) {
+            Ok(settings) => {
+                pool.drain_skip_wait_for_delete = skip.map(|_| settings.skip_wait_for_delete);
+            }
+            Err(message) => {
+                pool.annotation_problem(annotation::DRAIN_SKIP_WAIT_FOR_DELETE, message);
+            }
+        }
+        match said(annotation::FIRST_CONFIG_FIRST) {
+            None | Some("false") => {}
+            Some("true") => pool.first_config_first = true,
             Some(other) => {
-                let message = format!("unknown value {other:?}: write degrade or heal");
+                let message = format!("unknown value {other:?}: write true or false");
+                pool.annotation_problem(annotation::FIRST_CONFIG_FIRST, message);
+            }
+        }
+        match Field::from(Value::from(said(annotation::DRIFT))) {
+            Field::Invalid { found, .. } => {
+                let message = format!("unknown value {found}: write degrade or heal");
                 pool.annotation_problem(annotation::DRIFT, message);
             }
+            drift => pool.drift = drift.valid(),
         }
         pool
     }
@@ -96,11 +135,24 @@ impl Pool {
         self
     }
 
+    /// The same pool at `now`, with what the policy says that it names.
+    #[must_use]
+    pub fn held_to(mut self, policy: PolicyLookup<'_>, now: Timestamp) -> Self {
+        let effect = self.policy.effect(policy, now);
+        self.budget.closed = effect.closed;
+        self.problems.extend(effect.problem);
+        self
+    }
+
     /// How its nodes are drained, where `default` holds for what it does not say.
     pub fn drain_settings(&self, default: DrainSettings) -> DrainSettings {
         DrainSettings {
             timeout: self.drain_timeout.unwrap_or(default.timeout),
             proceed: self.drain_proceeds.unwrap_or(default.proceed),
+            skip_wait_for_delete: self
+                .drain_skip_wait_for_delete
+                .unwrap_or(default.skip_wait_for_delete),
+            keeps_pods: self.drain_keeps_pods.unwrap_or(default.keeps_pods),
         }
     }
 
@@ -341,7 +393,7 @@ mod tests {
                 &BTreeMap::new(),
                 &serde_json::from_value(spec).unwrap(),
             );
-            assert!(pool.allowance.unclear, "{limit}");
+            assert!(pool.budget.unclear, "{limit}");
             let [problem] = pool.problems.as_slice() else {
                 panic!("{limit}: {:?}", pool.problems);
             };
@@ -350,8 +402,10 @@ mod tests {
             assert!(pool.node_selector.is_some());
         }
         let annotations = [
+            (annotation::DRAIN, "sometimes"),
             (annotation::DRAIN_TIMEOUT, "soon"),
             (annotation::DRAIN_ON_TIMEOUT, "panic"),
+            (annotation::DRAIN_SKIP_WAIT_FOR_DELETE, "never"),
             (annotation::DRIFT, "ignore"),
         ];
         let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -371,8 +425,10 @@ mod tests {
             [
                 "spec.nodeSelector",
                 "spec.machineConfigSelector",
+                "metadata.annotations evenkeel.dev/drain",
                 "metadata.annotations evenkeel.dev/drain-timeout",
                 "metadata.annotations evenkeel.dev/drain-on-timeout",
+                "metadata.annotations evenkeel.dev/drain-skip-wait-for-delete",
                 "metadata.annotations evenkeel.dev/drift",
             ]
         );
@@ -383,8 +439,8 @@ mod tests {
             pool.selects(&member),
             "a typing error would give it to another pool"
         );
-        assert_eq!(pool.allowance.max_unavailable, MaxUnavailable::Percent(10));
-        assert!(!pool.allowance.unclear);
+        assert_eq!(pool.budget.max_unavailable, MaxUnavailable::Percent(10));
+        assert!(!pool.budget.unclear);
         assert_eq!(
             pool.drain_settings(DrainSettings::default()),
             DrainSettings::default()

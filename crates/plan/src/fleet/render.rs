@@ -7,6 +7,7 @@ mod whole;
 
 use std::fmt;
 
+use evenkeel_api::machine::disruption_policy::DisruptionPolicy;
 use evenkeel_api::machine::fragment::{self, Fragment};
 use evenkeel_api::machine::machine_config::MachineConfig;
 
@@ -56,6 +57,7 @@ pub fn merge(mut configs: Vec<(String, Fragment)>) -> Result<MachineConfig, Conf
 pub fn name(pool: &str, config: &MachineConfig) -> String {
     let unnamed = MachineConfig {
         name: None,
+        disruption_policy: DisruptionPolicy::default(),
         ..config.clone()
     };
     let hash = Hash::of(unnamed.to_document().to_string().as_bytes()).to_string();

@@ -83,7 +83,7 @@ impl<'a> FleetSnapshot<'a> {
         let assignment = Assignment::of(self.pools, self.nodes.iter().copied());
         for (pool, members) in self.pools.iter().zip(&assignment.members) {
             let sharing = Sharing::Pool(&pool.name);
-            answer(sharing, pool.allowance, members, &gone(sharing));
+            answer(sharing, pool.budget, members, &gone(sharing));
         }
         let others = DisruptionBudget::default();
         answer(
@@ -128,7 +128,9 @@ pub fn state_of(node: &Node, answer: Option<&DisruptionPermit>) -> RequestState 
             RequestState::Waits(drain::waits(node, why))
         }
         (Next::AskForPermit, _) if !node.has_permit => RequestState::NotYet,
-        (Next::AskForPermit | Next::Write(..) | Next::Evict, _) => RequestState::Begins,
+        (Next::AskForPermit | Next::Write(..) | Next::Mark(_) | Next::Evict, _) => {
+            RequestState::Begins
+        }
     }
 }
 

@@ -7,16 +7,18 @@ mod report;
 
 use std::fmt;
 
-use evenkeel_api::names::annotation;
+use evenkeel_api::names::{annotation, taint};
 
 use crate::excerpt::excerpt;
 use crate::fleet::budget::{BudgetUsage, DisruptionPermit, WaitReason, holds_permit};
+use crate::fleet::first_config;
+use crate::fleet::maintenance::Closed;
 use crate::fleet::node::{Node, NodePatch};
 use crate::fleet::pool::Pool;
 use crate::listing::listed;
 
 pub(crate) use report::told;
-pub use report::{PoolCounts, status};
+pub use report::{PoolCounts, PoolProgress, status, with_policy_problems};
 
 /// How many names are given in a sentence.
 const NAMES: usize = 5;
@@ -92,7 +94,8 @@ pub fn is_moving(node: &Node) -> bool {
 
 /// Decides for one pool, from all of its nodes.
 ///
-/// Nodes go zone by zone, the oldest first. A node fails when it is degraded with the pool's
+/// Nodes go zone by zone, the oldest first. One that is not ready goes before them all: it takes nothing from the budget, and
+/// what it waits for may be just this configuration. A node fails when it is degraded with the pool's
 /// configuration as its desired one: then nobody else begins. One that is on its way to something else, or was
 /// told something else by hand, is told anew; where the budget is used up, it stays at what it has.
 pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
@@ -113,7 +116,7 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
         return Rollout {
             writes: writes(pool, "", &rollouts),
             rollouts,
-            limit: pool.allowance.max_unavailable.of(nodes.len()),
+            limit: pool.budget.max_unavailable.of(nodes.len()),
             ..Rollout::default()
         };
     };
@@ -128,14 +131,18 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
     let told = |node: &Node| is_told(pool, target, node);
     let holds =
         |node: &Node| holds_permit(node) || (told(node) && (is_moving(node) || node.is_degraded()));
-    let mut usage = BudgetUsage::of(pool.allowance, &ordered, holds);
+    // Who was told and has no permit asks for one, and does not get it as long as others are down.
+    let waits = |node: &&&Node| holds(node) && !holds_permit(node) && node.ready;
+    let waiting = ordered.iter().filter(waits).count();
+    let mut usage =
+        BudgetUsage::of(pool.budget, &ordered, holds).behind_nodes_that_are_down(waiting);
     let open = open_zone(&by_zone, &state_of);
     let stopped = (!failing.is_empty()).then(|| stop(target, &failing));
     let mut decided: Vec<Option<RolloutState>> =
         ordered.iter().map(|node| state_of(node)).collect();
     // Whoever is down already comes first, wherever it is: it takes nothing from the budget.
     let mut order: Vec<usize> = (0..ordered.len()).collect();
-    order.sort_by_key(|at| !ordered[*at].has_permit);
+    order.sort_by_key(|at| (!ordered[*at].has_permit, ordered[*at].ready));
     for at in order {
         let node = ordered[at];
         if decided[at].is_some() {
@@ -143,10 +150,14 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
         }
         decided[at] = Some(match open {
             _ if stopped.is_some() => RolloutState::Stopped,
-            _ if pool.allowance.paused => RolloutState::Waits(WaitReason::Paused),
-            _ if pool.allowance.unclear => RolloutState::Waits(WaitReason::Unclear),
+            _ if pool.budget.paused => RolloutState::Waits(WaitReason::Paused),
+            _ if pool.budget.unclear => RolloutState::Waits(WaitReason::Unclear),
+            _ if let Some(why) = closed_for(pool, node) => {
+                RolloutState::Waits(WaitReason::Closed(why))
+            }
             _ if node.has_permit => RolloutState::Next,
-            Some(zone) if zone != by_zone[at].0 && !is_moving(node) => {
+            // One that is down while others wait for it would otherwise wait for them.
+            Some(zone) if zone != by_zone[at].0 && node.ready && !is_moving(node) => {
                 RolloutState::WaitsForZone(zone.to_owned())
             }
             _ => match ask(&mut usage, node) {
@@ -170,6 +181,12 @@ pub fn plan<'a>(pool: &Pool, nodes: &[&'a Node]) -> Rollout<'a> {
         stopped,
         limit: usage.limit(),
     }
+}
+
+/// Why `node` may not begin at this moment, if so. Who is down by our doing has begun.
+fn closed_for(pool: &Pool, node: &Node) -> Option<Closed> {
+    let has_begun = node.has_permit && node.claims_permit();
+    pool.budget.closed.filter(|_| !has_begun)
 }
 
 /// Asks for a permit for `node`, unless it has one: then it only uses that.
@@ -253,7 +270,9 @@ fn writes<'a>(
         let mut change = match &rollout.state {
             RolloutState::Next => tell(node, target),
             // It was told something that nobody decided: it stays at what it has, if that is ours.
-            RolloutState::Waits(WaitReason::Full { .. }) if is_moving(node) => {
+            RolloutState::Waits(WaitReason::Full { .. } | WaitReason::Closed(_))
+                if is_moving(node) =>
+            {
                 match &node.current_config {
                     Some(current) if !node.is_foreign() || pool.rendered.contains(current) => {
                         tell(node, current)
@@ -266,11 +285,14 @@ fn writes<'a>(
                 None => NodePatch::default(),
             },
         };
-        if node.drift != pool.drift {
-            change = match &pool.drift {
+        if node.drift != pool.drift.into() {
+            change = match pool.drift {
                 Some(drift) => change.with(annotation::DRIFT, drift.as_str()),
                 None => change.without(annotation::DRIFT),
             };
+        }
+        if let Some(wanted) = first_config::taint_of(pool, node) {
+            change = change.with_taint(taint::FIRST_CONFIG, wanted);
         }
         (node, change)
     };

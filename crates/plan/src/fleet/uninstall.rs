@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use evenkeel_api::names::{annotation, group, taint};
+use evenkeel_api::names::{annotation, autoscaler, group, taint};
+use evenkeel_api::readiness::AGENT_EXTENSION;
+
+use crate::fleet::autoscaler_marks::is_listed;
 
 /// What a Node carries, ours or not.
 #[derive(Debug, Clone, Copy)]
@@ -66,14 +69,31 @@ pub fn farewell(marks: Marks<'_>, beside_openshift: bool) -> Farewell {
     let is_windows_of_ours = [annotation::DESIRED_SERVICES, annotation::CURRENT_SERVICES]
         .iter()
         .any(|name| marks.annotations.contains_key(*name));
-    let is_our_taint = |name: &str| {
+    let held = marks.annotations.get(annotation::AUTOSCALER_ANNOTATIONS);
+    let is_held_by_us = |name: &str| {
+        let value = marks.annotations.get(name).map(String::as_str);
+        autoscaler::ALL.contains(&name)
+            && value == Some(autoscaler::HELD)
+            && is_listed(held.map(String::as_str), name)
+    };
+    let is_our_annotation = |name: &str| {
         name.starts_with(&own)
+            || is_held_by_us(name)
             || ((!beside_openshift || is_windows_of_ours)
                 && annotation::OF_MACHINE_CONFIGS.contains(&name))
             || (is_windows_of_ours && name == annotation::WINDOWS_DESIRED_VERSION)
     };
-    let annotations = marks.annotations.keys().filter(|name| is_our_taint(name));
-    let taints = marks.taints.iter().filter(|key| taint::ALL.contains(key));
+    let annotations = marks
+        .annotations
+        .keys()
+        .filter(|name| is_our_annotation(name));
+    let listed = marks.annotations.get(annotation::READINESS_TAINTS);
+    let listed = listed.map(String::as_str).unwrap_or_default().split(',');
+    let listed: BTreeSet<_> = listed
+        .filter_map(|it| Some(it.rsplit_once(':')?.0))
+        .collect();
+    let is_our_taint = |key: &&&str| taint::ALL.contains(*key) || listed.contains(**key);
+    let taints = marks.taints.iter().filter(is_our_taint);
     Farewell {
         uncordon: marks.unschedulable && marks.annotations.contains_key(annotation::CORDONED_BY),
         taints: taints.map(ToString::to_string).collect(),
@@ -81,9 +101,31 @@ pub fn farewell(marks: Marks<'_>, beside_openshift: bool) -> Farewell {
     }
 }
 
+/// Whether a Lease of the extensions' namespace is an agent's own: `<node>.evenkeel-agent`.
+pub fn is_our_lease(name: &str) -> bool {
+    let node = name.strip_suffix(AGENT_EXTENSION);
+    node.and_then(|it| it.strip_suffix('.'))
+        .is_some_and(|it| !it.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agents_lease_is_named_after_its_node() {
+        for (name, is_ours) in [
+            ("node-1.evenkeel-agent", true),
+            ("node-1.example.com.evenkeel-agent", true),
+            ("node-1.cni", false),
+            ("node-1.not-evenkeel-agent", false),
+            ("evenkeel-agent", false),
+            (".evenkeel-agent", false),
+            ("node-1.evenkeel-agent.cni", false),
+        ] {
+            assert_eq!(is_our_lease(name), is_ours, "{name}");
+        }
+    }
 
     fn said(
         annotations: &[&str],
@@ -101,6 +143,31 @@ mod tests {
             unschedulable,
         };
         farewell(marks, beside_openshift).to_string()
+    }
+
+    /// Covers N11.
+    #[test]
+    fn of_the_annotations_for_autoscalers_only_those_go_that_are_ours() {
+        let (ours, theirs) = (autoscaler::DO_NOT_DISRUPT, autoscaler::SCALE_DOWN_DISABLED);
+        let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let listed = format!("{ours},{},evenkeel.device/x", autoscaler::DO_NOT_REPAIR);
+        let annotations = BTreeMap::from([
+            text(annotation::AUTOSCALER_ANNOTATIONS, &listed),
+            text(ours, "true"),
+            text(theirs, "true"),
+            text(autoscaler::DO_NOT_REPAIR, "a person's word"),
+            text("evenkeel.device/x", "true"),
+        ]);
+        let marks = Marks {
+            annotations: &annotations,
+            taints: &[],
+            unschedulable: false,
+        };
+        let farewell = farewell(marks, false);
+        assert_eq!(
+            farewell.annotations,
+            BTreeSet::from([annotation::AUTOSCALER_ANNOTATIONS, ours].map(str::to_owned))
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_api::machine::disruption_policy::DisruptionPolicy;
 use evenkeel_api::machine::machine_config::{MachineConfig, Owner, Section};
 use serde_json::Value;
 
@@ -53,6 +54,8 @@ pub struct Desired {
     pub kernel_arguments: Vec<String>,
     /// What may stand but not change.
     pub unsupported: BTreeMap<Section, Value>,
+    /// What changes need around them, where it is not what they need anyway.
+    pub disruption_policy: DisruptionPolicy,
 }
 
 /// A file without its bytes.
@@ -140,6 +143,7 @@ impl Desired {
             os_image_url: config.os_image_url,
             kernel_arguments: config.kernel_arguments,
             unsupported: config.unsupported,
+            disruption_policy: config.disruption_policy,
         };
         (desired, contents)
     }

@@ -12,7 +12,7 @@ use crate::machine::Plan;
 use crate::machine::attributes::Attributes;
 use crate::machine::disruption::UnitAction;
 use crate::machine::entry::{Entry, Hash};
-use crate::machine::record::{BootId, Labels, Record, Unreadable, VERSION, broken, newer};
+use crate::machine::record::{BootId, Record, SecurityLabels, Unreadable, VERSION, broken, newer};
 use crate::machine::step::Step;
 
 /// A plan on its way.
@@ -24,11 +24,11 @@ pub struct Journal {
     actions: Vec<UnitAction>,
     record: Record,
     /// The security labels of what stood at the paths of the steps.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    labels: Labels,
+    #[serde(default, skip_serializing_if = "SecurityLabels::is_empty")]
+    labels: SecurityLabels,
     /// Those of what comes back at paths that are ours no longer.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    returning: Labels,
+    #[serde(default, skip_serializing_if = "SecurityLabels::is_empty")]
+    returning: SecurityLabels,
     /// The extended attributes of what stood at the paths of the steps.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     attributes: BTreeMap<String, Attributes>,
@@ -41,7 +41,7 @@ pub struct Journal {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stood {
     /// Security labels.
-    pub labels: Labels,
+    pub labels: SecurityLabels,
     /// Extended attributes; without any, an empty set.
     pub attributes: BTreeMap<String, Attributes>,
 }
@@ -150,8 +150,8 @@ impl Journal {
                 written_in: Some(boot),
                 ..record.clone()
             },
-            labels: Labels::new(),
-            returning: Labels::new(),
+            labels: SecurityLabels::new(),
+            returning: SecurityLabels::new(),
             attributes: BTreeMap::new(),
             returning_attributes: BTreeMap::new(),
         }
@@ -216,8 +216,10 @@ impl Journal {
 
     /// Whether units must be read again by systemd afterwards.
     pub fn touches_units(&self) -> bool {
-        self.steps
-            .iter()
-            .any(|step| step.path.starts_with(crate::machine::units::UNIT_FOLDER))
+        self.actions.contains(&UnitAction::DaemonReload)
+            || self
+                .steps
+                .iter()
+                .any(|step| step.path.starts_with(crate::machine::units::UNIT_FOLDER))
     }
 }

@@ -16,6 +16,7 @@ pub mod problem;
 pub mod record;
 pub mod resource;
 mod route;
+pub mod ssh_keys;
 pub mod standing;
 pub mod state;
 pub mod step;
@@ -30,7 +31,10 @@ pub use route::folder_for;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use evenkeel_api::machine::disruption_policy::DisruptionPolicy;
+
 use crate::machine::desired::{Contents, Desired};
+use crate::machine::disruption::rules::NeededDisruption;
 use crate::machine::disruption::{Disruption, UnitAction, rules, together};
 use crate::machine::entry::Entry;
 use crate::machine::problem::{MachineProblem, Refused};
@@ -174,6 +178,8 @@ pub struct PlannedChange {
     pub why: String,
     /// How much this change alone disrupts.
     pub disruption: Disruption,
+    /// The entry of the disruption policy that says so; nothing if our own table does.
+    pub policy: Option<String>,
 }
 
 /// What happens to a resource.
@@ -213,9 +219,14 @@ pub fn plan(
     let mut actions = Vec::new();
     let mut changes = Vec::new();
     for (resource, group) in group(&steps) {
-        let (needs, warning) = needs(&group, contents, seen);
+        let NeededDisruption {
+            actions: needs,
+            warning,
+            policy,
+        } = needs(&desired.disruption_policy, &group, contents, seen);
         warnings.extend(warning);
         changes.push(PlannedChange {
+            policy,
             action: change_action(resource, &group, targets, record),
             why: why(&group),
             disruption: rules::greatest(&needs),
@@ -230,6 +241,7 @@ pub fn plan(
             action,
             why,
             disruption: rules::greatest(rules::REBOOT),
+            policy: None,
         });
         actions.extend(rules::REBOOT.iter().cloned());
     }
@@ -295,15 +307,21 @@ fn why(steps: &[&Step]) -> String {
 }
 
 fn needs(
+    policy: &DisruptionPolicy,
     steps: &[&Step],
     contents: &Contents,
     seen: &MachineSnapshot,
-) -> (Vec<UnitAction>, Option<String>) {
+) -> NeededDisruption {
     let Some(step) = steps.first() else {
-        return (Vec::new(), None);
+        return NeededDisruption::default();
     };
     let old = step.before.hash().and_then(|hash| seen.contents.get(hash));
     let new = step.after.hash();
     let new = new.and_then(|hash| contents.get(hash).or_else(|| seen.contents.get(hash)));
-    rules::needs(step, old.unwrap_or_default(), new.unwrap_or_default())
+    rules::needs(
+        policy,
+        step,
+        old.unwrap_or_default(),
+        new.unwrap_or_default(),
+    )
 }

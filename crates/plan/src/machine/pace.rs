@@ -17,6 +17,9 @@ const RESTARTS: u32 = 5;
 /// When healing that failed is tried again.
 pub const HEALS_AGAIN: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_mins(1));
 
+/// How often the paths in a folder that cannot be watched are looked at instead.
+pub const LOOKS_AGAIN: Duration = Duration::from_secs(10);
+
 /// Hints about one path that nobody followed yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Hint {

@@ -2,7 +2,12 @@
 //! all that its carrying out needs. What the Node then says about it is in `linux_node` and
 //! `windows_node`.
 
+use std::fmt;
+
+use evenkeel_api::field::Field;
 use evenkeel_api::names::linux::FORCE_FILE;
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::listing::listed;
 use crate::machine::Plan;
@@ -77,7 +82,8 @@ pub enum Wanted<'a> {
 }
 
 /// What happens when a path is not as it should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum OnDrift {
     /// It is reported, and nothing is touched.
     #[default]
@@ -89,9 +95,15 @@ pub enum OnDrift {
 impl OnDrift {
     /// What the Node's annotation says; what is not understood touches nothing.
     pub fn of(annotation: Option<&str>) -> Self {
-        match annotation {
-            Some("heal") => Self::Heal,
-            _ => Self::Degrade,
+        let said = Field::from(Value::from(annotation));
+        said.valid().unwrap_or_default()
+    }
+
+    /// The word in the annotation.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Degrade => "degrade",
+            Self::Heal => "heal",
         }
     }
 }
@@ -129,7 +141,7 @@ impl Drain<'_> {
 
     /// How the operator asks pods to leave for an upgrade to `version`. No agent asks for anything else until
     /// the operator lets them in again.
-    pub fn for_upgrade(version: &str) -> String {
+    pub fn for_upgrade(version: impl fmt::Display) -> String {
         format!("{UPGRADE}{version}")
     }
 

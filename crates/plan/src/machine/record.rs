@@ -74,8 +74,8 @@ pub struct Record {
     /// What stands in the configuration and may not change.
     pub unsupported: Vec<Standing>,
     /// The security labels of what stood at our paths before us, where it had one.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
+    #[serde(default, skip_serializing_if = "SecurityLabels::is_empty")]
+    pub labels: SecurityLabels,
     /// Their extended attributes, access lists among them, as they come back with them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub attributes: BTreeMap<String, Attributes>,
@@ -96,7 +96,7 @@ const fn is_zero(number: &u32) -> bool {
 }
 
 /// Security labels, by path.
-pub type Labels = BTreeMap<String, String>;
+pub type SecurityLabels = BTreeMap<String, String>;
 
 /// One run of a machine's kernel: another boot has another one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,7 +165,7 @@ impl Record {
                     value: value.clone(),
                 })
                 .collect(),
-            labels: Labels::new(),
+            labels: SecurityLabels::new(),
             attributes: BTreeMap::new(),
             written_in: None,
             staged: Vec::new(),

@@ -277,8 +277,9 @@ fn is_strangers(seen: &Entry, ours: Option<&Entry>) -> bool {
 /// A folder that a target needs above it. A user's keys are private, and so is the way to them.
 pub fn folder_for(folder: &str, resource: &Resource, entry: &Entry) -> Entry {
     let home = format!("/home/{KEYS_USER}");
+    let is_private = folder.starts_with(&home) || folder.split('/').any(|name| name == ".ssh");
     match (resource, entry) {
-        (Resource::AuthorisedKeys(_), Entry::File { owner, .. }) if folder.starts_with(&home) => {
+        (Resource::AuthorisedKeys(_), Entry::File { owner, .. }) if is_private => {
             Entry::Directory {
                 mode: 0o700,
                 owner: *owner,

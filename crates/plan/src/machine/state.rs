@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::annotation;
 
 use crate::machine::phase::Phase;
@@ -9,38 +10,16 @@ use crate::machine::phase::Phase;
 /// Longer reasons are cut: an annotation is for the first look.
 const LONGEST_REASON: usize = 1024;
 
-/// The three states of seed 003.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodeState {
-    /// The node is as it shall be.
-    Done,
-    /// It is on its way.
-    Working,
-    /// It cannot go on.
-    Degraded,
-}
-
-impl NodeState {
-    /// The annotation's value.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "Done",
-            Self::Working => "Working",
-            Self::Degraded => "Degraded",
+/// The state of a node in `phase`; none if it is nobody's.
+pub fn of(phase: &Phase) -> Option<NodeState> {
+    Some(match phase {
+        Phase::Unmanaged => return None,
+        Phase::Done { .. } => NodeState::Done,
+        Phase::Degraded(_) => NodeState::Degraded,
+        Phase::Heal { .. } | Phase::AwaitDrain { .. } | Phase::Apply { .. } | Phase::Reboot => {
+            NodeState::Working
         }
-    }
-
-    /// The state of a node in `phase`; none if it is nobody's.
-    pub fn of(phase: &Phase) -> Option<Self> {
-        Some(match phase {
-            Phase::Unmanaged => return None,
-            Phase::Done { .. } => Self::Done,
-            Phase::Degraded(_) => Self::Degraded,
-            Phase::Heal { .. } | Phase::AwaitDrain { .. } | Phase::Apply { .. } | Phase::Reboot => {
-                Self::Working
-            }
-        })
-    }
+    })
 }
 
 /// Why a node is in the state of its phase, for people. `current` is what it was brought to.

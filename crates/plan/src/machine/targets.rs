@@ -26,12 +26,21 @@ const KEYS_MODE: u32 = 0o600;
 pub struct Facts {
     /// Users and groups.
     pub names: Names,
-    /// Where sshd looks for the keys of [`KEYS_USER`].
-    pub keys_path: String,
+    /// Where the keys of [`KEYS_USER`] go, or why nowhere; nothing where no configuration brings any.
+    pub keys: Option<Result<KeysFile, String>>,
     /// The units that the configuration names, and those they bring along.
     pub units: BTreeMap<String, UnitFacts>,
     /// There is no machine: configurations are compared with each other.
     pub imagined: bool,
+}
+
+/// The file for the keys of a user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeysFile {
+    /// Where it is.
+    pub path: String,
+    /// Whose it is: sshd believes no other.
+    pub owner: Ids,
 }
 
 /// What must stand at one path.
@@ -308,24 +317,28 @@ impl Gather<'_> {
     }
 
     fn keys(&mut self, hash: Hash) {
-        let owner = Owner::Name(KEYS_USER.to_owned());
-        match self.facts.names.ids(&owner, &owner) {
-            Ok(owner) => self.put(
-                self.facts.keys_path.clone(),
-                Resource::AuthorisedKeys(KEYS_USER.to_owned()),
-                Part::Whole,
-                Entry::File {
+        let file = self.facts.keys.clone();
+        match file.unwrap_or_else(|| Err(no_such_user())) {
+            Ok(KeysFile { path, owner }) => {
+                let entry = Entry::File {
                     hash,
                     mode: KEYS_MODE,
                     owner,
-                },
-            ),
-            Err(unknown) => {
+                };
+                let resource = Resource::AuthorisedKeys(KEYS_USER.to_owned());
+                self.put(path, resource, Part::Whole, entry);
+            }
+            Err(why) => {
                 self.problems
-                    .push(MachineProblem::new("passwd.users", KEYS_USER, unknown));
+                    .push(MachineProblem::new("passwd.users", KEYS_USER, why));
             }
         }
     }
+}
+
+/// Why keys of a user that is not there go nowhere.
+pub fn no_such_user() -> String {
+    format!("user {KEYS_USER} does not exist on this machine: create it, or remove its keys")
 }
 
 fn last(path: &str) -> &str {
@@ -340,9 +353,15 @@ impl Facts {
     /// The facts of no machine in particular: every name exists and every unit can be enabled. For
     /// comparing configurations with each other.
     pub fn imagined(configurations: &[&Desired]) -> Self {
-        let keys_path = format!("/home/{KEYS_USER}/.ssh/authorized_keys");
+        let keys = KeysFile {
+            path: format!("/home/{KEYS_USER}/.ssh/authorized_keys"),
+            owner: Ids {
+                user: 1_000_000,
+                group: 1_000_000,
+            },
+        };
         let mut facts = Self {
-            keys_path,
+            keys: Some(Ok(keys)),
             imagined: true,
             ..Self::default()
         };
@@ -351,8 +370,6 @@ impl Facts {
             next += 1;
             names.entry(name.to_owned()).or_insert(next);
         };
-        number(&mut facts.names.users, KEYS_USER);
-        number(&mut facts.names.groups, KEYS_USER);
         for desired in configurations {
             for file in desired.files.values() {
                 if let Owner::Name(name) = &file.user {

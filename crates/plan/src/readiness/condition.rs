@@ -10,13 +10,26 @@ use super::verdict::{Case, Finding, Memory, Verdict};
 /// node problem detectors leave no more than this between two heartbeats.
 const UNTOLD: Duration = Duration::from_mins(5);
 
+/// One that the Node does not have counts as its default.
+fn absent_as(kind: &str, status: &str, default: &str) -> Finding {
+    if status == default {
+        return Verdict::Healthy.into();
+    }
+    let why =
+        format!("the Node has no condition {kind}, which counts as {default} and not {status}");
+    Finding {
+        absent: true,
+        ..Verdict::Unhealthy(why.into()).into()
+    }
+}
+
 impl Case<'_> {
     pub(super) fn condition(
         &self,
         memory: &mut Memory,
         kind: &str,
         status: &str,
-        freshness: Duration,
+        (freshness, default): (Duration, &str),
     ) -> Finding {
         let mut conditions = self.node.conditions.iter();
         let found = conditions.find(|it| *it.kind == *kind);
@@ -25,6 +38,9 @@ impl Case<'_> {
                 self.awaits_boot(memory).is_some() && memory.before.is_none() && !memory.was_there;
             // Coming back is a change, too.
             memory.answered = true;
+            if !default.is_empty() {
+                return absent_as(kind, status, default);
+            }
             if is_yet_to_come {
                 return Verdict::Pending(format!("the Node has no condition {kind} yet").into())
                     .into();
@@ -81,6 +97,19 @@ impl Case<'_> {
             next: Some(if self.now < half { half } else { over }),
             quiet: self.now >= half,
             ..with(Verdict::Healthy)
+        }
+    }
+
+    /// Whatever it says now, also from before a restart.
+    pub(super) fn as_it_stands(&self, kind: &str, status: &str, default: &str) -> Finding {
+        let mut conditions = self.node.conditions.iter();
+        match conditions.find(|it| *it.kind == *kind) {
+            None => absent_as(kind, status, default),
+            Some(found) if *found.status == *status => Verdict::Healthy.into(),
+            Some(found) => {
+                let why = format!("condition {kind} is {}, not {status}", found.status);
+                Verdict::Unhealthy(why.into()).into()
+            }
         }
     }
 

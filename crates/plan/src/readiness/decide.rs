@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::label;
-use evenkeel_api::readiness::{AGENT_EXPIRY, Source};
+use evenkeel_api::readiness::{AGENT_EXPIRY, RuleTaint, Source};
 
+use super::evict::EvictionState;
 use super::gate::{Gate, NodePhase, Silence};
-use super::patch::{TaintChange, Want};
+use super::patch::TaintChange;
 use super::snapshot::Feed;
 use super::time::Moment;
 use super::verdict::{Verdict, place};
@@ -94,7 +95,7 @@ impl Readiness {
         keep(&mut self.silent, &zone, node, judgement.silent);
         let mut next = judgement.next;
         let mut is_overdue = false;
-        if let Some(due) = gate.evicts_from().filter(|_| !is_evicting) {
+        if let Some(due) = gate.evicts_from() {
             let seen_since = self.watched_since.max(gate.seen_since(&self.evidence));
             let settled = seen_since + EVICTS_AGAIN.min(due.since(gate.phase.since()));
             let due = due.max(settled);
@@ -105,23 +106,30 @@ impl Readiness {
         }
         keep(&mut self.overdue, &zone, node, is_overdue);
         if !gate.busy {
-            let want = gate.want();
+            let want = gate.want(|name| self.rules.contains_key(name));
             let patch = want.as_ref().and_then(|it| it.patch(&gate.snapshot));
             if let (Some(want), Some(patch)) = (want, patch) {
                 gate.busy = true;
                 let is_held = !gate.holds.is_empty();
                 let exposed = std::mem::take(&mut gate.exposed) && is_held;
-                let is_news = is_held && !(was_held && gate.snapshot.is_tainted());
+                let is_there = |it: &RuleTaint| {
+                    gate.snapshot
+                        .taints
+                        .iter()
+                        .any(|has| has["key"] == it.key.as_str())
+                };
+                let is_news = is_held && !(was_held && want.taints.iter().all(is_there));
                 actions.push(ReadinessAction::Write {
                     node: node.to_owned(),
                     patch,
-                    change: match want {
-                        _ if want.taints(&gate.snapshot) == gate.snapshot.taints => {
-                            TaintChange::Record
-                        }
-                        Want::Held { .. } if is_news => TaintChange::Taint(gate.why()),
-                        Want::Held { .. } => TaintChange::Record,
-                        Want::Free => TaintChange::Untaint,
+                    change: if want.taints(&gate.snapshot) == gate.snapshot.taints {
+                        TaintChange::Record
+                    } else if is_news {
+                        TaintChange::Taint(gate.why())
+                    } else if want.is_held() {
+                        TaintChange::Record
+                    } else {
+                        TaintChange::Untaint
                     },
                     exposed,
                 });
@@ -203,7 +211,9 @@ impl Readiness {
                 gate.phase = NodePhase::Evicting {
                     since: gate.phase.since(),
                 };
-                actions.push(ReadinessAction::Evict(node));
+                let taints = gate.evicts_at(now);
+                gate.eviction = EvictionState::Running(taints.clone());
+                actions.push(ReadinessAction::Evict { node, taints });
             }
         }
     }

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use evenkeel_api::names::annotation;
-use evenkeel_api::readiness::{EVICT_AFTER, Extension, ReadinessRule, Source};
+use evenkeel_api::readiness::{
+    EVICT_AFTER, Extension, ReadinessRule, RuleOrigin, RuleTaint, Source,
+};
 
+use super::evict::EvictionState;
 use super::guard::Class;
 use super::own_list;
-use super::patch::Want;
 use super::restart_record::{Restart, RestartRecord};
 use super::snapshot::{Evidence, Feed, NodeSnapshot};
 use super::time::Moment;
-use super::verdict::{Case, Finding, Memory, Verdict, feed, is_agent};
+use super::verdict::{Case, Finding, Memory, Verdict, feed};
 use crate::listing::listed;
 
 /// How many reasons a sentence names.
@@ -91,6 +93,10 @@ impl NodePhase {
 pub(super) struct Need {
     pub(super) rule: Rc<ReadinessRule>,
     index: usize,
+    /// Which of the conditions it is of which one is enough.
+    choice: usize,
+    /// Whether its rule has nothing to do with the node any more.
+    pub(super) completed: bool,
     pub(super) memory: Memory,
     pub(super) verdict: Verdict,
     pub(super) last: Option<Moment>,
@@ -104,10 +110,17 @@ pub(super) struct Need {
 
 impl Need {
     /// One that was not asked for before now; `found` is what stood on the Node when we came.
-    fn new(rule: &Rc<ReadinessRule>, index: usize, found: &RestartRecord, now: Moment) -> Self {
+    fn new(
+        rule: &Rc<ReadinessRule>,
+        (index, choice): (usize, usize),
+        found: &RestartRecord,
+        now: Moment,
+    ) -> Self {
         let mut need = Self {
             rule: Rc::clone(rule),
             index,
+            choice,
+            completed: false,
             memory: Memory::from(now),
             verdict: Verdict::Unknown,
             last: None,
@@ -121,12 +134,23 @@ impl Need {
     }
 
     pub(super) fn extension(&self) -> Option<&Extension> {
-        self.rule.extensions.get(self.index)
+        let extension = self.rule.extensions.get(self.index)?;
+        extension.choices().get(self.choice)
+    }
+
+    /// Whether `other` stands for the same extension: one of them is enough.
+    fn is_choice_of(&self, other: &Self) -> bool {
+        self.index == other.index && self.rule.name == other.rule.name
     }
 
     /// Whether the node may not have pods without it.
     pub(super) fn decides(&self) -> bool {
-        !self.rule.dry_run && self.extension().is_some_and(|it| it.affects_readiness)
+        self.is_acted_on() && self.extension().is_some_and(|it| it.affects_readiness)
+    }
+
+    /// Whether anything follows from it: not if its rule only says what it would do, or leaves all as it is.
+    fn is_acted_on(&self) -> bool {
+        !self.rule.dry_run && !self.rule.suspend && !self.completed
     }
 
     /// The condition of the Node that tells of it, if one does.
@@ -139,7 +163,11 @@ impl Need {
 
     /// Its rule and its name.
     pub(super) fn key(&self) -> Option<String> {
-        Some(format!("{}/{}", self.rule.name, self.extension()?.name))
+        let (rule, extension) = (&self.rule.name, self.rule.extensions.get(self.index)?);
+        Some(match (&extension.source, self.condition()) {
+            (Source::AnyOf(_), Some(kind)) => format!("{rule}/{}/{kind}", extension.name),
+            _ => format!("{rule}/{}", extension.name),
+        })
     }
 
     /// Whether nothing tells of it any more.
@@ -165,6 +193,8 @@ impl Need {
     /// Takes note of what was found.
     fn find(&mut self, finding: Finding, now: Moment) {
         match &finding.verdict {
+            // Its time begins when it is resumed.
+            _ if self.rule.suspend => self.unhealthy_since = None,
             Verdict::Unhealthy(_) | Verdict::Silent(_) => {
                 self.unhealthy_since.get_or_insert(now);
             }
@@ -181,7 +211,7 @@ impl Need {
     }
 
     /// Since when its evidence is a reason to evict. What was only not heard yet never is.
-    fn evicts_since(&self) -> Option<Moment> {
+    pub(super) fn evicts_since(&self) -> Option<Moment> {
         match self.verdict {
             Verdict::Unhealthy(_) | Verdict::Silent(_) => self.unhealthy_since,
             _ => None,
@@ -214,7 +244,16 @@ pub(super) enum Silence {
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) snapshot: NodeSnapshot,
+    /// The rules that select it.
+    pub(super) selected: Vec<Rc<ReadinessRule>>,
     pub(super) needs: Vec<Need>,
+    /// Bootstrap rules that it has done with, and that is not written yet.
+    pub(super) completing: BTreeSet<String>,
+    /// Taints of node-readiness-controller's rules that are held here: ours to take off when their rule selects the node no more.
+    /// For our own rules that is written on the Node.
+    pub(super) held_taints: BTreeSet<RuleTaint>,
+    /// Which of its pods are evicted.
+    pub(super) eviction: EvictionState,
     pub(super) phase: NodePhase,
     /// The rules that hold it, and since when.
     pub(super) holds: BTreeMap<String, Moment>,
@@ -265,7 +304,11 @@ impl Gate {
         let held = owners.filter(|it| found.silent && !it.is_empty());
         let holds = held.map(|it| (it.to_owned(), now)).collect();
         let mut gate = Self {
+            selected: Vec::new(),
             needs: Vec::new(),
+            completing: BTreeSet::new(),
+            held_taints: BTreeSet::new(),
+            eviction: EvictionState::No,
             phase: match restarted {
                 Some(since) => NodePhase::Booting { since },
                 None if found.silent => NodePhase::Broken { since: now },
@@ -343,8 +386,13 @@ impl Gate {
         let selected = rules
             .values()
             .filter(|rule| rule.node_selector.matches(|name| labels.get(name)));
-        for rule in selected.chain(&self.own) {
-            for (index, extension) in rule.extensions.iter().enumerate() {
+        self.selected = selected.chain(&self.own).cloned().collect();
+        for rule in &self.selected {
+            let choices = rule.extensions.iter().enumerate().flat_map(|(index, it)| {
+                let choices = it.choices().iter().enumerate();
+                choices.map(move |(choice, it)| ((index, choice), it))
+            });
+            for (place, extension) in choices {
                 let is_same = |it: &Need| {
                     it.rule.name == rule.name
                         && it.extension().is_some_and(|it| {
@@ -356,19 +404,53 @@ impl Gate {
                     .push(match known.map(|at| before.swap_remove(at)) {
                         Some(known) => Need {
                             rule: Rc::clone(rule),
-                            index,
+                            index: place.0,
+                            choice: place.1,
                             ..known
                         },
-                        None => Need::new(rule, index, &self.found, now),
+                        None => Need::new(rule, place, &self.found, now),
                     });
             }
         }
+        self.needs.shrink_to_fit();
     }
 
-    /// The rules that may taint it.
+    /// The rules that it follows are known for the first time. One that came with the taint of a rule waits, as one that is new.
+    pub(super) fn adopt(&mut self, now: Moment) {
+        let mut own = self.selected.iter();
+        let is_closed = own.any(|rule| {
+            rule.origin == RuleOrigin::Evenkeel
+                && self.snapshot.has_of(rule)
+                && !self.snapshot.has_completed(rule)
+        });
+        if is_closed && self.restarted.is_none() && self.holds.is_empty() {
+            self.restarted = Some(now);
+            self.booted = Some(now);
+            self.phase = NodePhase::Booting { since: now };
+        }
+    }
+
+    /// The rules that may do something here: neither dry nor suspended, and not done with it.
+    pub(super) fn acting(&self) -> impl Iterator<Item = &Rc<ReadinessRule>> {
+        let acting = self.selected.iter().filter(|it| !it.dry_run && !it.suspend);
+        acting.filter(|it| !self.snapshot.has_completed(it))
+    }
+
+    /// The needs that are one extension.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &[Need]> {
+        self.needs.chunk_by(Need::is_choice_of)
+    }
+
+    /// Its needs that stand for the same extension as one of them.
+    pub(super) fn group_of(&self, need: &Need) -> &[Need] {
+        let mut groups = self.groups();
+        let found = groups.find(|it| it.first().is_some_and(|it| it.is_choice_of(need)));
+        found.unwrap_or_default()
+    }
+
+    /// The rules that may taint it now.
     fn rules(&self) -> BTreeSet<&str> {
-        let needs = self.needs.iter().filter(|it| !it.rule.dry_run);
-        needs.map(|it| it.rule.name.as_str()).collect()
+        self.acting().map(|it| it.name.as_str()).collect()
     }
 
     /// Looks at all evidence, and says what follows.
@@ -383,14 +465,19 @@ impl Gate {
         let (mut is_waiting, mut is_unhealthy) = (false, false);
         let is_confirmed = self.silence == Silence::Confirmed;
         let mut needs = std::mem::take(&mut self.needs);
+        let mut quiet = Vec::with_capacity(needs.len());
         for need in &mut needs {
-            let Some(extension) = need.rule.extensions.get(need.index) else {
+            need.completed = self.snapshot.has_completed(&need.rule);
+            let extension = need.rule.extensions.get(need.index);
+            let Some(extension) = extension.and_then(|it| it.choices().get(need.choice)) else {
+                quiet.push(false);
                 continue;
             };
             let lookup = |feed: &Feed| evidence.get(feed);
             let case = Case {
                 node: &self.snapshot,
                 extension,
+                origin: need.rule.origin,
                 evidence: &lookup,
                 restarted: self.restarted,
                 booted: self.booted,
@@ -401,20 +488,35 @@ impl Gate {
                 now,
             };
             let finding = case.judge(&mut need.memory);
-            let is_quiet = finding.quiet;
+            quiet.push(finding.quiet);
             judgement.next = judgement.next.into_iter().chain(finding.next).min();
             need.find(finding, now);
-            if !need.decides() {
+        }
+        let mut quiet = quiet.into_iter();
+        for group in needs.chunk_by(Need::is_choice_of) {
+            let is_quiet = quiet
+                .by_ref()
+                .take(group.len())
+                .fold(true, |all, it| all & it);
+            let Some(first) = group.first().filter(|it| it.decides()) else {
                 continue;
-            }
+            };
             judgement.class.quiet |= is_quiet;
-            let is_held = self.holds.contains_key(&need.rule.name)
-                || (is_confirmed && matches!(need.verdict, Verdict::Silent(_)));
-            if need.verdict.holds(is_held) {
-                held.insert(need.rule.name.clone());
-                is_waiting |= matches!(need.verdict, Verdict::Pending(_));
-                is_unhealthy |= need.evicts_since().is_some();
-            } else if matches!(need.verdict, Verdict::Silent(_)) {
+            let rule = &first.rule.name;
+            let is_held = |need: &Need| {
+                self.holds.contains_key(rule)
+                    || (is_confirmed && matches!(need.verdict, Verdict::Silent(_)))
+            };
+            let is_silent = |need: &Need| matches!(need.verdict, Verdict::Silent(_));
+            if group.iter().all(|it| it.verdict.holds(is_held(it))) {
+                held.insert(rule.clone());
+                let is_pending = |it: &Need| matches!(it.verdict, Verdict::Pending(_));
+                is_waiting |= group.iter().any(is_pending);
+                is_unhealthy |= group.iter().all(|it| it.evicts_since().is_some());
+            } else if group
+                .iter()
+                .all(|it| is_silent(it) || it.verdict.holds(is_held(it)))
+            {
                 judgement.silent = true;
             }
         }
@@ -423,13 +525,16 @@ impl Gate {
             self.silence = Silence::Unasked;
         }
         let rules = self.rules();
+        let is_governed = !rules.is_empty();
         let mut for_restart = is_waiting && !is_unhealthy;
         if self.snapshot.has_permit {
             // It goes down by our own doing, or may: it comes back as one that was restarted.
-            for_restart = !rules.is_empty();
-            held = rules.iter().map(ToString::to_string).collect();
+            let mut own = self.acting().filter(|it| it.origin == RuleOrigin::Evenkeel);
+            for_restart = own.next().is_some();
+            held.extend(self.own_acting());
         }
-        judgement.class.governed = !rules.is_empty();
+        judgement.class.governed = is_governed;
+        held.extend(self.kept());
         judgement.class.held = !held.is_empty();
         judgement.class.held_back = judgement.silent;
         self.holds.retain(|rule, _| held.contains(rule));
@@ -438,38 +543,18 @@ impl Gate {
         }
         self.found.silent &= !self.holds.is_empty();
         self.phase = self.phase.next(!self.holds.is_empty(), for_restart, now);
+        self.end_evictions();
+        if !matches!(self.phase, NodePhase::Evicting { .. }) {
+            self.eviction = EvictionState::No;
+        }
+        self.completing = self.done_with();
         judgement
     }
 
-    /// What is to be on the Node, if it is ours to say.
-    pub(super) fn want(&self) -> Option<Want> {
-        if !self.holds.is_empty() {
-            let startup = self.needs.iter().any(|need| {
-                need.rule.autoscaler_startup_taint && self.holds.contains_key(&need.rule.name)
-            });
-            return Some(Want::Held {
-                owners: self.holds.keys().cloned().collect(),
-                startup,
-                record: self.record(),
-            });
-        }
-        // A taint that no rule of ours put there, on a node that no rule of ours is about, is not ours.
-        (self.snapshot.owners.is_some() || self.class.governed).then_some(Want::Free)
-    }
-
-    /// When its pods are to be evicted, as far as it goes by its rules.
-    pub(super) fn evicts_from(&self) -> Option<Moment> {
-        if self.snapshot.has_permit {
-            return None;
-        }
-        let due = self.needs.iter().filter_map(|need| {
-            let since = *self.holds.get(&need.rule.name)?.max(&need.evicts_since()?);
-            let extension = need.extension()?;
-            let counts = need.decides() && !is_agent(extension);
-            let after = need.rule.evict_after;
-            (counts && !after.is_zero()).then(|| since + after)
-        });
-        due.min()
+    /// The rules of ours that may do something here.
+    pub(super) fn own_acting(&self) -> impl Iterator<Item = String> {
+        let own = self.acting().filter(|it| it.origin == RuleOrigin::Evenkeel);
+        own.map(|it| it.name.clone())
     }
 
     /// Since when all that may evict its pods is seen without a break.
@@ -489,16 +574,32 @@ impl Gate {
             none if none.is_empty() && self.snapshot.has_permit => {
                 "the node has a disruption permit".to_owned()
             }
+            none if none.is_empty() && !self.suspended().is_empty() => stays(&self.suspended()),
             text => text,
         }
     }
 
     fn reasons(&self) -> Vec<(&Need, &str)> {
-        let holding = self.needs.iter().filter(|need| {
+        let is_holding = |need: &Need| {
             need.decides() && need.verdict.holds(self.holds.contains_key(&need.rule.name))
-        });
+        };
+        let holding = self.groups().filter(|it| it.iter().all(is_holding));
         holding
+            .flatten()
             .filter_map(|need| Some((need, need.extension()?.name.as_str())))
             .collect()
     }
+}
+
+/// What suspended rules mean for a node, for people.
+pub(super) fn stays(rules: &BTreeSet<&str>) -> String {
+    let names: Vec<_> = rules.iter().copied().collect();
+    let (noun, verb, them) = match names.as_slice() {
+        [_] => ("rule", "is", "it"),
+        _ => ("rules", "are", "they"),
+    };
+    format!(
+        "readiness {noun} {} {verb} suspended: the taint stays as it is until {them} {verb} resumed",
+        names.join(", ")
+    )
 }

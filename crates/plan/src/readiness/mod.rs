@@ -5,38 +5,46 @@
 //! and counts everything as just seen. Bad evidence taints at once; silence only after it was
 //! confirmed, never while our own snapshot is not to be trusted, and slowly when much is silent at once.
 
+mod bootstrap;
 mod condition;
 mod decide;
 mod evict;
 mod gate;
 mod guard;
+mod kubelet;
+mod nrc;
 mod observe;
 pub mod own_list;
 mod patch;
 mod probing;
 mod read;
 mod register;
+mod renewal;
 mod restart;
 mod restart_record;
 mod rule_status;
 mod snapshot;
+mod suspended;
 mod time;
 mod verdict;
 mod view;
+mod wants;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_api::readiness::{AGENT_EXTENSION, NODE, ReadinessRule};
+use evenkeel_api::readiness::{AGENT_EXTENSION, NODE, ReadinessRule, RuleTaint};
 use serde_json::Value;
 
-pub use evict::{evict, is_tolerated_by};
+pub use evict::{are_gone, evict, is_tolerated_by};
 pub use gate::{NodePhase, OWN_LIST};
 pub use guard::{Limits, ZoneCounts, ZoneState};
+pub use kubelet::{Kubelet, KubeletSettings, folder_setting, unit_setting};
 pub use patch::{NodeCondition, TaintChange, Want};
-pub use probing::{Probing, Question, probed};
-pub use register::{PLUGINS, Registration, registration};
+pub use probing::{Probing, Question, needed};
+pub use register::{PLUGIN_FOLDERS, Plugins, Registration};
+pub use renewal::{Renewal, renewal_period};
 pub use rule_status::rule_conditions;
 pub use snapshot::{ConditionSnapshot, Feed, LeaseSnapshot, NodeSnapshot, PodSnapshot};
 pub use time::Moment;
@@ -85,8 +93,13 @@ pub enum ReadinessAction {
     },
     /// List this again: it is behind what the API server says.
     Relist(Feed),
-    /// Begin to evict the pods of a node.
-    Evict(String),
+    /// Begin to evict the pods of a node, and tell of the end with [`Readiness::evicted`].
+    Evict {
+        /// The node.
+        node: String,
+        /// A pod stays that tolerates all of these.
+        taints: BTreeSet<RuleTaint>,
+    },
     /// Do not evict pods of a node any more.
     Spare(String),
 }
@@ -99,6 +112,8 @@ pub struct Readiness {
     evidence: BTreeMap<Feed, Evidence>,
     /// What stands before and after a node's name in what is renewed, by feed.
     names: BTreeMap<Feed, BTreeSet<(String, String)>>,
+    /// How often other watches were needed.
+    feeds_changed: u64,
     guard: Guard,
     /// Whether rules and nodes are known: before, nothing is decided.
     has_begun: bool,
@@ -137,6 +152,7 @@ impl Readiness {
         for (name, gate) in gates {
             let mut gate = Gate::new(gate.snapshot, false, now);
             gate.follow(&self.rules, now);
+            gate.adopt(now);
             self.dirty.insert(name.clone());
             self.gates.insert(name, gate);
         }
@@ -163,6 +179,11 @@ impl Readiness {
     /// The watches that are needed; those of before whose evidence nobody asks for are forgotten.
     pub fn feeds(&self) -> BTreeSet<Feed> {
         self.names.keys().cloned().collect()
+    }
+
+    /// How often [`Readiness::feeds`] has become another: who runs them looks at that, and only then at them.
+    pub fn feeds_changed(&self) -> u64 {
+        self.feeds_changed
     }
 
     /// Finds out which evidence is needed and whose it is.
@@ -203,6 +224,9 @@ impl Readiness {
         self.evidence.retain(|feed, _| names.contains_key(feed));
         for feed in names.keys() {
             self.evidence.entry(feed.clone()).or_default();
+        }
+        if !names.keys().eq(self.names.keys()) {
+            self.feeds_changed += 1;
         }
         self.names = names;
     }

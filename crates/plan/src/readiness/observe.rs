@@ -1,8 +1,11 @@
 //! What is seen goes in here: Nodes, evidence, answers to our own questions, and whether our watches are
 //! to be trusted. Nothing is decided yet; who has to be looked at again is marked.
 
-use evenkeel_api::readiness::AGENT_EXTENSION;
+use std::collections::BTreeSet;
 
+use evenkeel_api::readiness::{AGENT_EXTENSION, RuleTaint};
+
+use super::evict::EvictionState;
 use super::gate::{Gate, Need, NodePhase, OWN_LIST, Silence};
 use super::guard::Class;
 use super::snapshot::{Evidence, Feed, LeaseSnapshot, NodeSnapshot, PodSnapshot, Sign};
@@ -21,6 +24,7 @@ impl Readiness {
         if !same {
             self.forget_node(&name, now);
         }
+        let is_first = !self.gates.contains_key(&name);
         let needs_differ = if let Some(gate) = self.gates.get_mut(&name) {
             let before = gate.snapshot.zone().to_owned();
             let differ = gate.see(snapshot, now);
@@ -42,6 +46,9 @@ impl Readiness {
         {
             let had_own = gate.needs.iter().any(|it| it.rule.name == OWN_LIST);
             gate.follow(&self.rules, now);
+            if is_first {
+                gate.adopt(now);
+            }
             let has_own = gate.needs.iter().any(|it| it.rule.name == OWN_LIST);
             if had_own || has_own {
                 self.find_names();
@@ -209,6 +216,16 @@ impl Readiness {
             } else {
                 self.wake(node, now + WRITES_AGAIN);
             }
+        }
+    }
+
+    /// No pod is left on a node that does not tolerate these taints.
+    pub fn evicted(&mut self, node: &str, taints: &BTreeSet<RuleTaint>) {
+        if let Some(gate) = self.gates.get_mut(node)
+            && matches!(&gate.eviction, EvictionState::Running(it) if it == taints)
+        {
+            gate.eviction = EvictionState::Over(taints.clone());
+            self.dirty.insert(node.to_owned());
         }
     }
 

@@ -1,40 +1,37 @@
 //! What is written on a Node: our taints and who holds them, in one JSON Patch that is refused when
 //! the list is another by now. Taints of others go back exactly as they stood there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::{annotation, taint};
 use evenkeel_api::notice::Notice;
+use evenkeel_api::readiness::RuleTaint;
 use serde_json::{Value, json};
 
-use super::snapshot::{EFFECT, NodeSnapshot};
+use super::snapshot::NodeSnapshot;
 
 /// What is to be on a Node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Want {
-    /// The taint, held by these rules; never none.
-    Held {
-        /// The names of the rules.
-        owners: BTreeSet<String>,
-        /// Whether the Cluster Autoscaler's taint is there, too.
-        startup: bool,
-        /// What another operator has to know of it, if anything.
-        record: Option<String>,
-    },
-    /// No taint of ours.
-    Free,
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Want {
+    /// The taints that are to be there.
+    pub taints: BTreeSet<RuleTaint>,
+    /// Those that are ours to take off, where they are not to be there.
+    pub managed: BTreeSet<RuleTaint>,
+    /// Those that go with an annotation which says that they are ours.
+    pub listed: BTreeSet<RuleTaint>,
+    /// The rules that hold it and are named on it.
+    pub owners: BTreeSet<String>,
+    /// Whether the Cluster Autoscaler's taint is there, too.
+    pub startup: bool,
+    /// What another operator has to know of it, if anything.
+    pub record: Option<String>,
+    /// Annotations that say which bootstrap rules it has done with; none are ever taken off.
+    pub completed: BTreeMap<String, String>,
 }
 
 impl Want {
     /// What has to be written for it; nothing if it is so already.
     pub fn patch(&self, node: &NodeSnapshot) -> Option<Vec<Value>> {
-        let (owners, record) = match self {
-            Self::Held { owners, record, .. } => {
-                let owners: Vec<_> = owners.iter().map(String::as_str).collect();
-                (Some(owners.join(",")), record.clone())
-            }
-            Self::Free => (None, None),
-        };
         let taints = self.taints(node);
         let mut steps = Vec::new();
         if taints != node.taints {
@@ -48,14 +45,34 @@ impl Want {
                 (None, false) => json!({ "op": "add", "path": "/spec/taints", "value": taints }),
             });
         }
+        let list = |all: &BTreeSet<String>| all.iter().cloned().collect::<Vec<_>>().join(",");
+        let listed: BTreeSet<_> = self.listed.iter().map(ToString::to_string).collect();
+        let some = |text: String| Some(text).filter(|it| !it.is_empty());
+        let fixed = [
+            (
+                annotation::READINESS_OWNERS,
+                some(list(&self.owners)),
+                &node.owners,
+            ),
+            (
+                annotation::READINESS_TAINTS,
+                some(list(&listed)),
+                &node.own_taints,
+            ),
+            (
+                annotation::READINESS_RECORD,
+                self.record.clone(),
+                &node.record,
+            ),
+        ];
+        let fixed = fixed
+            .into_iter()
+            .filter(|(_, wanted, found)| wanted != *found);
+        let fixed = fixed.map(|(name, wanted, _)| (name, wanted));
+        let completed = self.completed.iter();
+        let completed = completed.map(|(name, value)| (name.as_str(), Some(value.clone())));
         let mut has_annotations = node.has_annotations;
-        for (name, wanted, found) in [
-            (annotation::READINESS_OWNERS, owners, &node.owners),
-            (annotation::READINESS_RECORD, record, &node.record),
-        ] {
-            if wanted == *found {
-                continue;
-            }
+        for (name, wanted) in fixed.chain(completed) {
             let path = format!("/metadata/annotations/{}", name.replace('/', "~1"));
             match wanted {
                 None => steps.push(json!({ "op": "remove", "path": path })),
@@ -84,14 +101,31 @@ impl Want {
 
     /// The taints of the Node with ours as they are to be.
     pub fn taints(&self, node: &NodeSnapshot) -> Vec<Value> {
-        let (held, startup) = match self {
-            Self::Held { startup, .. } => (true, *startup),
-            Self::Free => (false, false),
-        };
         let mut taints = node.taints.clone();
-        put(&mut taints, taint::META_READINESS, held);
-        put(&mut taints, taint::AUTOSCALER_STARTUP, startup);
+        let goes = |it: &Value| {
+            self.managed.iter().any(|ours| ours.is(it))
+                && !self.taints.iter().any(|wanted| wanted.is(it))
+        };
+        taints.retain(|it| !goes(it));
+        for wanted in &self.taints {
+            if !taints.iter().any(|it| wanted.is(it)) {
+                taints.push(wanted.to_value());
+            }
+        }
+        if self.owns_startup() {
+            put_startup(&mut taints, self.startup);
+        }
         taints
+    }
+
+    /// Whether the Cluster Autoscaler's taint is ours to say.
+    fn owns_startup(&self) -> bool {
+        self.managed.iter().any(RuleTaint::is_shared) || self.startup
+    }
+
+    /// Whether something is to keep pods away.
+    pub fn is_held(&self) -> bool {
+        !self.taints.is_empty()
     }
 }
 
@@ -145,13 +179,16 @@ pub struct NodeCondition {
     pub message: String,
 }
 
-/// Puts a taint of ours into the list, or takes it out.
-fn put(taints: &mut Vec<Value>, key: &str, wanted: bool) {
-    let is_it = |it: &Value| it["key"] == key && it["effect"] == EFFECT;
+/// Puts the Cluster Autoscaler's taint into the list, or takes it out.
+fn put_startup(taints: &mut Vec<Value>, wanted: bool) {
+    let startup = RuleTaint {
+        key: taint::AUTOSCALER_STARTUP.to_owned(),
+        ..RuleTaint::default()
+    };
     if !wanted {
-        taints.retain(|it| !is_it(it));
-    } else if !taints.iter().any(is_it) {
-        taints.push(json!({ "key": key, "effect": EFFECT }));
+        taints.retain(|it| !startup.is(it));
+    } else if !taints.iter().any(|it| startup.is(it)) {
+        taints.push(startup.to_value());
     }
 }
 
@@ -171,10 +208,18 @@ mod tests {
     }
 
     fn held(owners: &[&str], startup: bool) -> Want {
-        Want::Held {
+        Want {
+            taints: BTreeSet::from([RuleTaint::default()]),
             owners: owners.iter().map(ToString::to_string).collect(),
             startup,
-            record: None,
+            ..free()
+        }
+    }
+
+    fn free() -> Want {
+        Want {
+            managed: BTreeSet::from([RuleTaint::default()]),
+            ..Want::default()
         }
     }
 
@@ -204,7 +249,7 @@ mod tests {
             ])
         );
         assert_eq!(
-            Want::Free.patch(&node(json!([startup, ours]), Some("gpu"))),
+            free().patch(&node(json!([startup, ours]), Some("gpu"))),
             Some(vec![
                 uid.clone(),
                 json!({ "op": "test", "path": "/spec/taints", "value": [startup, ours] }),
@@ -214,7 +259,7 @@ mod tests {
         );
         // The same key with another effect is somebody else's.
         let evicting = json!({ "key": taint::META_READINESS, "effect": "NoExecute" });
-        assert_eq!(Want::Free.patch(&node(json!([evicting]), None)), None);
+        assert_eq!(free().patch(&node(json!([evicting]), None)), None);
         let bare = NodeSnapshot {
             has_annotations: false,
             ..node(json!([ours]), None)
@@ -234,9 +279,7 @@ mod tests {
         // What another operator has to know comes and goes with the taint.
         let record = "/metadata/annotations/evenkeel.dev~1readiness-record";
         let mut silent = held(&["gpu"], false);
-        if let Want::Held { record, .. } = &mut silent {
-            *record = Some("r".to_owned());
-        }
+        silent.record = Some("r".to_owned());
         let steps = silent.patch(&node(json!([]), None)).unwrap();
         assert_eq!(
             steps.last(),
@@ -247,7 +290,7 @@ mod tests {
             ..node(json!([ours]), Some("gpu"))
         };
         assert_eq!(silent.patch(&recorded), None);
-        let steps = Want::Free.patch(&recorded).unwrap();
+        let steps = free().patch(&recorded).unwrap();
         assert_eq!(
             steps.last(),
             Some(&json!({ "op": "remove", "path": record }))

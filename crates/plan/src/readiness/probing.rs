@@ -2,14 +2,22 @@
 //! restart makes of answers from before it. The agent asks; this decides.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::readiness::{
-    CertificateReport, Check, Extension, ProbeReport, ReadinessRule, Report, Source,
-    extensions_from_json,
+    CertificateReport, Check, Extension, HttpGet, ProbeHost, ProbeReport, ReadinessRule, Report,
+    Source, extensions_from_json,
 };
 
 use super::time::Moment;
+use crate::excerpt::shortened;
+
+/// How much of why a probe fails is reported.
+const MESSAGE: usize = 256;
+/// How much all such messages have together: a report is one annotation, with bounds of its own.
+const MESSAGES: usize = 4 * 1024;
 
 /// A question that is due.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +28,8 @@ pub struct Question {
     pub check: Check,
     /// How long the answer may take.
     pub timeout: Duration,
+    /// The addresses of the node, for those that are asked there.
+    pub addresses: Vec<IpAddr>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,14 +47,15 @@ struct Probe {
 #[derive(Debug, Default)]
 pub struct Probing {
     probes: BTreeMap<String, Probe>,
+    addresses: Vec<IpAddr>,
     boot_id: String,
     kubelet_start: String,
-    state: String,
+    state: NodeState,
     certificates: Option<CertificateReport>,
 }
 
-/// The extensions of a node that its agent probes: those of all rules that select it, and of its own list.
-pub fn probed<'l>(
+/// The extensions that a node needs: those of all rules that select it, and of its own list.
+pub fn needed<'l>(
     rules: &[ReadinessRule],
     label: impl Fn(&str) -> Option<&'l str>,
     own_list: Option<&str>,
@@ -57,18 +68,18 @@ pub fn probed<'l>(
     let selected = rules
         .iter()
         .filter(|rule| rule.node_selector.matches(&label));
-    let all = selected
-        .flat_map(|rule| rule.extensions.iter().cloned())
-        .chain(own);
-    all.filter(|it| matches!(it.source, Source::Probe { .. }))
-        .collect()
+    let all = selected.flat_map(|rule| rule.extensions.iter().cloned());
+    all.chain(own).collect()
 }
 
 impl Probing {
-    /// These are to be probed, and no others. What was known of those that stay stays known.
+    /// Those of these that have a probe are probed, and no others. What was known of those that stay stays known.
     pub fn set(&mut self, extensions: Vec<Extension>, now: Moment) {
         let mut before = std::mem::take(&mut self.probes);
-        for Extension { name, source, .. } in extensions {
+        let probed = extensions
+            .into_iter()
+            .filter(|it| matches!(it.source, Source::Probe { .. }));
+        for Extension { name, source, .. } in probed {
             let known = before.remove(&name).filter(|it| it.source == source);
             let probe = known.unwrap_or(Probe {
                 source,
@@ -79,6 +90,26 @@ impl Probing {
             });
             self.probes.insert(name, probe);
         }
+    }
+
+    /// Whether a probe asks the node where only its Node says that it is.
+    pub fn asks_node(&self) -> bool {
+        let host = |check: &Check| match check {
+            Check::HttpGet(HttpGet { host, .. })
+            | Check::TcpSocket { host, .. }
+            | Check::Grpc { host, .. } => *host,
+            Check::UnixSocket { .. } | Check::Service { .. } | Check::Exec { .. } => {
+                ProbeHost::Loopback
+            }
+        };
+        self.probes.values().any(|it| {
+            matches!(&it.source, Source::Probe { check, .. } if host(check) == ProbeHost::Node)
+        })
+    }
+
+    /// What the Node says where it is. Texts that are no addresses are names.
+    pub fn set_addresses<'a>(&mut self, said: impl Iterator<Item = &'a str>) {
+        self.addresses = said.filter_map(|it| it.parse().ok()).collect();
     }
 
     /// Which boot of the machine and which start of its kubelet this is. If it is another one, answers
@@ -102,8 +133,8 @@ impl Probing {
     }
 
     /// What the agent makes of the node's configuration.
-    pub fn set_state(&mut self, state: &str) {
-        state.clone_into(&mut self.state);
+    pub fn set_state(&mut self, state: NodeState) {
+        self.state = state;
     }
 
     /// Whom the machine trusts, where the agent keeps that.
@@ -113,6 +144,7 @@ impl Probing {
 
     /// The questions that are due; each is asked once until it is answered.
     pub fn due(&mut self, now: Moment) -> Vec<Question> {
+        let addresses = &self.addresses;
         let due = self
             .probes
             .iter_mut()
@@ -133,6 +165,7 @@ impl Probing {
                 name: name.clone(),
                 check: check.clone(),
                 timeout: *timeout,
+                addresses: addresses.clone(),
             })
         })
         .collect()
@@ -160,7 +193,7 @@ impl Probing {
                 if probe.failures < *failure_threshold {
                     return;
                 }
-                (false, why)
+                (false, shortened(&why, MESSAGE))
             }
         };
         let since = match &probe.known {
@@ -183,11 +216,17 @@ impl Probing {
     pub fn report(&self) -> Report {
         let known = self.probes.iter();
         let known = known.filter_map(|(name, it)| Some((name.clone(), it.known.clone()?)));
+        let mut known: BTreeMap<_, _> = known.collect();
+        let failing = known.values().filter(|it| !it.healthy).count();
+        let most = MESSAGES / failing.max(1);
+        for report in known.values_mut() {
+            report.message = shortened(&report.message, most);
+        }
         Report {
             boot_id: self.boot_id.clone(),
             kubelet_start: self.kubelet_start.clone(),
             state: self.state.clone(),
-            probes: known.collect(),
+            probes: known,
             certificates: self.certificates,
         }
     }
@@ -207,7 +246,7 @@ mod tests {
         let list =
             r#"[{"name": "cni", "probe": {"tcpSocket": {"port": 1}}}, {"name": "l", "lease": {}}]"#;
         let mut probing = Probing::default();
-        probing.set(probed(&[], |_| None, Some(list)), at(0));
+        probing.set(needed(&[], |_| None, Some(list)), at(0));
         probing.see("b1", "k1", at(0));
         assert_eq!(
             probing.due(at(0)).len(),
@@ -241,5 +280,56 @@ mod tests {
         probing.set(Vec::new(), at(23));
         probing.answered("cni", Ok(()), "t5");
         assert!(probing.report().probes.is_empty());
+    }
+
+    /// Covers N04.
+    #[test]
+    fn what_a_probe_prints_is_bounded_for_one_and_for_all() {
+        let list: Vec<_> = (0..64)
+            .map(|it| {
+                serde_json::json!({
+                    "name": format!("e{it}"),
+                    "probe": { "exec": { "command": ["/check"] }, "failureThreshold": 1 },
+                })
+            })
+            .collect();
+        let list = serde_json::json!(list).to_string();
+        let mut probing = Probing::default();
+        probing.set(needed(&[], |_| None, Some(&list)), at(0));
+        assert_eq!(probing.due(at(0)).len(), 64);
+        let long = "\u{1b}[31mä".repeat(10_000);
+        probing.answered("e0", Err(long.clone()), "t");
+        let message = probing.report().probes["e0"].message.clone();
+        assert!(
+            message.len() <= MESSAGE && message.ends_with("(cut)"),
+            "{message}"
+        );
+        assert!(!message.contains(char::is_control), "{message}");
+        for it in 1..64 {
+            probing.answered(&format!("e{it}"), Err(long.clone()), "t");
+        }
+        let report = probing.report().to_json();
+        assert!(report.len() < 16 * 1024, "{}", report.len());
+        // One that is alone says all of it again.
+        for it in 1..64 {
+            probing.answered(&format!("e{it}"), Ok(()), "t");
+        }
+        assert_eq!(probing.report().probes["e0"].message, message);
+    }
+
+    /// Covers N04.
+    #[test]
+    fn who_asks_the_node_where_it_is_gets_its_addresses() {
+        let list = r#"[{"name": "a", "probe": {"tcpSocket": {"port": 1}}}]"#;
+        let mut probing = Probing::default();
+        probing.set(needed(&[], |_| None, Some(list)), at(0));
+        assert!(!probing.asks_node());
+        let list = r#"[{"name": "a", "probe": {"grpc": {"port": 1, "host": "{nodeIP}"}}}]"#;
+        probing.set(needed(&[], |_| None, Some(list)), at(0));
+        assert!(probing.asks_node());
+        probing.set_addresses(["10.0.0.7", "node-1", "fd00::7"].into_iter());
+        let due = probing.due(at(0));
+        let expected: Vec<IpAddr> = vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()];
+        assert_eq!(due[0].addresses, expected);
     }
 }

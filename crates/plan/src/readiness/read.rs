@@ -1,56 +1,14 @@
-//! What is seen, from objects as the API server writes them.
+//! What is seen of Leases and pods, from objects as the API server writes them.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
 use serde_json::Value;
 
-use super::snapshot::{ConditionSnapshot, LeaseSnapshot, NodeSnapshot, PodSnapshot};
+use super::snapshot::{LeaseSnapshot, PodSnapshot};
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
-}
-
-fn texts(value: &Value) -> BTreeMap<String, String> {
-    let entries = value.as_object().into_iter().flatten();
-    entries
-        .map(|(key, value)| (key.clone(), text(value)))
-        .collect()
-}
-
-impl NodeSnapshot {
-    /// A Node.
-    pub fn read(object: &Value) -> Self {
-        let metadata = &object["metadata"];
-        let annotations = texts(&metadata["annotations"]);
-        let conditions = object["status"]["conditions"].as_array();
-        let conditions = conditions
-            .into_iter()
-            .flatten()
-            .map(|it| ConditionSnapshot {
-                kind: text(&it["type"]).into(),
-                status: text(&it["status"]).into(),
-                transition: text(&it["lastTransitionTime"]).into(),
-                heartbeat: text(&it["lastHeartbeatTime"]).into(),
-            });
-        Self {
-            name: text(&metadata["name"]),
-            uid: text(&metadata["uid"]),
-            labels: texts(&metadata["labels"]).iter().collect(),
-            boot_id: text(&object["status"]["nodeInfo"]["bootID"]),
-            taints: object["spec"]["taints"]
-                .as_array()
-                .cloned()
-                .unwrap_or_default(),
-            owners: annotations.get(annotation::READINESS_OWNERS).cloned(),
-            record: annotations.get(annotation::READINESS_RECORD).cloned(),
-            extensions: annotations.get(annotation::SYSTEM_EXTENSIONS).cloned(),
-            has_annotations: !annotations.is_empty(),
-            has_permit: annotations.contains_key(annotation::DRAIN_GRANTED),
-            conditions: conditions.collect(),
-        }
-    }
 }
 
 impl LeaseSnapshot {
@@ -125,17 +83,6 @@ mod tests {
 
     #[test]
     fn what_decides_is_found_in_the_objects() {
-        let node = NodeSnapshot::read(&json!({
-            "metadata": { "name": "n1", "uid": "u", "labels": { "a": "b" }, "annotations": { annotation::READINESS_OWNERS: "gpu" } },
-            "spec": { "taints": [{ "key": "kubernetes.io/MetaReadiness", "effect": "NoSchedule" }] },
-            "status": { "nodeInfo": { "bootID": "b" }, "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": "t" }] },
-        }));
-        assert!(node.is_tainted() && node.has_annotations && !node.has_permit);
-        assert_eq!(
-            (node.boot_id.as_str(), node.labels.get("a")),
-            ("b", Some("b"))
-        );
-        assert_eq!(&*node.conditions[0].heartbeat, "t");
         let lease = json!({ "renewTime": "1", "holderIdentity": "n1", "leaseDurationSeconds": 10 });
         let inside =
             LeaseSnapshot::read_inside(&json!({ "status": { "lease": lease } }), ".status.lease");

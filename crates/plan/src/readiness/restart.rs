@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::readiness::Report;
+use evenkeel_api::readiness::{Report, RuleOrigin};
 
 use super::gate::{Gate, Need};
 use super::restart_record::{Restart, RestartRecord};
@@ -125,8 +125,9 @@ impl Gate {
 
     /// What is to be written together with the taint.
     pub(super) fn record(&self) -> Option<String> {
+        let is_own = |it: &&Need| it.rule.origin == RuleOrigin::Evenkeel;
         let holds = |it: &&Need| it.decides() && self.holds.contains_key(&it.rule.name);
-        let deciding = || self.needs.iter().filter(holds);
+        let deciding = || self.needs.iter().filter(is_own).filter(holds);
         let is_waiting = deciding().any(|it| matches!(it.verdict, Verdict::Pending(_)));
         let mut record = RestartRecord {
             silent: !is_waiting && !self.snapshot.has_permit && deciding().any(Need::is_missed),

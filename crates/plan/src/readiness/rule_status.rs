@@ -1,4 +1,5 @@
-//! What the status of a rule says of it: whether it can be followed, and whether a storm is held back.
+//! What the status of a rule says of it: whether it can be followed, whether a storm is held back, and whether it
+//! is suspended.
 
 use evenkeel_api::fleet::machine_config_pool::Condition;
 use evenkeel_api::readiness::condition;
@@ -26,6 +27,8 @@ pub fn rule_conditions(
         (Ok(_), None) if !view.unclear.is_empty() => (true, "CannotTell", view.unclear.clone()),
         (Ok(warnings), None) => (true, "Followed", warnings.join("; ")),
     };
+    let is_suspended = !view.suspended.is_empty();
+    let suspended = if is_suspended { "Suspended" } else { "Acting" };
     let is_guarded = !view.guarded.is_empty();
     let guarded = if is_guarded { "Storm" } else { "Calm" };
     let short = |message: &str| message.chars().take(MESSAGE).collect::<String>();
@@ -36,6 +39,12 @@ pub fn rule_conditions(
             is_guarded,
             guarded,
             short(&view.guarded),
+        ),
+        told(
+            condition::SUSPENDED,
+            is_suspended,
+            suspended,
+            short(&view.suspended),
         ),
     ]
 }

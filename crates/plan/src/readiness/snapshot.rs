@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
-use evenkeel_api::names::{label, object, taint};
-use evenkeel_api::readiness::Report;
+use evenkeel_api::names::{label, object};
+use evenkeel_api::readiness::{ReadinessRule, Report, RuleTaint, TaintEffect};
 use serde_json::Value;
 
 use super::time::Moment;
@@ -14,9 +14,6 @@ use crate::fleet::labels::Labels;
 
 /// The namespace of the kubelets' own Leases.
 const KUBELET_LEASES: &str = "kube-node-lease";
-
-/// What our taints do.
-pub(super) const EFFECT: &str = "NoSchedule";
 
 /// What is seen of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,6 +32,12 @@ pub struct NodeSnapshot {
     pub owners: Option<String>,
     /// What whoever put our taint there wrote with it.
     pub record: Option<String>,
+    /// The taints of rules that have one of their own, as written on it.
+    pub own_taints: Option<String>,
+    /// The bootstrap rules that it has done with, as written on it.
+    pub completed: Option<String>,
+    /// The same of node-readiness-controller's rules: what follows the beginning of the annotation's name.
+    pub completed_nrc: Vec<Box<str>>,
     /// Extensions of its own, as written on it.
     pub extensions: Option<String>,
     /// Whether it has any annotations.
@@ -64,15 +67,49 @@ impl NodeSnapshot {
         self.labels.get(label::ZONE).unwrap_or_default()
     }
 
-    /// Whether the readiness taint is on it, whoever put it there.
+    /// Whether the readiness taint is on it, whoever put it there, or a taint that a rule of ours has put there.
     pub fn is_tainted(&self) -> bool {
-        self.taints.iter().any(is_our_taint)
+        self.has(&RuleTaint::default()) || self.listed().any(|it| self.has(&it))
+    }
+
+    /// Whether a taint is on it.
+    pub fn has(&self, taint: &RuleTaint) -> bool {
+        self.taints.iter().any(|it| taint.is(it))
+    }
+
+    /// Whether the taint of a rule is on it, in any of the effects that the rule may give it.
+    pub fn has_of(&self, rule: &ReadinessRule) -> bool {
+        effects(&rule.taint).iter().any(|it| self.has(it))
+    }
+
+    /// The taints that rules of ours with a taint of their own have put on it.
+    pub fn listed(&self) -> impl Iterator<Item = RuleTaint> {
+        let all = self.own_taints.as_deref().unwrap_or_default().split(',');
+        all.filter_map(|it| {
+            let (key, effect) = it.rsplit_once(':')?;
+            Some(RuleTaint {
+                key: key.to_owned(),
+                effect: TaintEffect::parse(effect)?,
+                value: String::new(),
+            })
+        })
+    }
+
+    /// The readiness taints that are on it, for people.
+    pub fn readiness_taints(&self) -> Vec<String> {
+        let all = [RuleTaint::default()].into_iter().chain(self.listed());
+        let found: BTreeSet<_> = all.filter(|it| self.has(it)).collect();
+        found.iter().map(ToString::to_string).collect()
     }
 }
 
-/// Whether a taint is the one that keeps pods away. One of that key with another effect is not ours.
-pub(super) fn is_our_taint(it: &Value) -> bool {
-    it["key"] == taint::META_READINESS && it["effect"] == EFFECT
+/// A taint in all effects that its rule may give it: one that takes pods away keeps them away at first.
+pub(super) fn effects(taint: &RuleTaint) -> Vec<RuleTaint> {
+    let mut all = vec![taint.clone()];
+    if taint.effect == TaintEffect::NoExecute {
+        all.push(taint.with(TaintEffect::NoSchedule));
+    }
+    all
 }
 
 /// Where evidence comes from: one watch.

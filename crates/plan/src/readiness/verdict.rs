@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::object::EXTENSIONS_NAMESPACE;
-use evenkeel_api::readiness::{AGENT_EXPIRY, AGENT_EXTENSION, Extension, NODE, Source};
+use evenkeel_api::readiness::{AGENT_EXPIRY, AGENT_EXTENSION, Extension, NODE, RuleOrigin, Source};
 
 use super::snapshot::{Evidence, Feed, NodeSnapshot, Sign};
 use super::time::Moment;
@@ -35,11 +36,11 @@ impl Verdict {
     /// One word for it.
     pub const fn word(&self) -> &'static str {
         match self {
-            Self::Healthy => "well",
-            Self::Unconfirmed => "presumed",
-            Self::Pending(_) => "awaited",
+            Self::Healthy => "healthy",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Pending(_) => "pending",
             Self::Unknown => "unknown",
-            Self::Unhealthy(_) => "bad",
+            Self::Unhealthy(_) => "unhealthy",
             Self::Silent(_) => "silent",
         }
     }
@@ -144,6 +145,8 @@ impl Memory {
 pub(super) struct Case<'a> {
     pub(super) node: &'a NodeSnapshot,
     pub(super) extension: &'a Extension,
+    /// Whose kind its rule is.
+    pub(super) origin: RuleOrigin,
     pub(super) evidence: &'a dyn Fn(&Feed) -> Option<&'a Evidence>,
     /// The last restart of the machine or of its kubelet.
     pub(super) restarted: Option<Moment>,
@@ -191,7 +194,7 @@ pub(super) fn place(extension: &Extension, node: &str) -> Option<(Feed, String)>
             Some((feed, name.replace(NODE, node)))
         }
         Source::Probe { .. } => Some((Feed::agents(), format!("{node}.{AGENT_EXTENSION}"))),
-        Source::Pods { .. } | Source::Condition { .. } => None,
+        Source::Pods { .. } | Source::Condition { .. } | Source::AnyOf(_) => None,
     }
 }
 
@@ -241,8 +244,17 @@ impl Case<'_> {
             Source::Condition {
                 kind,
                 status,
+                default_status,
+                ..
+            } if self.origin == RuleOrigin::Nrc => self.as_it_stands(kind, status, default_status),
+            Source::Condition {
+                kind,
+                status,
                 freshness,
-            } => self.condition(memory, kind, status, *freshness),
+                default_status,
+            } => self.condition(memory, kind, status, (*freshness, default_status)),
+            // Each of its conditions is judged by itself.
+            Source::AnyOf(_) => Verdict::Unknown.into(),
         }
     }
 
@@ -308,7 +320,13 @@ impl Case<'_> {
             ..Finding::from(verdict)
         };
         let lasts = sign.and_then(|it| it.lasts);
-        let expiry = expiry.or(lasts).unwrap_or(LASTS);
+        // An agent that nobody asked for evidence so far renews seldom, and says so: until it has heard of the rule.
+        let expiry = match (expiry, lasts) {
+            (Some(expiry), Some(lasts)) if is_told_by_agent(self.extension, &self.node.name) => {
+                expiry.max(lasts)
+            }
+            (expiry, lasts) => expiry.or(lasts).unwrap_or(LASTS),
+        };
         let heard = last.unwrap_or(memory.since).max(memory.since);
         if let Some(restart) = self.awaits(memory)
             && !sign.is_some_and(|it| !it.is_gone() && it.renewed > Some(restart))
@@ -347,7 +365,7 @@ impl Case<'_> {
             };
         }
         let verdict = match sign.and_then(|it| it.report.as_ref()) {
-            Some(report) if is_agent(self.extension) && report.state == "Degraded" => {
+            Some(report) if is_agent(self.extension) && report.state == NodeState::Degraded => {
                 Verdict::Unhealthy("the agent reports Degraded".into())
             }
             _ if sign.is_some_and(|it| !it.is_gone()) => Verdict::Healthy,
@@ -479,4 +497,11 @@ impl Case<'_> {
             ..finding
         }
     }
+}
+
+/// Whether what an extension of `node` is judged by is the Lease of the node's agent.
+pub(super) fn is_told_by_agent(extension: &Extension, node: &str) -> bool {
+    place(extension, node).is_some_and(|(feed, name)| {
+        feed == Feed::agents() && name == format!("{node}.{AGENT_EXTENSION}")
+    })
 }

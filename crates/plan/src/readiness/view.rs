@@ -1,14 +1,14 @@
 //! What is told about nodes and rules: counts and the worst few of a rule, every extension of one
 //! node, and the conditions that a rule publishes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_api::names::group;
-use evenkeel_api::readiness::{Check, NodeCounts, Source, Worst};
+use evenkeel_api::readiness::{NodeCounts, Source, Worst};
 use serde::Serialize;
 
-use super::gate::{Gate, Need, NodePhase, OWN_LIST};
+use super::gate::{Gate, Need, NodePhase, OWN_LIST, stays};
 use super::guard::{ZoneCounts, ZoneState};
 use super::patch::NodeCondition;
 use super::time::Moment;
@@ -31,6 +31,8 @@ pub struct RuleView {
     pub guarded: String,
     /// What counts though nothing tells that it is newer than a reboot, for people; empty if nothing.
     pub unclear: String,
+    /// What a suspended rule leaves as it is, for people; empty if it is not suspended.
+    pub suspended: String,
 }
 
 /// A node, for people.
@@ -52,11 +54,19 @@ impl ReadinessView {
     /// What the operator does next, as somebody says who looks at the node for a moment: whether it `is_tainted` and
     /// `has_permit` is read off the Node.
     pub fn next_for(&self, is_tainted: bool, has_permit: bool) -> String {
-        let blocking = self.extensions.iter().filter(|it| it.blocks);
+        let suspended = self.extensions.iter().filter(|it| it.suspended);
+        let suspended: BTreeSet<_> = suspended.map(|it| it.rule.as_str()).collect();
+        if !suspended.is_empty() && self.extensions.iter().all(|it| it.suspended) {
+            return stays(&suspended);
+        }
+        let blocking = self
+            .extensions
+            .iter()
+            .filter(|it| it.blocks && !it.suspended);
         let blocking: Vec<_> = blocking.map(|it| it.extension.as_str()).collect();
         let blocking = blocking.join(" and ");
         let governed = !self.extensions.is_empty();
-        match (is_tainted, blocking.is_empty()) {
+        let next = match (is_tainted, blocking.is_empty()) {
             _ if has_permit => "the node has a disruption permit: the operator removes the taint when the node is back and every required extension is healthy".to_owned(),
             (true, false) => format!("waiting for {blocking} to be healthy; then the operator removes the taint"),
             (true, true) if governed => "nothing blocks the node: the operator removes the taint when every required extension was heard from since the restart".to_owned(),
@@ -64,11 +74,20 @@ impl ReadinessView {
             (false, false) => format!("the operator taints the node because of {blocking}, unless its limits hold the taint back"),
             (false, true) if governed => "nothing, as long as every required extension is healthy".to_owned(),
             (false, true) => "nothing: no readiness rule selects this node".to_owned(),
+        };
+        if suspended.is_empty() {
+            next
+        } else {
+            format!("{next}; {}", stays(&suspended))
         }
     }
 }
 
 /// One extension of a node.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a key of what explain prints"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -91,6 +110,10 @@ pub struct Row {
     pub blocks: bool,
     /// Whether its rule only says what it would do.
     pub dry_run: bool,
+    /// Whether its rule leaves everything as it is.
+    pub suspended: bool,
+    /// Whether its rule was only about the node until it was ready once.
+    pub completed: bool,
 }
 
 impl Readiness {
@@ -141,6 +164,12 @@ impl Readiness {
         worst.sort_by(|(one, a), (other, b)| one.cmp(other).then_with(|| a.node.cmp(&b.node)));
         view.worst = worst.into_iter().map(|(_, it)| it).take(WORST).collect();
         view.guarded = self.guarded();
+        if self.rules.get(name).is_some_and(|it| it.suspend) {
+            view.suspended = format!(
+                "the rule sets and removes no taint and evicts no pods, and {} of its {} nodes stay not ready; set suspend to false to resume it",
+                view.nodes.not_ready, view.nodes.total
+            );
+        }
         if let Some((node, kind)) = unclear.first() {
             let others = match unclear.len() - 1 {
                 0 => String::new(),
@@ -310,7 +339,8 @@ impl Gate {
     fn would_hold(&self, need: &Need) -> bool {
         let affects = need.extension().is_some_and(|it| it.affects_readiness);
         let is_held = self.holds.contains_key(&need.rule.name) || need.rule.dry_run;
-        affects && need.verdict != Verdict::Unknown && need.verdict.holds(is_held)
+        let holds = |it: &Need| it.verdict != Verdict::Unknown && it.verdict.holds(is_held);
+        affects && !need.completed && self.group_of(need).iter().all(holds)
     }
 
     fn row(&self, need: &Need, now: Moment) -> Option<Row> {
@@ -325,12 +355,23 @@ impl Gate {
             affects_readiness: extension.affects_readiness,
             blocks: self.would_hold(need),
             dry_run: need.rule.dry_run,
+            suspended: need.rule.suspend,
+            completed: need.completed,
         })
     }
 
     fn what_next(&self, now: Moment) -> String {
         if self.needs.is_empty() {
             return "no readiness rule selects this node: nothing happens".to_owned();
+        }
+        let suspended = self.suspended();
+        if !suspended.is_empty()
+            && self
+                .needs
+                .iter()
+                .all(|it| suspended.contains(it.rule.name.as_str()))
+        {
+            return stays(&suspended);
         }
         let waits = |after: Option<Moment>| match after {
             Some(at) if at > now => format!(
@@ -420,16 +461,21 @@ fn source(source: &Source, node: &str) -> String {
         } => {
             format!("pods {} in {namespace}", selector.to_query())
         }
-        Source::Condition { kind, status, .. } => format!("condition {kind}={status}"),
+        Source::Condition {
+            kind,
+            status,
+            default_status,
+            ..
+        } => match default_status.as_str() {
+            "" => format!("condition {kind}={status}"),
+            default => format!("condition {kind}={status}, {default} if absent"),
+        },
+        Source::AnyOf(choices) => {
+            let choices = choices.iter().map(|it| self::source(&it.source, node));
+            choices.collect::<Vec<_>>().join(" or ")
+        }
         Source::Probe { check, period, .. } => {
-            let what = match check {
-                Check::HttpGet { port, path } => format!("HTTP :{port}{path}"),
-                Check::TcpSocket { port } => format!("TCP :{port}"),
-                Check::Grpc { port, service } => format!("gRPC :{port} {service}"),
-                Check::UnixSocket { path } => format!("socket {path}"),
-                Check::Service { name } => format!("service {name}"),
-            };
-            format!("probe {} every {}", what.trim_end(), short(*period))
+            format!("probe {check} every {}", short(*period))
         }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod certificates;
 pub mod instances;
+pub mod node_name;
 pub mod operator_condition;
 pub mod payload;
 pub mod proxy;

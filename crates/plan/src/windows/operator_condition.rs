@@ -51,7 +51,7 @@ mod tests {
 
     fn status(total: u32, updated: u32, conditions: Vec<Condition>) -> WindowsPoolStatus {
         WindowsPoolStatus {
-            version: "1.2.3-abc1234".to_owned(),
+            version: "1.2.3-abc1234".to_owned().into(),
             nodes: WindowsNodeCounts {
                 total,
                 updated,

@@ -1,8 +1,6 @@
 //! What becomes of every `services-*` ConfigMap in the operator's namespace: its own is as it would write
 //! it, one of a version that nodes still run stays while it says what they run, and all others go.
 
-use std::collections::BTreeSet;
-
 use evenkeel_api::windows::version::Version;
 
 use crate::fleet::node::Node;
@@ -13,7 +11,7 @@ use crate::fleet::node::Node;
     reason = "each is a fact of its own, and none excludes another"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SeenMap {
+pub struct ObservedMap {
     /// Its name.
     pub name: String,
     /// Which of all objects that ever had this name it is.
@@ -81,15 +79,16 @@ pub struct MapDecision {
 }
 
 /// The services that some node runs, or is told to run: versions with their hashes.
-pub fn in_use<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> BTreeSet<(String, String)> {
-    let mut all = BTreeSet::new();
+pub fn in_use<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Vec<(Version, String)> {
+    let mut all = Vec::new();
     for windows in nodes.into_iter().filter_map(|node| node.windows.as_ref()) {
         for (version, hash) in [
             (&windows.version, &windows.current_services),
             (&windows.desired_version, &windows.desired_services),
         ] {
+            let version = version.as_ref().and_then(|it| it.version().ok());
             if let (Some(version), Some(hash)) = (version, hash) {
-                all.insert((version.clone(), hash.clone()));
+                all.push((version.clone(), hash.clone()));
             }
         }
     }
@@ -101,7 +100,7 @@ pub fn in_use<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> BTreeSet<(String
 /// A ConfigMap of a newer release counts as that of a newer operator only if it is whole: labelled,
 /// immutable, owned by the pool if there is one, and right by the rules. Then nothing is done at all.
 /// Anything less is somebody's mistake, and goes.
-pub fn decide(own: Own<'_>, seen: &[SeenMap], in_use: &BTreeSet<(String, String)>) -> MapDecision {
+pub fn decide(own: Own<'_>, seen: &[ObservedMap], in_use: &[(Version, String)]) -> MapDecision {
     let newer = seen
         .iter()
         .filter(|map| is_whole(map, own.owner))
@@ -135,12 +134,12 @@ pub fn decide(own: Own<'_>, seen: &[SeenMap], in_use: &BTreeSet<(String, String)
     }
 }
 
-fn is_whole(map: &SeenMap, owner: Option<&str>) -> bool {
+fn is_whole(map: &ObservedMap, owner: Option<&str>) -> bool {
     let is_owned = owner.is_none_or(|owner| map.owner.as_deref() == Some(owner));
     !map.is_going && map.labelled && map.immutable && map.holds && is_owned
 }
 
-fn about_own(own: Own<'_>, map: &SeenMap) -> Option<MapAction> {
+fn about_own(own: Own<'_>, map: &ObservedMap) -> Option<MapAction> {
     let uid = map.uid.clone();
     let wrong = if map.is_going {
         Some("it is being deleted".to_owned())
@@ -161,11 +160,10 @@ fn about_own(own: Own<'_>, map: &SeenMap) -> Option<MapAction> {
 }
 
 /// Why a ConfigMap of another version is not needed.
-fn superfluous(map: &SeenMap, in_use: &BTreeSet<(String, String)>) -> Option<String> {
+fn superfluous(map: &ObservedMap, in_use: &[(Version, String)]) -> Option<String> {
     let Ok(version) = Version::from_config_map_name(&map.name) else {
         return Some("its name has no version".to_owned());
     };
-    let version = version.to_string();
     let mut hashes = in_use
         .iter()
         .filter(|(used, _)| *used == version)

@@ -7,7 +7,7 @@
     reason = "each is a fact of its own, and none excludes another"
 )]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct SeenBundle {
+pub struct ObservedBundle {
     /// Which of all objects that ever had this name it is.
     pub uid: String,
     /// Whether it is on its way out already.
@@ -22,7 +22,7 @@ pub struct SeenBundle {
     pub is_filled: bool,
 }
 
-impl SeenBundle {
+impl ObservedBundle {
     /// Whether we made it. Somebody may have taken off one sign of that.
     pub fn is_our_map(&self) -> bool {
         self.marked || self.owned
@@ -51,7 +51,7 @@ pub enum BundleAction {
 }
 
 /// Decides about `seen`. One that somebody else made asks to be filled in like ours, and is never removed.
-pub fn decide(has_proxy: bool, seen: Option<&SeenBundle>) -> Option<BundleAction> {
+pub fn decide(has_proxy: bool, seen: Option<&ObservedBundle>) -> Option<BundleAction> {
     match seen {
         None => has_proxy.then_some(BundleAction::Create),
         // The next one is made when it is gone.
@@ -74,13 +74,13 @@ pub fn decide(has_proxy: bool, seen: Option<&SeenBundle>) -> Option<BundleAction
 mod tests {
     use super::*;
 
-    fn ours() -> SeenBundle {
-        SeenBundle {
+    fn ours() -> ObservedBundle {
+        ObservedBundle {
             uid: "u".to_owned(),
             asks: true,
             marked: true,
             owned: true,
-            ..SeenBundle::default()
+            ..ObservedBundle::default()
         }
     }
 
@@ -96,14 +96,14 @@ mod tests {
             now(false, Some(&ours())),
             Some(BundleAction::Remove { uid })
         );
-        let theirs = SeenBundle {
+        let theirs = ObservedBundle {
             marked: false,
             owned: false,
             ..ours()
         };
         assert_eq!(now(true, Some(&theirs)), None);
         assert_eq!(now(false, Some(&theirs)), None);
-        let going = SeenBundle {
+        let going = ObservedBundle {
             is_going: true,
             asks: false,
             ..ours()
@@ -114,27 +114,27 @@ mod tests {
 
     #[test]
     fn only_what_it_lacks_is_written() {
-        let mend = |seen: &SeenBundle| match decide(true, Some(seen)) {
+        let mend = |seen: &ObservedBundle| match decide(true, Some(seen)) {
             Some(BundleAction::Mend { asks, mark, .. }) => (asks, mark),
             other => panic!("{other:?}"),
         };
-        let silent = SeenBundle {
+        let silent = ObservedBundle {
             asks: false,
             ..ours()
         };
         assert_eq!(mend(&silent), (true, false));
-        let unmarked = SeenBundle {
+        let unmarked = ObservedBundle {
             marked: false,
             ..ours()
         };
         assert_eq!(mend(&unmarked), (false, true));
-        let ownerless = SeenBundle {
+        let ownerless = ObservedBundle {
             owned: false,
             ..ours()
         };
         assert_eq!(decide(true, Some(&ownerless)), None);
         // One of somebody else's stays theirs.
-        let theirs = SeenBundle {
+        let theirs = ObservedBundle {
             marked: false,
             owned: false,
             asks: false,

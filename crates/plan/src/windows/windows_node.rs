@@ -10,27 +10,8 @@ use jiff::Timestamp;
 use crate::fleet::node::NodePatch;
 use crate::machine::Plan;
 use crate::machine::phase::{Drain, Phase, Reason, Wanted};
-use crate::machine::state::{self, NodeState};
-
-/// The services that a node is to run: their version, and the hash of their contents.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
-    /// As in the name of the ConfigMap.
-    pub version: String,
-    /// SHA-256 of its canonical contents.
-    pub hash: String,
-}
-
-impl Told {
-    /// What the annotations of the Node say; nothing before both are there.
-    pub fn by(annotations: &BTreeMap<String, String>) -> Option<Self> {
-        let said = |name| annotations.get(name).filter(|it| !it.is_empty()).cloned();
-        Some(Self {
-            version: said(annotation::WINDOWS_DESIRED_VERSION)?,
-            hash: said(annotation::DESIRED_SERVICES)?,
-        })
-    }
-}
+use crate::machine::state;
+use crate::windows::windows_pool::release::Grant;
 
 /// Whether pods were ever let on the node. Before that it needs no permit to be down.
 pub fn has_served(annotations: &BTreeMap<String, String>) -> bool {
@@ -63,7 +44,7 @@ pub fn renew_again_after(left: Duration) -> Duration {
 
 /// How far a node has come on its way to some services.
 #[derive(Debug, Clone, Copy)]
-pub struct Progress<'a> {
+pub struct ServicesProgress<'a> {
     /// The hash of the services.
     pub hash: &'a str,
     /// What leads there.
@@ -83,7 +64,7 @@ impl Reason {
     pub const NOT_UP: &str = "ServicesNotUp";
 }
 
-impl<'a> Progress<'a> {
+impl<'a> ServicesProgress<'a> {
     /// What the node shall be.
     ///
     /// What is there is brought about first; what is lacking is named only after that. A node says
@@ -107,12 +88,12 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// What is to be different on the Node in `phase`, where its services are `told`. A node that `gives_up`
+/// What is to be different on the Node in `phase`, where it was told its `grant`. A node that `gives_up`
 /// its permit lets pods come back: it waits for somebody, and others shall not wait for it.
 pub fn report(
     annotations: &BTreeMap<String, String>,
     phase: &Phase,
-    told: Option<&Told>,
+    grant: Option<&Grant>,
     missing_files: &[String],
     gives_up: bool,
 ) -> NodePatch {
@@ -126,24 +107,28 @@ pub fn report(
     let files =
         (!missing_files.is_empty()).then(|| serde_json::Value::from(missing_files).to_string());
     wanted.push((annotation::MISSING_FILES, files));
-    if let Some(state) = NodeState::of(phase) {
-        wanted.push((annotation::STATE, Some(state.as_str().to_owned())));
+    if let Some(state) = state::of(phase) {
+        wanted.push((annotation::STATE, Some(state.into())));
         let why = state::why(phase, None);
         let waits_for_pods = is_asked_for || matches!(phase, Phase::AwaitDrain { .. });
         if !state::may_stay(annotations, &why, waits_for_pods) {
             wanted.push((annotation::REASON, Some(why)));
         }
     }
-    match (phase, told) {
+    match (phase, grant) {
         (Phase::AwaitDrain { target, .. }, _) if !is_asked_for => {
             wanted.push((annotation::DESIRED_DRAIN, Some(Drain::request(target))));
         }
-        (Phase::Degraded(_), Some(told)) if gives_up && is_held => {
-            wanted.push((annotation::DESIRED_DRAIN, Some(Drain::release(&told.hash))));
+        (Phase::Degraded(_), _) if gives_up && is_held => {
+            // Whatever stands there as its version.
+            let hash = said(annotation::DESIRED_SERVICES).filter(|it| !it.is_empty());
+            if let Some(hash) = hash {
+                wanted.push((annotation::DESIRED_DRAIN, Some(Drain::release(hash))));
+            }
         }
-        (Phase::Done { config }, Some(told)) if *config == told.hash => {
-            wanted.push((annotation::WINDOWS_VERSION, Some(told.version.clone())));
-            wanted.push((annotation::CURRENT_SERVICES, Some(told.hash.clone())));
+        (Phase::Done { config }, Some(grant)) if *config == grant.hash => {
+            wanted.push((annotation::WINDOWS_VERSION, Some(grant.version.to_string())));
+            wanted.push((annotation::CURRENT_SERVICES, Some(grant.hash.clone())));
             if is_held {
                 wanted.push((annotation::DESIRED_DRAIN, Some(Drain::release(config))));
             }
@@ -173,17 +158,21 @@ mod tests {
         owned.collect()
     }
 
+    fn grant() -> Grant {
+        Grant {
+            version: "1.2.3-abc1234".parse().unwrap(),
+            hash: "h".to_owned(),
+        }
+    }
+
     #[test]
     fn a_node_that_is_done_says_its_version_and_takes_back_its_own_cordon_only() {
-        let told = Told {
-            version: "1.2.3-abc1234".to_owned(),
-            hash: "h".to_owned(),
-        };
+        let grant = grant();
         let done = Phase::Done {
             config: "h".to_owned(),
         };
         let ours = annotations(&[(annotation::CORDONED_BY, cordon::AGENT)]);
-        let change = report(&ours, &done, Some(&told), &[], false);
+        let change = report(&ours, &done, Some(&grant), &[], false);
         assert_eq!(change.unschedulable, Some(false));
         assert_eq!(change.annotations[annotation::CORDONED_BY], None);
         assert_eq!(
@@ -195,11 +184,11 @@ mod tests {
             (annotation::CURRENT_SERVICES, "h"),
             (annotation::STATE, "Done"),
         ]);
-        assert!(report(&theirs, &done, Some(&told), &[], false).is_empty());
+        assert!(report(&theirs, &done, Some(&grant), &[], false).is_empty());
         let other = Phase::Done {
             config: "older".to_owned(),
         };
-        let change = report(&ours, &other, Some(&told), &[], false);
+        let change = report(&ours, &other, Some(&grant), &[], false);
         assert_eq!(change.unschedulable, None);
         assert_eq!(
             change.annotations,
@@ -295,7 +284,7 @@ mod tests {
             beyond: Vec::new(),
         };
         let whole = plan(Some("h"));
-        let done = Progress {
+        let done = ServicesProgress {
             hash: "h",
             plan: &whole,
             current: Some("h"),
@@ -305,19 +294,19 @@ mod tests {
         };
         assert!(matches!(done.wanted(), Wanted::AsItIs));
         let current = Some("older");
-        let under_way = Progress { current, ..done };
+        let under_way = ServicesProgress { current, ..done };
         assert!(matches!(
             under_way.wanted(),
             Wanted::Planned { name: "h", .. }
         ));
-        let refusal = |progress: Progress<'_>| match progress.wanted() {
+        let refusal = |progress: ServicesProgress<'_>| match progress.wanted() {
             Wanted::Unfit(reason) => (reason.category, reason.text),
             other => panic!("{other:?}"),
         };
         let lacking = &["service network: NODE_IP has no value".to_owned()];
         let drifted = &["service network: is stopped".to_owned()];
         let part = plan(None);
-        let (category, text) = refusal(Progress {
+        let (category, text) = refusal(ServicesProgress {
             plan: &part,
             current: None,
             lacking,
@@ -326,20 +315,20 @@ mod tests {
         });
         assert_eq!(category, "ServicesIncomplete");
         assert!(text.contains("NODE_IP"), "{text}");
-        let down = Progress { drifted, ..done };
+        let down = ServicesProgress { drifted, ..done };
         let (category, text) = refusal(down);
         assert_eq!(category, "ServicesNotUp");
         assert!(text.contains("service network: is stopped"), "{text}");
         let said = true;
-        assert!(matches!(Progress { said, ..down }.wanted(), Wanted::AsItIs));
+        assert!(matches!(
+            ServicesProgress { said, ..down }.wanted(),
+            Wanted::AsItIs
+        ));
     }
 
     #[test]
     fn what_the_operator_asks_for_itself_is_not_taken_back_by_the_agent() {
-        let told = Told {
-            version: "1.2.3-abc1234".to_owned(),
-            hash: "h".to_owned(),
-        };
+        let grant = grant();
         let phases = [
             Phase::AwaitDrain {
                 target: "h".to_owned(),
@@ -354,7 +343,7 @@ mod tests {
         for asked in [upgrade.as_str(), Drain::FOR_REMOVAL] {
             for phase in &phases {
                 let held = annotations(&[(annotation::DESIRED_DRAIN, asked)]);
-                let change = report(&held, phase, Some(&told), &[], true);
+                let change = report(&held, phase, Some(&grant), &[], true);
                 let drain = change.annotations.get(annotation::DESIRED_DRAIN);
                 assert_eq!(drain, None, "{asked} {phase:?}");
             }
@@ -383,11 +372,31 @@ mod tests {
     }
 
     #[test]
+    fn a_degraded_node_gives_its_permit_back_whatever_stands_there_as_its_version() {
+        let degraded = Phase::Degraded(Reason::new("InvalidVersion", "x"));
+        let mut seen = annotations(&[
+            (annotation::DESIRED_DRAIN, "drain-h"),
+            (annotation::DESIRED_SERVICES, "h"),
+            (annotation::WINDOWS_DESIRED_VERSION, "rubbish"),
+        ]);
+        let read = Grant::of(&seen).unwrap();
+        assert!(read.is_err(), "{read:?}");
+        let drain = |change: &NodePatch| change.annotations.get(annotation::DESIRED_DRAIN).cloned();
+        let change = report(&seen, &degraded, None, &[], true);
+        assert_eq!(drain(&change), Some(Some("uncordon-h".to_owned())));
+        assert_eq!(drain(&report(&seen, &degraded, None, &[], false)), None);
+        seen.insert(
+            annotation::WINDOWS_DESIRED_VERSION.to_owned(),
+            "1.2.3-abc1234".to_owned(),
+        );
+        assert_eq!(Grant::of(&seen), Some(Ok(grant())));
+        seen.remove(annotation::DESIRED_SERVICES);
+        assert_eq!(Grant::of(&seen), None);
+    }
+
+    #[test]
     fn a_drain_is_asked_for_and_given_back() {
-        let told = Told {
-            version: "1.2.3-abc1234".to_owned(),
-            hash: "h".to_owned(),
-        };
+        let grant = grant();
         let waits = Phase::AwaitDrain {
             target: "h".to_owned(),
             changes: String::new(),
@@ -395,7 +404,7 @@ mod tests {
         let asked = report(
             &BTreeMap::new(),
             &waits,
-            Some(&told),
+            Some(&grant),
             &["C:\\k\\x".to_owned()],
             false,
         );
@@ -411,7 +420,7 @@ mod tests {
             config: "h".to_owned(),
         };
         let drained = annotations(&[(annotation::DESIRED_DRAIN, "drain-h")]);
-        let back = report(&drained, &done, Some(&told), &[], false);
+        let back = report(&drained, &done, Some(&grant), &[], false);
         assert_eq!(
             back.annotations[annotation::DESIRED_DRAIN].as_deref(),
             Some("uncordon-h")

@@ -7,7 +7,6 @@
 //! [`crate::windows::upgrade`].
 
 mod grant;
-pub mod phase;
 pub mod release;
 pub mod removal;
 mod report;
@@ -20,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use evenkeel_api::names::{annotation, cordon};
+use evenkeel_api::windows::version::{StatedVersion, Version};
 use evenkeel_api::windows::windows_pool::UpdatingNode;
 
 use crate::excerpt::excerpt;
@@ -38,7 +38,7 @@ pub use release::Grant;
 pub use report::{WindowsCounts, idle, status};
 pub use spec::WindowsPool;
 pub use trouble::{PoolFailure, TROUBLES};
-pub use view::{WindowsNodeView, view};
+pub use view::{WindowsNodeProgress, WindowsNodeView, view};
 
 /// Who is named by somebody as ours.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -181,12 +181,12 @@ pub fn plan<'a>(
     let entry = |node: &Node| granted_to.get(node.name.as_str()).copied();
     let is_removed = |node: &Node| context.is_removed(node, entry(node));
     // Who is down by our doing, or was asked to be, has a permit already.
-    let has_place = |node: &Node| {
+    let has_permit = |node: &Node| {
         budget::holds_permit(node) || in_place::is_held(node) || removal::is_asked(node)
     };
     ordered.sort_by_key(|node| {
         (
-            !has_place(node),
+            !has_permit(node),
             node.ready,
             !is_removed(node),
             is_as_told(node),
@@ -218,7 +218,7 @@ pub fn plan<'a>(
         .iter()
         .filter(is_replaced)
         .map(|it| it.node.as_str());
-    let version = target.map(|it| it.version.as_str()).unwrap_or_default();
+    let version = target.map(|it| &it.version);
     let mut ledger = MachineLedger::of(&context.machines, &by_name, &leaving.collect(), version);
     let away = recreate::still_away(granted, &by_name, &ledger);
     let serving: Vec<&Node> = ordered
@@ -246,21 +246,21 @@ pub fn plan<'a>(
         .collect();
     let holds = |node: &Node| {
         let is_moving = moving.contains(node.name.as_str());
-        has_place(node) || (is_moving && entry(node).is_some())
+        has_permit(node) || (is_moving && entry(node).is_some())
     };
     let gone: Vec<&str> = away.iter().map(|it| it.node.as_str()).collect();
-    let mut usage = BudgetUsage::of(pool.allowance, &serving, holds).counting(&gone);
+    let mut usage = BudgetUsage::of(pool.budget, &serving, holds).counting(&gone);
     for (node, decided) in ordered.iter().zip(&mut decided) {
         if decided.is_some() {
             continue;
         }
-        let is_other_version = runs(node) != Some(version);
+        let is_other_version = version.is_none_or(|version| !runs(node, version));
         let is_removed = is_removed(node);
         let permit = match context.renewed(pool.strategy, &node.name) {
             Some((_, set)) if is_other_version && !is_removed => ledger.ask(set, node, &mut usage),
             // Its pods left for an upgrade to a version that another one followed.
             _ if node.claims_permit() && asks_for_upgrade(node) => usage.go_on(),
-            _ if has_place(node) => usage.use_again(node),
+            _ if has_permit(node) => usage.use_again(node),
             _ => usage.ask(node),
         };
         *decided = Some(match permit {
@@ -292,7 +292,7 @@ pub fn plan<'a>(
         let target = target.filter(|_| !matches!(rollout.state, WindowsNodeState::Removal(_)))?;
         let is_granted = entry(rollout.node).is_some_and(|it| it.to == target.version);
         let windows = rollout.node.windows.as_ref()?;
-        let is_there = windows.version.as_ref() == Some(&target.version);
+        let is_there = windows.runs(&target.version);
         let is_one = is_granted && rollout.state != WindowsNodeState::New && !is_there;
         (is_one || in_place::is_held(rollout.node)).then(|| NodeUpgrade {
             node: rollout.node,
@@ -305,7 +305,10 @@ pub fn plan<'a>(
     });
     let replace = rollouts.iter().filter_map(|rollout| {
         let node = rollout.node;
-        let entry = entry(node).filter(|it| it.to == version && it.machine_set.is_some())?;
+        let is_leaving = |it: &&UpdatingNode| {
+            version.is_some_and(|version| it.to == *version) && it.machine_set.is_some()
+        };
+        let entry = entry(node).filter(is_leaving)?;
         let (machine, set) = context.renewed(pool.strategy, &node.name)?;
         let is_due = rollout.state == WindowsNodeState::Moving && !context.is_going(&node.name);
         let is_same = entry.machine_set.as_deref() == Some(set);
@@ -349,12 +352,12 @@ fn state(
         return Some(WindowsNodeState::NoTarget);
     };
     let is_granted = entry.is_some_and(|it| it.to == target.version);
-    let is_old = runs(node) != Some(&target.version);
+    let is_old = !runs(node, &target.version);
     if is_old && is_replaced(pool, target, entry, node, context) {
         return Some(WindowsNodeState::Moving);
     }
     // What was never brought to what it was told, and is told so no more, is made anew.
-    let is_stranded = entry.is_none() && recreate::is_stranded(node, &target.version);
+    let is_stranded = entry.is_none() && recreate::is_stranded(node, Some(&target.version));
     if is_stranded && context.renewed(pool.strategy, &node.name).is_some() {
         return refused(None, target, node, context).map(WindowsNodeState::Refused);
     }
@@ -382,7 +385,7 @@ fn state(
             told.filter(|_| !node.is_degraded())
         }
     };
-    if version == Some(&target.version) {
+    if version.is_some_and(|it| *it == target.version) {
         return match &windows.current_services {
             Some(current) if *current == target.hash && windows.version.is_some() => {
                 // Pods are let in first.
@@ -399,13 +402,12 @@ fn state(
     if is_granted {
         return Some(well(WindowsNodeState::Moving));
     }
-    let version = version.map(String::as_str);
     refused(version, target, node, context).map(WindowsNodeState::Refused)
 }
 
-/// The version that a node runs, as its agent says.
-fn runs(node: &Node) -> Option<&str> {
-    node.windows.as_deref()?.version.as_deref()
+/// Whether a node runs this version, as its agent says.
+fn runs(node: &Node, version: &Version) -> bool {
+    node.windows.as_ref().is_some_and(|it| it.runs(version))
 }
 
 /// Whether the Machine of a node goes, by whomever, or is to go: another one will replace it.
@@ -423,7 +425,7 @@ fn is_replaced(
 
 /// Why a node stays at the version that it runs.
 fn refused(
-    version: Option<&str>,
+    version: Option<&StatedVersion>,
     target: &Grant,
     node: &Node,
     context: &UpgradeContext,
@@ -433,7 +435,7 @@ fn refused(
     }
     let trouble = |category, note| Some(PoolFailure { category, note });
     if !context.backing.contains_key(&node.name) {
-        let version = version.unwrap_or("no version");
+        let version = gate::shown(version);
         let note = format!(
             "it runs {version}, but it is neither listed in windows-instances nor backed by a Machine: list it"
         );
@@ -471,10 +473,9 @@ fn written(
         return change;
     };
     let windows = node.windows.as_deref();
-    let runs = windows.and_then(|it| it.version.as_deref());
     let asked = if rollout.state == WindowsNodeState::Updated {
         in_place::release(node)
-    } else if runs == Some(&target.version) {
+    } else if runs(node, &target.version) {
         let is_done = windows.and_then(|it| it.current_services.as_deref()) == Some(&target.hash);
         if is_done && node.ready && in_place::is_held(node) {
             in_place::release(node)

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_api::names::annotation;
+use evenkeel_api::machine::node_state::NodeState;
+use evenkeel_api::names::{annotation, autoscaler, taint};
+use evenkeel_plan::fleet::autoscaler_marks::Mark;
 use evenkeel_plan::fleet::node::{Node, NodePatch};
 
 /// What a rollout may write on a Node; everything else there is somebody else's. With another configuration the reason
@@ -15,13 +17,17 @@ const OF_A_ROLLOUT: [&str; 4] = [
     annotation::REASON,
 ];
 /// What a drain may write on a Node.
-const OF_A_DRAIN: [&str; 6] = [
+const OF_A_DRAIN: [&str; 10] = [
     annotation::LAST_APPLIED_DRAIN,
     annotation::CORDONED_BY,
     annotation::DRAIN_GRANTED,
     annotation::DRAIN_OWN_PODS,
     annotation::DRAIN_OVERDUE,
     annotation::REASON,
+    annotation::AUTOSCALER_ANNOTATIONS,
+    autoscaler::SCALE_DOWN_DISABLED,
+    autoscaler::DO_NOT_DISRUPT,
+    autoscaler::DO_NOT_REPAIR,
 ];
 
 /// A pool, as its owner sees it.
@@ -29,6 +35,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) target: &'a str,
     pub(crate) limit: usize,
     pub(crate) paused: bool,
+    /// Whether no window is open.
+    pub(crate) closed: bool,
 }
 
 /// Which controller decided.
@@ -61,9 +69,22 @@ pub(crate) fn faults(
         if begins && after.current_config.as_deref() != Some(rules.target) {
             faults.extend(order(rules, decided_on, at).map(|it| format!("{name}: {it}")));
         }
+        let is_granted = after.drain_granted.is_some() && before[at].drain_granted.is_none();
+        if rules.closed && is_granted {
+            faults.push(format!("{name}: gets a permit while no window is open"));
+        }
         nodes[at] = after;
         let (was, is) = (taken(rules, &before, by), taken(rules, &nodes, by));
-        if is.len() > rules.limit && is.len() > was.len() {
+        // One that is down already is not taken down by being told what to run; but no more of these than the limit are
+        // told, with all that have a permit.
+        let is = if nodes[at].ready {
+            is
+        } else {
+            is.intersection(&permitted_or_down(&nodes))
+                .cloned()
+                .collect()
+        };
+        if is.len() > rules.limit && is.len() > was.intersection(&is).count() {
             faults.push(format!(
                 "{name}: {is:?} are down or on their way, and {} may be",
                 rules.limit
@@ -80,10 +101,14 @@ fn patched(node: &Node, patch: &NodePatch) -> Node {
         node.unschedulable = unschedulable;
     }
     for (name, value) in &patch.annotations {
+        if let Some(at) = autoscaler::ALL.iter().position(|it| it == name) {
+            node.autoscalers.found[at] = Mark::read(value.as_deref());
+        }
         let field = match *name {
             annotation::DESIRED_CONFIG => &mut node.desired_config,
             annotation::VOUCHER => &mut node.voucher,
             annotation::DRAIN_GRANTED => &mut node.drain_granted,
+            annotation::AUTOSCALER_ANNOTATIONS => &mut node.autoscalers.ours,
             annotation::CORDONED_BY => &mut node.cordoned_by,
             annotation::LAST_APPLIED_DRAIN => &mut node.last_applied_drain,
             annotation::REASON => &mut node.reason,
@@ -103,7 +128,7 @@ fn is_told(rules: &Rules<'_>, node: &Node) -> bool {
 
 /// Whether it is degraded with what it was told last: a reason that the operator took off is of something else.
 fn is_degraded(node: &Node) -> bool {
-    node.state.as_deref() == Some("Degraded") && node.reason.as_deref() != Some("")
+    node.state == Some(NodeState::Degraded) && node.reason.as_deref() != Some("")
 }
 
 /// Who takes from the budget.
@@ -119,6 +144,13 @@ fn taken(rules: &Rules<'_>, nodes: &[Node], by: By) -> BTreeSet<String> {
     down.map(|node| node.name.clone()).collect()
 }
 
+/// Who has a permit or is down.
+fn permitted_or_down(nodes: &[Node]) -> BTreeSet<String> {
+    let is_it = |node: &&Node| node.has_permit || node.drain_granted.is_some() || !node.ready;
+    let found = nodes.iter().filter(is_it);
+    found.map(|node| node.name.clone()).collect()
+}
+
 /// Nobody writes what is somebody else's.
 fn ownership(node: &Node, patch: &NodePatch, by: By) -> Option<String> {
     let allowed: &[&str] = match by {
@@ -128,6 +160,13 @@ fn ownership(node: &Node, patch: &NodePatch, by: By) -> Option<String> {
     let foreign = patch.annotations.keys().find(|it| !allowed.contains(*it));
     if let Some(foreign) = foreign {
         return Some(format!("{by:?} writes {foreign}"));
+    }
+    let taint = match by {
+        By::Rollout => taint::FIRST_CONFIG,
+        By::Drain => taint::DRAINING,
+    };
+    if let Some(foreign) = patch.taints.keys().find(|it| **it != taint) {
+        return Some(format!("{by:?} taints with {foreign}"));
     }
     let reason = patch.annotations.get(annotation::REASON);
     let tells = patch.annotations.contains_key(annotation::DESIRED_CONFIG);
@@ -143,11 +182,15 @@ fn ownership(node: &Node, patch: &NodePatch, by: By) -> Option<String> {
     }
 }
 
-/// Nobody begins in a paused pool, while somebody fails, while it is degraded itself, or before the zones before its own.
+/// Nobody begins in a paused pool, while somebody fails, while it is degraded itself, or, if it is ready, before the zones
+/// before its own.
 fn order(rules: &Rules<'_>, nodes: &[Node], at: usize) -> Option<String> {
     let node = &nodes[at];
     if rules.paused {
         return Some("begins in a paused pool".to_owned());
+    }
+    if rules.closed && node.drain_granted.is_none() {
+        return Some("begins while no window is open".to_owned());
     }
     let failing = nodes
         .iter()
@@ -159,7 +202,7 @@ fn order(rules: &Rules<'_>, nodes: &[Node], at: usize) -> Option<String> {
     if is_degraded(node) && !was_moving {
         return Some("begins although it is degraded".to_owned());
     }
-    if node.has_permit || was_moving {
+    if node.has_permit || was_moving || !node.ready {
         return None;
     }
     let waits = |other: &&Node| {

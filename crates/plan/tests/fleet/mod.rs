@@ -1,21 +1,26 @@
 //! A pool whose nodes live: agents that work and fail, people who edit, power that goes, an operator
 //! that is killed between two writes. The decisions are the real ones.
 
+pub(crate) mod calendar;
 pub(crate) mod checker;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_api::field::Field;
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::label;
 use evenkeel_plan::fleet::budget::{
     DisruptionBudget, DisruptionPermit, MaxUnavailable, answer, holds_permit,
 };
 use evenkeel_plan::fleet::drain::{self, DrainSettings, Next};
 use evenkeel_plan::fleet::node::{Node, NodePatch};
+use evenkeel_plan::fleet::policy::{PolicyLookup, PolicyReference, RolloutPolicy};
 use evenkeel_plan::fleet::pool::Pool;
 use evenkeel_plan::fleet::rollout::{self, is_moving};
 use jiff::Timestamp;
 use proptest::prelude::*;
 
+use self::calendar::Calendar;
 use self::checker::{By, Rules, faults};
 
 /// Something that happens. Numbers are taken modulo the number of nodes.
@@ -43,6 +48,10 @@ pub(crate) enum Deed {
     Pause,
     /// The pool's owner allows this many.
     Limit { to: u32 },
+    /// Time passes.
+    Passes { minutes: i32 },
+    /// Somebody overrides the windows, or takes that back.
+    Override,
     /// A node joins.
     Join,
     /// A node goes for good.
@@ -63,6 +72,8 @@ pub(crate) fn any_deed() -> impl Strategy<Value = Deed> {
         1 => (0..4u8).prop_map(|to| Deed::Retarget { to }),
         1 => Just(Deed::Pause),
         1 => (1..5u32).prop_map(|to| Deed::Limit { to }),
+        4 => (0..2_000i32).prop_map(|minutes| Deed::Passes { minutes }),
+        1 => Just(Deed::Override),
         1 => Just(Deed::Join),
         1 => at.prop_map(|at| Deed::Gone { at }),
     ]
@@ -77,6 +88,9 @@ pub(crate) struct Fleet {
     /// Machines that boot, with what was written on them before.
     booting: BTreeMap<String, String>,
     pool: Pool,
+    /// When its nodes may begin, as it says and as it was read.
+    policy: Option<(Calendar, RolloutPolicy)>,
+    now: Timestamp,
     zones: usize,
     made: usize,
     /// What was decided last, for people.
@@ -93,12 +107,14 @@ impl Fleet {
                 name: "worker".to_owned(),
                 target: Some("rendered-1".to_owned()),
                 rendered: (0..4).map(|number| format!("rendered-{number}")).collect(),
-                allowance: DisruptionBudget {
+                budget: DisruptionBudget {
                     max_unavailable: limit,
                     ..DisruptionBudget::default()
                 },
                 ..Pool::default()
             },
+            policy: None,
+            now: Timestamp::UNIX_EPOCH,
             zones,
             made: 0,
             decided: Vec::new(),
@@ -107,6 +123,44 @@ impl Fleet {
             fleet.join(number % 3 != 0);
         }
         fleet
+    }
+
+    /// The same, with windows and freezes.
+    pub(crate) fn with_calendar(mut self, calendar: Calendar, now: Timestamp) -> Self {
+        let policy = RolloutPolicy::read(&Field::from(calendar.spec()));
+        assert_eq!(policy.problems, [], "{calendar:?}");
+        self.pool.policy = PolicyReference::to("policy", Some("nights"));
+        self.policy = Some((calendar, policy));
+        self.now = now;
+        self
+    }
+
+    /// The pool as its policy lets it be now.
+    fn held(&self) -> Pool {
+        let policy = self.policy.as_ref();
+        let found = policy.map_or(PolicyLookup::Missing, |(_, it)| PolicyLookup::Found(it));
+        self.pool.clone().held_to(found, self.now)
+    }
+
+    /// Whether a node may begin now, as a person reckons it.
+    fn is_closed(&self) -> bool {
+        let calendar = self.policy.as_ref().map(|(calendar, _)| calendar);
+        self.pool.policy.overridden.is_none() && calendar.is_some_and(|it| !it.is_open(self.now))
+    }
+
+    /// The operator sleeps until the next window opens, and wakes when it does.
+    pub(crate) fn sleeps_until_open(&mut self) {
+        let Some((calendar, policy)) = &self.policy else {
+            return;
+        };
+        if !calendar.is_open(self.now) {
+            let opens = policy.calendar.next_change(self.now);
+            assert!(
+                opens.is_some_and(|it| it > self.now && calendar.is_open(it)),
+                "no window opens at {opens:?}"
+            );
+            self.now = opens.unwrap_or(self.now);
+        }
     }
 
     pub(crate) fn target(&self) -> &str {
@@ -133,7 +187,7 @@ impl Fleet {
                 .into_iter()
                 .collect(),
             ready: true,
-            state: has_config.then(|| "Done".to_owned()),
+            state: has_config.then_some(NodeState::Done),
             current_config: config.clone(),
             voucher: config.clone(),
             desired_config: config,
@@ -146,9 +200,19 @@ impl Fleet {
         match *deed {
             Deed::RollOut { written } => self.roll_out(written),
             Deed::Drain { written } => self.drain(written),
+            Deed::Passes { minutes } => self.now += jiff::SignedDuration::from_mins(minutes.into()),
+            Deed::Override => {
+                let text = self
+                    .pool
+                    .policy
+                    .overridden
+                    .is_none()
+                    .then_some("jane: CVE-2026-1");
+                assert_eq!(self.pool.policy.override_by(text), None);
+            }
             Deed::Join => self.join(false),
-            Deed::Pause => self.pool.allowance.paused ^= true,
-            Deed::Limit { to } => self.pool.allowance.max_unavailable = MaxUnavailable::Count(to),
+            Deed::Pause => self.pool.budget.paused ^= true,
+            Deed::Limit { to } => self.pool.budget.max_unavailable = MaxUnavailable::Count(to),
             Deed::Retarget { to } => self.pool.target = Some(format!("rendered-{to}")),
             Deed::Gone { at } if self.nodes.len() > 1 => {
                 let at = at % self.nodes.len();
@@ -200,7 +264,7 @@ impl Fleet {
                 let at = at % self.nodes.len();
                 let node = &mut self.nodes[at];
                 if node.current_config.is_some() && !is_moving(node) {
-                    node.state = Some("Degraded".to_owned());
+                    node.state = Some(NodeState::Degraded);
                     node.reason = Some("a file differs".to_owned());
                 }
             }
@@ -209,14 +273,43 @@ impl Fleet {
 
     /// What is tried from now on succeeds, and nobody stands in the way.
     pub(crate) fn calms_down(&mut self) {
-        self.pool.allowance.paused = false;
+        self.pool.budget.paused = false;
+        self.pool.policy.override_by(None);
         for node in &mut self.nodes {
             node.ready = true;
         }
     }
 
+    /// The pool gets a configuration that nobody has yet. Who is down stays down until it has it: the kubelet is dead, and
+    /// the agent is not.
+    pub(crate) fn gets_a_cure(&mut self) {
+        let cure = "rendered-cure".to_owned();
+        self.pool.budget.paused = false;
+        self.pool.rendered.insert(cure.clone());
+        self.pool.target = Some(cure);
+    }
+
+    /// Everybody does their work until all is done, or for long enough.
+    pub(crate) fn goes_on(&mut self) {
+        for _ in 0..40 * (self.nodes.len() + 2) {
+            self.sleeps_until_open();
+            self.happens(&Deed::RollOut {
+                written: usize::MAX,
+            });
+            self.happens(&Deed::Drain {
+                written: usize::MAX,
+            });
+            for at in 0..self.nodes.len() {
+                self.happens(&Deed::Agent { at, fails: false });
+            }
+            if self.is_done() {
+                break;
+            }
+        }
+    }
+
     fn limit(&self) -> usize {
-        self.pool.allowance.max_unavailable.of(self.nodes.len())
+        self.pool.budget.max_unavailable.of(self.nodes.len())
     }
 
     fn write(&mut self, name: &str, change: &NodePatch) {
@@ -237,7 +330,8 @@ impl Fleet {
         self.record();
         let nodes = self.nodes.clone();
         let nodes: Vec<_> = nodes.iter().collect();
-        let rollout = rollout::plan(&self.pool, &nodes);
+        let pool = self.held();
+        let rollout = rollout::plan(&pool, &nodes);
         assert_eq!(
             rollout.rollouts.len(),
             self.nodes.len(),
@@ -257,7 +351,8 @@ impl Fleet {
         let rules = Rules {
             target: self.target(),
             limit: self.limit(),
-            paused: self.pool.allowance.paused,
+            paused: self.pool.budget.paused,
+            closed: self.is_closed(),
         };
         let faults = faults(&rules, &self.nodes, &writes, by);
         assert!(
@@ -274,11 +369,11 @@ impl Fleet {
 
     /// The drain controller, on nodes without pods, whose record has what it grants.
     fn drain(&mut self, written: usize) {
-        let now = Timestamp::UNIX_EPOCH;
+        let now = self.now;
         self.record();
         let nodes = self.nodes.clone();
         let pool: Vec<_> = nodes.iter().collect();
-        let answers = answer(self.pool.allowance, &pool);
+        let answers = answer(self.held().budget, &pool);
         let mut writes = Vec::new();
         for node in nodes.iter().take(written) {
             let change = match drain::next(node) {
@@ -289,7 +384,7 @@ impl Fleet {
                         continue;
                     }
                 },
-                Next::Write(change, _) => change,
+                Next::Write(change, _) | Next::Mark(change) => change,
                 Next::Evict => {
                     drain::evict(
                         node,
@@ -329,8 +424,8 @@ fn moment(second: i64) -> Timestamp {
 /// One step of an agent, in the order of `plan::phase`. It drains for every configuration, and a machine
 /// that boots comes up with what was written, whatever it was told meanwhile.
 fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
-    let say = |node: &mut Node, state: &str, reason: &str| {
-        node.state = Some(state.to_owned());
+    let say = |node: &mut Node, state: NodeState, reason: &str| {
+        node.state = Some(state);
         node.reason = Some(reason.to_owned());
     };
     if let Some(written) = booting.remove(&node.name) {
@@ -343,9 +438,13 @@ fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
     };
     let drain = format!("drain-{desired}");
     if desired == "by-hand" {
-        say(node, "Degraded", "MachineConfig by-hand does not exist");
+        say(
+            node,
+            NodeState::Degraded,
+            "MachineConfig by-hand does not exist",
+        );
     } else if node.current_config.as_ref() == Some(&desired) {
-        say(node, "Done", "");
+        say(node, NodeState::Done, "");
         if node
             .desired_drain
             .as_deref()
@@ -356,10 +455,10 @@ fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
     } else if node.last_applied_drain.as_ref() != Some(&drain)
         || node.desired_drain.as_ref() != Some(&drain)
     {
-        say(node, "Working", "waits until pods have left");
+        say(node, NodeState::Working, "waits until pods have left");
         node.desired_drain = Some(drain);
     } else if fails {
-        say(node, "Degraded", "the disk is full");
+        say(node, NodeState::Degraded, "the disk is full");
     } else {
         // It writes, and boots.
         assert!(
@@ -367,7 +466,7 @@ fn agent(node: &mut Node, booting: &mut BTreeMap<String, String>, fails: bool) {
             "{} goes down without a permit",
             node.name
         );
-        say(node, "Working", "the machine boots");
+        say(node, NodeState::Working, "the machine boots");
         node.ready = false;
         booting.insert(node.name.clone(), desired);
     }

@@ -326,7 +326,7 @@ fn sections_that_we_do_not_do_keep_what_only_a_lower_one_says() {
             "storage": {
                 "disks": [{ "device": "/dev/sda", "wipeTable": true, "partitions": [{ "number": 1, "label": "root" }] }],
                 "directories": [{ "path": "/d", "user": { "id": 5 } }],
-                "raid": [{ "name": "md0", "devices": ["/dev/b", "/dev/a"], "options": ["x"] }],
+                "raid": [{ "name": "md0", "level": "raid1", "devices": ["/dev/b", "/dev/a"], "options": ["x"] }],
             },
             "kernelArguments": { "shouldNotExist": ["debug"] },
         })),

@@ -31,7 +31,7 @@ fn on_a_new_node_a_condition_that_appears_once_is_healthy_at_once_and_stays_so()
         world.join("n1", tainted_from_creation);
         world.pass(MINUTE);
         assert!(world.is_tainted("n1"));
-        assert_eq!(world.says("n1"), "awaited");
+        assert_eq!(world.says("n1"), "pending");
         world.condition("n1", "NetReady", "False", "12:00");
         assert!(
             world.is_tainted("n1"),
@@ -48,7 +48,7 @@ fn on_a_new_node_a_condition_that_appears_once_is_healthy_at_once_and_stays_so()
         // It goes away: that is not waiting.
         world.machine("n1").snapshot.conditions.clear();
         world.show("n1");
-        assert_eq!(world.says("n1"), "bad");
+        assert_eq!(world.says("n1"), "unhealthy");
     }
 }
 
@@ -183,7 +183,7 @@ fn another_operator_knows_which_condition_is_from_before_the_reboot() {
     world.begin();
     world.pass(MINUTE);
     assert!(world.is_tainted("n1"), "it is from before");
-    assert_eq!(world.says("n1"), "awaited");
+    assert_eq!(world.says("n1"), "pending");
     // It is written while nobody leads.
     world.write_condition("n1", "NetReady", "True", "12:09");
     world.begin();

@@ -67,7 +67,7 @@ fn what_one_rule_names_never_changes_when_the_silence_of_another_counts() {
             world.pass(120_000);
             let view = world.readiness.node("n2", world.moment()).unwrap();
             let says = view.extensions.iter().map(|it| it.says);
-            assert_eq!(says.collect::<Vec<_>>(), ["well", "unknown", "unknown"]);
+            assert_eq!(says.collect::<Vec<_>>(), ["healthy", "unknown", "unknown"]);
         }
     }
 }

@@ -4,11 +4,14 @@
 
 mod conditions;
 mod feeds;
+mod nrc;
 mod ownership;
+mod powers;
 mod promises;
 mod scenarios;
 #[path = "../script/mod.rs"]
 mod script;
 mod storms;
+mod suspended;
 mod waiting;
 mod world;

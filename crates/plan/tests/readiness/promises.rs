@@ -283,6 +283,41 @@ fn probes_count_as_the_agent_says_and_its_own_state_only_where_a_rule_asks_for_i
     assert!(world.evicting.is_empty(), "and never evicts");
 }
 
+/// Covers R16.
+#[test]
+fn a_new_rule_takes_no_agent_for_silent_that_has_not_heard_of_it() {
+    let mut world = World::new(&[one()]);
+    world.add("n1", "a", &["dp"]);
+    world.begin();
+    let report = |world: &mut World, lasts| {
+        let lease = LeaseSnapshot {
+            renewed: format!("{}", world.now),
+            holder: "n1".to_owned(),
+            lasts: Some(Duration::from_secs(lasts)),
+            report: Some(
+                json!({ "bootId": "b", "kubeletStart": "k", "state": "Done" }).to_string(),
+            ),
+        };
+        world.lease("node-extensions", "n1.evenkeel-agent", lease);
+        world.act();
+    };
+    // At rest it renews every forty seconds, and says so.
+    report(&mut world, 120);
+    world.pass(35_000);
+    let agent = json!([{ "name": "evenkeel-agent", "lease": { "expiry": "30s" } }]);
+    world.set_rule(rule(
+        "config",
+        &json!({ "nodeSelector": { "matchLabels": { "pool": "gpu" } }, "extensions": agent }),
+    ));
+    world.pass(80_000);
+    assert!(!world.is_tainted("n1"));
+    report(&mut world, 30);
+    world.pass(29_000);
+    assert!(!world.is_tainted("n1"));
+    world.pass(2_000);
+    assert!(world.is_tainted("n1"), "now it has heard, and is silent");
+}
+
 /// Covers R10.
 #[test]
 fn pods_are_evicted_after_a_while_and_not_when_it_recovers_a_moment_before() {

@@ -175,8 +175,9 @@ fn a_disturbed_zone_loses_its_pods_slowly_and_the_other_one_as_ever() {
     let begun = |world: &World, zone: &str| {
         let of_zone = names(world, zone);
         let log = world.log.iter();
-        let log = log
-            .filter(|(_, it)| matches!(it, ReadinessAction::Evict(node) if of_zone.contains(node)));
+        let log = log.filter(
+            |(_, it)| matches!(it, ReadinessAction::Evict { node, .. } if of_zone.contains(node)),
+        );
         log.map(|(at, _)| *at).collect::<Vec<_>>()
     };
     assert_eq!(begun(&world, "b").len(), 5, "one every ten seconds");
@@ -387,7 +388,7 @@ proptest! {
         let pause = u64::try_from(limits.eviction_pause.as_millis()).unwrap_or(u64::MAX);
         let mut last: BTreeMap<u8, u64> = BTreeMap::new();
         for (at, action) in &world.log {
-            if let ReadinessAction::Evict(node) = action {
+            if let ReadinessAction::Evict { node, .. } = action {
                 let zone = node[1..].parse::<u8>().unwrap_or_default() % 2;
                 let before = last.insert(zone, *at);
                 let restarted = deeds.iter().any(|it| matches!(it, Deed::TakeOver));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_api::names::{annotation, label, taint};
-use evenkeel_api::readiness::{ReadinessRule, rule_from_json};
+use evenkeel_api::readiness::{ReadinessRule, RuleTaint, rule_from_json};
 use evenkeel_plan::fleet::labels::Labels;
 use evenkeel_plan::readiness::{
     ConditionSnapshot, Feed, LeaseSnapshot, Limits, Moment, NodeCondition, NodeSnapshot,
@@ -51,6 +51,8 @@ pub(crate) struct World {
     pub(crate) writes: BTreeMap<String, u32>,
     pub(crate) refused: u32,
     pub(crate) evicting: BTreeSet<String>,
+    /// What pods must tolerate to stay on them.
+    asked: BTreeMap<String, BTreeSet<RuleTaint>>,
 }
 
 pub(crate) fn rule(name: &str, spec: &Value) -> ReadinessRule {
@@ -81,6 +83,7 @@ impl World {
             writes: BTreeMap::new(),
             refused: 0,
             evicting: BTreeSet::new(),
+            asked: BTreeMap::new(),
         };
         for rule in rules {
             world.rules.insert(rule.name.clone(), rule.clone());
@@ -97,6 +100,7 @@ impl World {
         let now = self.moment();
         self.readiness = Readiness::new(self.limits);
         self.evicting.clear();
+        self.asked.clear();
         for machine in self.machines.values() {
             self.readiness.see_node(machine.snapshot.clone(), now);
         }
@@ -113,6 +117,16 @@ impl World {
     pub(crate) fn delete_rule(&mut self, name: &str) {
         self.rules.remove(name);
         self.rules_changed();
+    }
+
+    /// A rule goes while nobody leads.
+    pub(crate) fn forget_rule(&mut self, name: &str) {
+        self.rules.remove(name);
+    }
+
+    /// What pods of a node must tolerate to stay there.
+    pub(crate) fn asked(&self, node: &str) -> BTreeSet<RuleTaint> {
+        self.asked.get(node).cloned().unwrap_or_default()
     }
 
     fn rules_changed(&mut self) {
@@ -408,9 +422,14 @@ impl World {
                 self.readiness.see_node(snapshot, now);
                 self.readiness.written(&node, true, now);
             }
-            ReadinessAction::Evict(node) => assert!(self.evicting.insert(node)),
+            ReadinessAction::Evict { node, taints } => {
+                self.evicting.insert(node.clone());
+                let before = self.asked.insert(node, taints.clone()).unwrap_or_default();
+                assert!(before != taints, "they are evicted already");
+            }
             ReadinessAction::Spare(node) => {
                 self.evicting.remove(&node);
+                self.asked.remove(&node);
             }
         }
     }
@@ -459,6 +478,17 @@ fn apply(node: &mut NodeSnapshot, patch: &[Value]) -> bool {
             }
             (op, path) if path.ends_with(&annotation::READINESS_RECORD.replace('/', "~1")) => {
                 node.record = (op == "add").then(|| value.as_str().unwrap().to_owned());
+            }
+            (op, path) if path.ends_with(&annotation::READINESS_TAINTS.replace('/', "~1")) => {
+                node.own_taints = (op == "add").then(|| value.as_str().unwrap().to_owned());
+            }
+            (op, path) if path.ends_with(&annotation::BOOTSTRAP_COMPLETED.replace('/', "~1")) => {
+                assert_eq!(op, "add", "nobody takes it off");
+                node.completed = Some(value.as_str().unwrap().to_owned());
+            }
+            ("add", path) if path.contains("/readiness.k8s.io~1bootstrap-completed-") => {
+                let (_, uid) = path.split_once("bootstrap-completed-").unwrap();
+                node.completed_nrc.push(uid.into());
             }
             (op, path) => panic!("nobody writes {op} {path}"),
         }

@@ -14,6 +14,7 @@
 
 use std::fmt::Write;
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_plan::fleet::budget::MaxUnavailable;
 use evenkeel_plan::fleet::node::Node;
 
@@ -130,7 +131,7 @@ impl Scenario {
                 node.zone(),
                 said(&node.current_config),
                 said(&node.desired_config),
-                said(&node.state),
+                node.state.as_ref().map_or("-", NodeState::as_str),
                 said(&node.reason),
                 marks.concat()
             );

@@ -6,7 +6,8 @@ mod scenarios;
 mod script;
 mod world;
 
-use evenkeel_api::windows::windows_pool::{Strategy, condition};
+use evenkeel_api::windows::version::StatedVersion;
+use evenkeel_api::windows::windows_pool::{Strategy, UpdatePhase, condition};
 use evenkeel_plan::fleet::budget::MaxUnavailable;
 use evenkeel_plan::windows::upgrade::in_place::{InPlaceStep, Supplied};
 use evenkeel_plan::windows::upgrade::{Backing, UpgradePath, gate, way};
@@ -23,7 +24,16 @@ fn stands(world: &World) -> Vec<WindowsNodeState> {
     rollouts.into_iter().map(|it| it.state).collect()
 }
 
-fn facts(world: &World, at: usize) -> (Option<String>, Option<String>) {
+/// A version by its number, as a node says it.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "annotations are there or not, and here they are"
+)]
+fn stated(number: u8) -> Option<StatedVersion> {
+    Some(version(number).version.into())
+}
+
+fn facts(world: &World, at: usize) -> (Option<StatedVersion>, Option<StatedVersion>) {
     let windows = world.nodes[at].windows.as_deref();
     let windows = windows.cloned().unwrap_or_default();
     (windows.version, windows.desired_version)
@@ -33,10 +43,10 @@ fn facts(world: &World, at: usize) -> (Option<String>, Option<String>) {
 #[test]
 fn a_node_goes_step_by_step_and_is_told_only_when_its_files_are_there() {
     let mut world = World::new(2, ONE);
-    let (old, new) = (Some(version(1).version), Some(version(2).version));
-    let phase = |world: &World| world.granted.first().map(|it| it.phase.clone());
+    let (old, new) = (stated(1), stated(2));
+    let phase = |world: &World| world.granted.first().map(|it| it.phase);
     world.operate(false);
-    assert_eq!(phase(&world).as_deref(), Some("Granted"));
+    assert_eq!(phase(&world), Some(UpdatePhase::Granted));
     assert_eq!(
         world.nodes[0].desired_drain, None,
         "the status says it first"
@@ -45,16 +55,16 @@ fn a_node_goes_step_by_step_and_is_told_only_when_its_files_are_there() {
     let asked = "drain-upgrade-1.2.0-abc1234";
     assert_eq!(world.nodes[0].desired_drain.as_deref(), Some(asked));
     world.operate(false);
-    assert_eq!(phase(&world).as_deref(), Some("Draining"));
+    assert_eq!(phase(&world), Some(UpdatePhase::Draining));
     assert!(!world.supply(0), "its pods have not left");
     world.drain();
     world.drain();
     world.operate(false);
-    assert_eq!(phase(&world).as_deref(), Some("Supplying"));
+    assert_eq!(phase(&world), Some(UpdatePhase::Supplying));
     assert_eq!(facts(&world, 0), (old.clone(), old.clone()));
     assert!(world.supply(0));
     world.operate(false);
-    assert_eq!(phase(&world).as_deref(), Some("Applying"));
+    assert_eq!(phase(&world), Some(UpdatePhase::Applying));
     assert_eq!(facts(&world, 0), (old.clone(), new.clone()));
     world.agent(0);
     assert_eq!(facts(&world, 0).0, new);
@@ -76,21 +86,17 @@ fn a_node_goes_step_by_step_and_is_told_only_when_its_files_are_there() {
 fn an_unhealthy_node_goes_first_and_keeps_all_others_from_beginning() {
     let mut world = World::new(3, MaxUnavailable::Count(3));
     world.nodes[2].ready = false;
-    world.pool.allowance.max_unavailable = ONE;
+    world.pool.budget.max_unavailable = ONE;
     world.operate(false);
     assert_eq!(world.granted[0].node, "win-0002");
     // Whatever the limit: it fails.
-    world.pool.allowance.max_unavailable = MaxUnavailable::Count(3);
+    world.pool.budget.max_unavailable = MaxUnavailable::Count(3);
     assert!(matches!(stands(&world)[2], WindowsNodeState::Failing(_)));
     assert_eq!(stands(&world)[0], WindowsNodeState::Stopped);
     for _ in 0..12 {
         world.calm_round();
     }
-    assert_eq!(
-        facts(&world, 2).0,
-        Some(version(2).version),
-        "it was repaired"
-    );
+    assert_eq!(facts(&world, 2).0, stated(2), "it was repaired");
     assert!(world.is_done());
 }
 
@@ -104,16 +110,16 @@ fn who_was_told_by_somebody_else_too_early_is_put_back_also_if_the_target_has_go
     }
     let granted = world.granted[0].clone();
     assert_eq!(
-        (granted.node.as_str(), granted.phase.as_str()),
-        ("win-0000", "Draining")
+        (granted.node.as_str(), granted.phase),
+        ("win-0000", UpdatePhase::Draining)
     );
     // Another one is down, so that this one is not the first to be granted what comes next.
     world.nodes[1].ready = false;
     world.tamper(0, told);
     world.target = version(3);
     world.tamper(0, asked);
-    let old = Some(version(1).version);
-    assert_eq!(facts(&world, 0), (old.clone(), Some(version(2).version)));
+    let old = stated(1);
+    assert_eq!(facts(&world, 0), (old.clone(), stated(2)));
     world.operate(false);
     assert_eq!(facts(&world, 0), (old.clone(), old));
     world.nodes[1].ready = true;
@@ -135,11 +141,7 @@ fn a_version_that_breaks_its_node_stops_there_and_the_next_one_repairs_all() {
     let round = world.round();
     let failing = round.stopped.clone().unwrap_or_default();
     assert!(failing.contains("service network: is stopped"), "{failing}");
-    assert_eq!(
-        facts(&world, 2).0,
-        Some(version(1).version),
-        "it never began"
-    );
+    assert_eq!(facts(&world, 2).0, stated(1), "it never began");
     let said = status(&world.pool, Some(&world.target), &round, None);
     let degraded = said
         .condition(condition::DEGRADED)
@@ -191,7 +193,7 @@ fn nobody_is_upgraded_who_may_not_be_and_the_pool_says_why() {
     );
     assert!(message.contains("win-0000, win-0001"), "{message}");
     let mut skips = World::new(1, ONE);
-    skips.target.version = "3.0.0-abc1234".to_owned();
+    skips.target.version = "3.0.0-abc1234".parse().unwrap();
     assert_eq!(refusal(&skips).1, gate::SKIPS_MAJOR);
     let mut lost = World::new(1, ONE);
     lost.context.backing.clear();
@@ -215,14 +217,15 @@ fn a_node_of_a_version_that_nobody_knows_is_upgraded_and_never_told_rubbish() {
     ] {
         let mut world = World::new(1, ONE);
         if let Some(windows) = &mut world.nodes[0].windows {
-            windows.version = written.map(str::to_owned);
+            windows.version = written.map(|it| it.to_owned().into());
             windows.current_services = hash.map(str::to_owned);
             windows.desired_version.clone_from(&windows.version);
         }
         for _ in 0..20 {
             world.calm_round();
             let told = facts(&world, 0).1;
-            assert!(told == Some(version(2).version) || told.as_deref() == written);
+            let is_as_written = told.as_ref().map(ToString::to_string).as_deref() == written;
+            assert!(told == stated(2) || is_as_written);
         }
         assert!(world.is_done(), "{written:?}: {:?}", world.nodes);
     }
@@ -268,7 +271,7 @@ fn what_was_supplied_is_written_and_read_back() {
     }
     let bare = World::new(1, ONE);
     assert_eq!(
-        InPlaceStep::of(&bare.nodes[0], "1.2.0-abc1234"),
+        InPlaceStep::of(&bare.nodes[0], &version(2).version),
         InPlaceStep::Ask
     );
 }

@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::annotation;
+use evenkeel_api::windows::version::Version;
 use evenkeel_api::windows::windows_pool::UpdatingNode;
 use evenkeel_plan::fleet::budget::{self, DisruptionBudget, DisruptionPermit, MaxUnavailable};
 use evenkeel_plan::fleet::drain::{self, Next};
@@ -24,9 +26,10 @@ const BOOT: &str = "drain-boot";
 const SOMEBODY: &str = "drain-of-somebody";
 
 /// A version by its number.
+#[expect(clippy::unwrap_used, reason = "it is a version")]
 pub(crate) fn version(number: u8) -> Grant {
     Grant {
-        version: format!("1.{number}.0-abc1234"),
+        version: format!("1.{number}.0-abc1234").parse().unwrap(),
         hash: format!("hash-{number}"),
     }
 }
@@ -39,9 +42,9 @@ pub(crate) struct World {
     pub(crate) granted: Vec<UpdatingNode>,
     pub(crate) context: UpgradeContext,
     /// The agent that each machine has: the version that it can bring its node to.
-    agents: BTreeMap<String, String>,
+    agents: BTreeMap<String, Version>,
     /// The version whose services do not start.
-    pub(crate) broken: Option<String>,
+    pub(crate) broken: Option<Version>,
     /// Nodes whose instances are listed no more.
     pub(crate) delisted: BTreeSet<String>,
     /// Those of them whose agents were stopped for that.
@@ -68,9 +71,9 @@ impl World {
                 os: Some("windows".to_owned()),
                 ready: true,
                 windows: Some(Box::new(WindowsFacts {
-                    version: Some(first.version.clone()),
+                    version: Some(first.version.clone().into()),
                     current_services: Some(first.hash.clone()),
-                    desired_version: Some(first.version.clone()),
+                    desired_version: Some(first.version.clone().into()),
                     desired_services: Some(first.hash.clone()),
                     ..WindowsFacts::default()
                 })),
@@ -90,7 +93,7 @@ impl World {
                 .map(|it| (it.name.clone(), first.version.clone()))
                 .collect(),
             pool: WindowsPool {
-                allowance: DisruptionBudget {
+                budget: DisruptionBudget {
                     max_unavailable: limit,
                     ..DisruptionBudget::default()
                 },
@@ -106,7 +109,7 @@ impl World {
     }
 
     pub(crate) fn limit(&self) -> usize {
-        self.pool.allowance.max_unavailable.of(self.nodes.len())
+        self.pool.budget.max_unavailable.of(self.nodes.len())
     }
 
     fn at(&self, name: &str) -> Option<usize> {
@@ -161,7 +164,7 @@ impl World {
             node.has_permit = node.claims_permit();
         }
         let all: Vec<&Node> = self.nodes.iter().collect();
-        let answers = budget::answer(self.pool.allowance, &all);
+        let answers = budget::answer(self.pool.budget, &all);
         for node in &mut self.nodes {
             match drain::next(node) {
                 Next::AskForPermit
@@ -170,7 +173,7 @@ impl World {
                     let (change, _) = drain::grant(node, Timestamp::UNIX_EPOCH);
                     apply(node, &change);
                 }
-                Next::Write(change, _) => apply(node, &change),
+                Next::Write(change, _) | Next::Mark(change) => apply(node, &change),
                 Next::Evict => node.last_applied_drain.clone_from(&node.desired_drain),
                 Next::AskForPermit | Next::Nothing | Next::Unknown(_) => {}
             }
@@ -243,24 +246,21 @@ impl World {
         if self.going.contains(&node.name) {
             return;
         }
-        let can = self.agents.get(&node.name).cloned().unwrap_or_default();
-        let Some(windows) = &mut node.windows else {
+        let (Some(can), Some(windows)) = (self.agents.get(&node.name), &mut node.windows) else {
             return;
         };
         let hash = windows.desired_services.clone().unwrap_or_default();
-        let own = can.split('.').nth(1).unwrap_or_default();
-        let is_there = windows.desired_version.as_ref() == Some(&can);
-        if !is_there || hash != format!("hash-{own}") {
-            node.state = Some("Degraded".to_owned());
+        if !windows.is_told(can) || hash != format!("hash-{}", can.minor) {
+            node.state = Some(NodeState::Degraded);
             node.reason = Some("there are no such services".to_owned());
             return;
         }
-        if self.broken.as_ref() == Some(&can) {
-            node.state = Some("Degraded".to_owned());
+        if self.broken.as_ref() == Some(can) {
+            node.state = Some(NodeState::Degraded);
             node.reason = Some("service network: is stopped".to_owned());
             return;
         }
-        windows.version = Some(can);
+        windows.version = Some(can.clone().into());
         windows.current_services = Some(hash);
         // A request that is nobody's it takes back.
         if node.desired_drain.as_deref() == Some(SOMEBODY) {
@@ -301,10 +301,10 @@ impl World {
             return;
         };
         match what {
-            0 => windows.desired_version = Some(target.version),
+            0 => windows.desired_version = Some(target.version.into()),
             1 => windows.desired_services = Some(target.hash),
             2 => windows.desired_version = None,
-            3 => windows.desired_version = Some("rubbish".to_owned()),
+            3 => windows.desired_version = Some("rubbish".to_owned().into()),
             4 => windows.desired_services = None,
             // What an agent asks for itself it asks for again.
             5 if held => node.desired_drain = None,
@@ -342,7 +342,7 @@ impl World {
         self.granted.is_empty()
             && self.nodes.iter().all(|node| {
                 node.windows.as_ref().is_some_and(|it| {
-                    it.version.as_ref() == Some(&self.target.version)
+                    it.runs(&self.target.version)
                         && it.current_services.as_ref() == Some(&self.target.hash)
                         && it.supplied.is_none()
                 }) && node.ready

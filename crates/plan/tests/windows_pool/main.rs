@@ -5,25 +5,35 @@ mod removals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_api::field::Field;
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::{annotation, cordon};
-use evenkeel_api::windows::windows_pool::{UpdatingNode, condition};
+use evenkeel_api::windows::version::StatedVersion;
+use evenkeel_api::windows::windows_pool::{UpdatePhase, UpdatingNode, condition};
 use evenkeel_plan::fleet::budget::{DisruptionBudget, MaxUnavailable};
+use evenkeel_plan::fleet::maintenance::Closed;
 use evenkeel_plan::fleet::node::{Node, WindowsFacts};
 use evenkeel_plan::windows::upgrade::UpgradeContext;
 use evenkeel_plan::windows::windows_pool::{
     Grant, OwnedNodes, PoolFailure, WindowsNodeState, WindowsPool, as_written, counts,
-    is_managed_node, phase, plan, put_back, status,
+    is_managed_node, plan, put_back, status,
 };
 use jiff::Timestamp;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const V1: &str = "1.0.0-aaaaaaa";
 const V2: &str = "2.0.0-bbbbbbb";
 
+/// A pool with that spec.
+fn pool_of(spec: Value) -> WindowsPool {
+    WindowsPool::read(&Field::from(spec).valid().unwrap_or_default())
+}
+
+#[expect(clippy::unwrap_used, reason = "it is a version")]
 fn grant(version: &str, hash: &str) -> Grant {
     Grant {
-        version: version.to_owned(),
+        version: version.parse().unwrap(),
         hash: hash.to_owned(),
     }
 }
@@ -36,6 +46,10 @@ fn text(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
+fn stated(version: &str) -> Option<StatedVersion> {
+    text(version).map(StatedVersion::from)
+}
+
 /// A node that runs `hash` of `version`, as it was told.
 fn node(name: &str, version: &str, hash: &str) -> Node {
     Node {
@@ -43,9 +57,9 @@ fn node(name: &str, version: &str, hash: &str) -> Node {
         os: text("windows"),
         ready: true,
         windows: Some(Box::new(WindowsFacts {
-            version: text(version),
+            version: stated(version),
             current_services: text(hash),
-            desired_version: text(version),
+            desired_version: stated(version),
             desired_services: text(hash),
             ..WindowsFacts::default()
         })),
@@ -57,11 +71,11 @@ fn facts(node: &mut Node) -> &mut WindowsFacts {
     node.windows.get_or_insert_default()
 }
 
-fn entry(node: &str, to: &str, phase: &str) -> UpdatingNode {
+fn entry(node: &str, to: &str, phase: UpdatePhase) -> UpdatingNode {
     UpdatingNode {
         node: node.to_owned(),
-        to: to.to_owned(),
-        phase: phase.to_owned(),
+        to: to.to_owned().into(),
+        phase,
         ..UpdatingNode::default()
     }
 }
@@ -71,7 +85,7 @@ fn writes(
     target: Option<&Grant>,
     granted: &[UpdatingNode],
     nodes: &[Node],
-) -> BTreeMap<String, (Option<String>, Option<String>)> {
+) -> BTreeMap<String, (Option<StatedVersion>, Option<String>)> {
     let nodes: Vec<_> = nodes.iter().collect();
     let round = plan(
         &WindowsPool::default(),
@@ -96,7 +110,7 @@ fn a_node_that_is_drained_for_another_reason_is_not_granted_beside_one_that_move
     facts(&mut moving).desired_services = text("new");
     let mut drained = node("b", V1, "old");
     drained.drain_granted = text("1970-01-01T00:00:00Z");
-    let granted = [entry("a", V1, phase::APPLYING)];
+    let granted = [entry("a", V1, UpdatePhase::Applying)];
     let updating = |nodes: &[&Node], granted: &[UpdatingNode]| {
         let round = plan(
             &WindowsPool::default(),
@@ -162,8 +176,8 @@ fn a_windows_node_is_ours_by_an_entry_a_machine_or_an_annotation_and_not_otherwi
         assert!(!is_managed_node(&linux, &claims), "never a Linux node");
     }
     let marks: [fn(&mut Node); 6] = [
-        |it| facts(it).version = text(V1),
-        |it| facts(it).desired_version = text(V1),
+        |it| facts(it).version = stated(V1),
+        |it| facts(it).desired_version = stated(V1),
         |it| facts(it).desired_services = text("h"),
         |it| facts(it).missing_files = text("[]"),
         |it| it.desired_drain = text("drain-x"),
@@ -180,9 +194,9 @@ fn a_windows_node_is_ours_by_an_entry_a_machine_or_an_annotation_and_not_otherwi
 #[test]
 fn what_is_written_on_a_node_is_put_back_to_what_it_was_granted() {
     let target = grant(V2, "new");
-    let told = |version: &str, hash: &str| (text(version), text(hash));
+    let told = |version: &str, hash: &str| (stated(version), text(hash));
     let tampered = |mut node: Node, version: Option<&str>, hash: Option<&str>| {
-        facts(&mut node).desired_version = version.map(str::to_owned);
+        facts(&mut node).desired_version = version.and_then(stated);
         facts(&mut node).desired_services = hash.map(str::to_owned);
         node
     };
@@ -203,23 +217,23 @@ fn what_is_written_on_a_node_is_put_back_to_what_it_was_granted() {
     assert_eq!(writes(Some(&target), &[], &[updated])["w"], told(V2, "new"));
     // Under its version it was granted the new hash.
     let moving = wild(node("w", V2, "old"));
-    let granted = [entry("w", V2, phase::APPLYING)];
+    let granted = [entry("w", V2, UpdatePhase::Applying)];
     assert_eq!(
         writes(Some(&target), &granted, &[moving])["w"],
         told(V2, "new")
     );
     // An upgrade that has told it goes on, one that has not does not begin for that.
     for (phase, back) in [
-        (phase::APPLYING, told(V2, "new")),
-        (phase::DRAINING, told(V1, "h1")),
-        (phase::GRANTED, told(V1, "h1")),
+        (UpdatePhase::Applying, told(V2, "new")),
+        (UpdatePhase::Draining, told(V1, "h1")),
+        (UpdatePhase::Granted, told(V1, "h1")),
     ] {
         let upgraded = wild(node("w", V1, "h1"));
         let granted = [entry("w", V2, phase)];
         assert_eq!(
             writes(Some(&target), &granted, &[upgraded])["w"],
             back,
-            "{phase}"
+            "{phase:?}"
         );
     }
     // Nobody knows what it is to run: it keeps what it has.
@@ -263,7 +277,7 @@ fn where_no_pool_says_so_who_is_told_the_target_counts_as_granted() {
     let nodes = [moving, node("b", V2, "old"), node("c", V2, "new")];
     let nodes: Vec<_> = nodes.iter().collect();
     let granted = as_written(Some(&target), &nodes);
-    assert_eq!(granted, [entry("a", V2, phase::APPLYING)]);
+    assert_eq!(granted, [entry("a", V2, UpdatePhase::Applying)]);
     assert_eq!(as_written(None, &nodes), []);
     let round = plan(
         &WindowsPool::default(),
@@ -290,7 +304,7 @@ fn a_node_is_told_only_what_the_status_says_already() {
         &UpgradeContext::default(),
     );
     assert_eq!(first.writes, []);
-    assert_eq!(first.updating, [entry("a", V2, phase::GRANTED)]);
+    assert_eq!(first.updating, [entry("a", V2, UpdatePhase::Granted)]);
     let second = plan(
         &pool,
         Some(&target),
@@ -354,7 +368,7 @@ fn a_node_that_fails_stops_the_others_and_the_status_names_it() {
     broken.ready = false;
     let waiting = node("b", V2, "old");
     let pool = WindowsPool {
-        allowance: DisruptionBudget {
+        budget: DisruptionBudget {
             max_unavailable: MaxUnavailable::Count(5),
             ..DisruptionBudget::default()
         },
@@ -418,9 +432,8 @@ fn what_stands_in_the_way_of_all_is_said() {
 
 #[test]
 fn a_spec_that_makes_no_sense_is_told_by_field_and_lets_nobody_begin() {
-    let pool = WindowsPool::read(
-        &json!({ "strategy": "Never", "maxUnavailable": "lots", "parallelInstances": 0 }),
-    );
+    let pool =
+        pool_of(json!({ "strategy": "Never", "maxUnavailable": "lots", "parallelInstances": 0 }));
     let fields: Vec<_> = pool.problems.iter().map(|it| it.field.as_str()).collect();
     assert_eq!(
         fields,
@@ -440,11 +453,11 @@ fn a_spec_that_makes_no_sense_is_told_by_field_and_lets_nobody_begin() {
         &UpgradeContext::default(),
     );
     assert_eq!(round.updating, []);
-    let read = WindowsPool::read(
-        &json!({ "strategy": "Recreate", "maxUnavailable": "25%", "paused": true, "parallelInstances": 3 }),
+    let read = pool_of(
+        json!({ "strategy": "Recreate", "maxUnavailable": "25%", "paused": true, "parallelInstances": 3 }),
     );
     assert_eq!(read.problems, []);
-    assert!(read.allowance.paused);
+    assert!(read.budget.paused);
     assert_eq!(read.parallel_instances, 3);
-    assert_eq!(WindowsPool::read(&json!(null)), WindowsPool::default());
+    assert_eq!(pool_of(json!(null)), WindowsPool::default());
 }

@@ -12,7 +12,7 @@ fn context(removed: &[&str]) -> UpgradeContext {
     }
 }
 
-fn removal(node: &str, phase: &str) -> UpdatingNode {
+fn removal(node: &str, phase: UpdatePhase) -> UpdatingNode {
     UpdatingNode {
         removal: true,
         ..entry(node, "", phase)
@@ -30,7 +30,7 @@ fn drained(mut node: Node) -> Node {
 }
 
 fn paused() -> WindowsPool {
-    WindowsPool::read(&json!({ "paused": true }))
+    pool_of(json!({ "paused": true }))
 }
 
 /// What is to stand in the status, and what is asked of whom, after a look.
@@ -72,7 +72,7 @@ fn of_nodes_that_are_removed_no_more_have_a_permit_than_the_budget_has_and_it_is
     let all = context(&["a", "b", "c"]);
     let pool = WindowsPool::default();
     let (first, asked) = look(&pool, &[], &[&a, &b, &c], &all);
-    assert_eq!(first, [removal("a", phase::GRANTED)]);
+    assert_eq!(first, [removal("a", UpdatePhase::Granted)]);
     assert!(asked.is_empty(), "nobody is asked before it is written");
     let (second, asked) = look(&pool, &first, &[&a, &b, &c], &all);
     assert_eq!(second, first);
@@ -86,13 +86,13 @@ fn of_nodes_that_are_removed_no_more_have_a_permit_than_the_budget_has_and_it_is
     let mut asked = a.clone();
     asked.desired_drain = text(Drain::FOR_REMOVAL);
     let gone = drained(a.clone());
-    let permit = removal("a", phase::REMOVING);
+    let permit = removal("a", UpdatePhase::Removing);
     for (entry, node, may) in [
         (Some(&permit), &a, false),
         (Some(&permit), &asked, false),
         (Some(&permit), &gone, true),
         (None, &gone, false),
-        (Some(&entry("a", V1, phase::APPLYING)), &gone, false),
+        (Some(&entry("a", V1, UpdatePhase::Applying)), &gone, false),
     ] {
         assert_eq!(is_cleared(entry, node), may, "{entry:?} {node:?}");
     }
@@ -110,7 +110,7 @@ fn of_nodes_that_are_removed_no_more_have_a_permit_than_the_budget_has_and_it_is
     let (status, asked) = look(&pool, &granted, &[&gone, &b, &c], &all);
     assert_eq!((status.as_slice(), asked.len()), (&granted[..], 0));
     let (status, _) = look(&pool, &granted, &[&b, &c], &all);
-    assert_eq!(status, [removal("b", phase::GRANTED)]);
+    assert_eq!(status, [removal("b", UpdatePhase::Granted)]);
 }
 
 /// Covers S14.
@@ -128,7 +128,7 @@ fn removals_upgrades_and_reboots_share_one_budget() {
     assert_eq!(status, []);
     // One is upgraded.
     let moves = node("b", "0.9.0-aaaaaaa", "h");
-    let upgrade = entry("b", V1, phase::GRANTED);
+    let upgrade = entry("b", V1, UpdatePhase::Granted);
     let (status, _) = look(
         &pool,
         std::slice::from_ref(&upgrade),
@@ -138,23 +138,23 @@ fn removals_upgrades_and_reboots_share_one_budget() {
     assert_eq!(status, std::slice::from_ref(&upgrade));
     // That one is removed itself, and uses the permit that it has, also in a paused pool.
     let (status, _) = look(&paused(), &[upgrade], &[&a, &moves], &context(&["b"]));
-    assert_eq!(status, [removal("b", phase::GRANTED)]);
+    assert_eq!(status, [removal("b", UpdatePhase::Granted)]);
     // One that is removed keeps an upgrade waiting.
     let behind = node("b", V1, "old");
     let (status, _) = look(
         &pool,
-        &[removal("a", phase::GRANTED)],
+        &[removal("a", UpdatePhase::Granted)],
         &[&a, &behind],
         &context(&["a"]),
     );
-    assert_eq!(status, [removal("a", phase::GRANTED)]);
+    assert_eq!(status, [removal("a", UpdatePhase::Granted)]);
     // A node that fails stops upgrades, and no removal: least of all its own.
     let broken = Node { ready: false, ..b };
-    let wide = WindowsPool::read(&json!({ "maxUnavailable": 2 }));
+    let wide = pool_of(json!({ "maxUnavailable": 2 }));
     let (status, _) = look(&wide, &[], &[&a, &broken], &context(&["a"]));
-    assert_eq!(status, [removal("a", phase::GRANTED)]);
+    assert_eq!(status, [removal("a", UpdatePhase::Granted)]);
     let (status, _) = look(&pool, &[], &[&a, &broken], &context(&["b"]));
-    assert_eq!(status, [removal("b", phase::GRANTED)]);
+    assert_eq!(status, [removal("b", UpdatePhase::Granted)]);
 }
 
 /// Covers S14.
@@ -162,7 +162,7 @@ fn removals_upgrades_and_reboots_share_one_budget() {
 fn an_instance_that_is_listed_again_is_not_removed_and_its_pods_come_back() {
     let pool = WindowsPool::default();
     let a = drained(node("a", V1, "h"));
-    let granted = [removal("a", phase::REMOVING)];
+    let granted = [removal("a", UpdatePhase::Removing)];
     let (status, asked) = look(&pool, &granted, &[&a], &context(&[]));
     assert_eq!(status, []);
     assert_eq!(asked, [("a".to_owned(), text("uncordon-removal"))].into());
@@ -174,8 +174,13 @@ fn an_instance_that_is_listed_again_is_not_removed_and_its_pods_come_back() {
     let unknown = UpgradeContext::default();
     let (status, asked) = look(&pool, &granted, &[&a], &unknown);
     assert_eq!((status.as_slice(), asked.len()), (&granted[..], 0));
-    let (status, asked) = look(&pool, &[removal("b", phase::GRANTED)], &[&b], &unknown);
-    assert_eq!(status, [removal("b", phase::GRANTED)]);
+    let (status, asked) = look(
+        &pool,
+        &[removal("b", UpdatePhase::Granted)],
+        &[&b],
+        &unknown,
+    );
+    assert_eq!(status, [removal("b", UpdatePhase::Granted)]);
     assert!(asked.is_empty());
 }
 
@@ -190,7 +195,16 @@ fn a_paused_pool_removes_nobody_who_serves_and_each_says_what_it_waits_for() {
         said.starts_with("waiting: the WindowsPool is paused"),
         "{said}"
     );
-    let unclear = WindowsPool::read(&json!({ "maxUnavailable": "lots" }));
+    let mut closed = pool_of(json!({ "rolloutPolicy": "nights" }));
+    closed.budget.closed = Some(Closed::Window { opens: None });
+    let (status, _) = look(&closed, &[], &[&a], &context(&["a"]));
+    assert_eq!(status, []);
+    let said = waits_for(&closed, &[&a], &context(&["a"]), "a").unwrap();
+    assert!(
+        said.starts_with("waiting: no maintenance window is open"),
+        "{said}"
+    );
+    let unclear = pool_of(json!({ "maxUnavailable": "lots" }));
     let said = waits_for(&unclear, &[&a], &context(&["a"]), "a").unwrap();
     assert!(said.contains("maxUnavailable"), "{said}");
 
@@ -228,7 +242,7 @@ fn a_node_that_never_served_needs_no_permit_and_gets_none() {
 fn where_no_pool_says_so_whose_pods_were_asked_to_leave_is_removed() {
     let a = drained(node("a", V1, "h"));
     let written = as_written(None, &[&a]);
-    assert_eq!(written, [removal("a", phase::REMOVING)]);
+    assert_eq!(written, [removal("a", UpdatePhase::Removing)]);
     assert!(is_cleared(written.first(), &a));
 }
 
@@ -237,7 +251,7 @@ fn the_status_says_who_is_removed_and_people_hear_that_it_begins_and_that_it_doe
     let pool = WindowsPool::default();
     let (a, b) = (node("a", V1, "h"), node("b", V1, "h"));
     let target = grant(V1, "h");
-    let granted = [removal("a", phase::GRANTED)];
+    let granted = [removal("a", UpdatePhase::Granted)];
     let all = context(&["a", "b"]);
     let round = plan(&pool, Some(&target), &granted, &[&a, &b], &all);
     let said = status(&pool, Some(&target), &round, None);

@@ -2,7 +2,7 @@
 //! down what it was given and keeps a Node.
 //!
 //! Known arguments: `--kubeconfig`, `--bootstrap-kubeconfig`, `--node-ip` (else the address from which it
-//! reaches the API server), `--hostname-override`, `--node-labels`, and of its own `--record FILE` (else `kubelet-double.json` beside the program), `--die CODE`,
+//! reaches the API server; with `--cloud-provider=external`, none: its cloud gives it one), `--hostname-override`, `--node-labels`, and of its own `--record FILE` (else `kubelet-double.json` beside the program), `--die CODE`,
 //! `--die-after-ms N`, `--console`. All others are taken and left alone.
 
 #[cfg(windows)]
@@ -32,7 +32,12 @@ mod kubelet {
                 .to_lowercase(),
         };
         let mut node = NodeDouble::named(&name).os(Os::Windows);
-        node = node.address("InternalIP", &own_address(arguments)?);
+        let is_clouds = arguments.value("--cloud-provider") == Some("external");
+        node = if is_clouds && arguments.value("--node-ip").is_none() {
+            node.without_addresses()
+        } else {
+            node.address("InternalIP", &own_address(arguments)?)
+        };
         let labels = arguments.value("--node-labels").unwrap_or_default();
         for (key, value) in labels.split(',').filter_map(|it| it.split_once('=')) {
             node = node.label(key, value);

@@ -3,7 +3,8 @@
 //! - `powershell.exe [-NoProfile] [-NonInteractive] [-NoLogo] [-ExecutionPolicy X] -File PATH`, or
 //!   `-Command TEXT`, where the text may also be `& 'PATH'` of a script;
 //! - statements, one a line or parted by `;`: `Write-Output X` (also `Write-Host`, `echo`, or just
-//!   `X`), `Write-Error X`, `Start-Sleep -Seconds N` (or `-Milliseconds N`), `exit N`, `throw X`;
+//!   `X`), `Write-Error X`, `Start-Sleep -Seconds N` (or `-Milliseconds N`), `exit N`, `throw X`,
+//!   `& PROGRAM X…`, which says what the program prints, and `exit $LASTEXITCODE` after that;
 //! - `X` is `"text with $env:NAME"`, `'text'`, `$env:NAME` or a bare word; `#` begins a comment.
 //!
 //! Anything else fails with a sentence that names it: a test never passes because a line was skipped.
@@ -59,6 +60,7 @@ fn read(path: &str) -> Result<String, String> {
 
 /// Runs the statements of `script`; the number is its exit code.
 fn run(script: &str, say: &mut dyn FnMut(&str)) -> Result<u32, String> {
+    let mut last = 0;
     for statement in statements(script)? {
         let (command, rest) = statement
             .split_once(char::is_whitespace)
@@ -69,6 +71,8 @@ fn run(script: &str, say: &mut dyn FnMut(&str)) -> Result<u32, String> {
             "start-sleep" => std::thread::sleep(pause(rest)?),
             "throw" => return Err(value(rest)?),
             "exit" if rest.is_empty() => return Ok(0),
+            "exit" if rest.eq_ignore_ascii_case("$LASTEXITCODE") => return Ok(last),
+            "&" => last = call(rest, say)?,
             "exit" => {
                 return rest
                     .parse()
@@ -87,6 +91,24 @@ fn run(script: &str, say: &mut dyn FnMut(&str)) -> Result<u32, String> {
         }
     }
     Ok(0)
+}
+
+/// Runs a program, and says what it prints; its exit code.
+fn call(words: &str, say: &mut dyn FnMut(&str)) -> Result<u32, String> {
+    let words: Result<Vec<String>, String> = words.split_whitespace().map(value).collect();
+    let words = words?;
+    let (program, arguments) = words.split_first().ok_or("& wants a program")?;
+    let mut command = std::process::Command::new(program);
+    let ended = command
+        .args(arguments)
+        .stderr(std::process::Stdio::inherit())
+        .output();
+    let ended =
+        ended.map_err(|error| format!("The term '{program}' is not recognized: {error}"))?;
+    for line in String::from_utf8_lossy(&ended.stdout).lines() {
+        say(line);
+    }
+    Ok(ended.status.code().unwrap_or(1).cast_unsigned())
 }
 
 fn pause(text: &str) -> Result<Duration, String> {

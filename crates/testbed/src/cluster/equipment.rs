@@ -38,6 +38,8 @@ int main() {
 }
 ";
 const PAUSE_IMAGE: &str = "pause:1";
+/// A device plugin (`device NAME`) and a storage driver (`driver NAME`) of the kubelet.
+pub(super) const EXTENSION_IMAGE: &str = "extension:1";
 
 const CONTAINERD: &str = r#"version = 2
 root = "/var/lib/containerd"
@@ -69,11 +71,14 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 0%, nodefs.inodesFree: 0
 authentication:
   anonymous: {enabled: false}
   webhook: {enabled: true}
-  x509: {clientCAFile: /etc/kubernetes/ca.crt}
+  x509: {clientCAFile: /etc/kubernetes/kubelet-ca.crt}
 authorization: {mode: Webhook}
 resolvConf: ''
 staticPodPath: /etc/kubernetes/manifests
 ";
+
+/// The units of the machine's systemd by which people, and agents, know them.
+const UNITS: [&str; 2] = ["containerd.service", "kubelet.service"];
 
 /// There is no kube-proxy: the machine's systemd forwards the one Service that everybody needs.
 const SERVICE_ADDRESS: &str = "[Unit]
@@ -106,7 +111,7 @@ pub(super) fn layer() -> Result<PathBuf> {
         .and_then(Path::file_name)
         .unwrap_or_default();
     // The number is raised whenever what is in it changes.
-    let name = format!("cluster-node/{}-1", version.to_string_lossy());
+    let name = format!("cluster-node/{}-2", version.to_string_lossy());
     cache::entry(&name, 400, |place| {
         let bin = place.join("usr/bin");
         let cni = place.join("opt/cni/bin");
@@ -142,18 +147,33 @@ fn pause() -> Result<Vec<u8>> {
     run(Command::new("musl-gcc")
         .args(["-static", "-Os", "-s", "-o"])
         .args([&program, &source]))?;
+    image(PAUSE_IMAGE, &program, "65535:65535")
+}
+
+/// An image that `name` names, of one static program, run by `user`: an OCI archive.
+fn image(name: &str, program: &Path, user: &'static str) -> Result<Vec<u8>> {
+    let contents = std::fs::read(program);
+    let contents = contents.doing(|| format!("cannot read {}", program.display()))?;
     let mut files = Archive::default();
-    files.program("pause", std::fs::read(&program).doing(|| "no program")?);
+    files.program("program", contents);
     let config = ImageConfig {
-        user: "65535:65535",
-        entrypoint: &["/pause"],
+        user,
+        entrypoint: &["/program"],
         labels: &[],
     };
     let mut layout = Layout::new(0);
     let packed = layout
         .image("amd64", &files, &config)
-        .and_then(|image| layout.packed(PAUSE_IMAGE, image));
-    packed.map_err(|error| Error::failed(format!("cannot pack the pause image: {error}")))
+        .and_then(|image| layout.packed(name, image));
+    packed.map_err(|error| Error::failed(format!("cannot pack the image {name}: {error}")))
+}
+
+/// Packs the image [`EXTENSION_IMAGE`] into `folder`.
+pub(super) fn extension(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("extension.tar");
+    let packed = image(EXTENSION_IMAGE, &programs::extension()?, "0:0")?;
+    std::fs::write(&path, packed).doing(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
 }
 
 /// Lays what is the node's own into `upper`, the layer of its files.
@@ -188,8 +208,23 @@ pub(super) fn lay(
         ("etc/kubernetes/containerd.toml", CONTAINERD.to_owned()),
         ("etc/kubernetes/kubelet.yaml", KUBELET.to_owned()),
         ("etc/kubernetes/kubelet.kubeconfig", login.as_yaml()?),
-        ("etc/kubernetes/ca.crt", control_plane.authority()),
-        ("etc/kubernetes/address", address.to_string()),
+        ("etc/kubernetes/kubelet-ca.crt", control_plane.authority()),
+        (
+            "etc/systemd/system/containerd.service",
+            unit(
+                "containerd",
+                "containerd --config /etc/kubernetes/containerd.toml",
+            ),
+        ),
+        (
+            "etc/systemd/system/kubelet.service",
+            unit(
+                "kubelet",
+                &format!(
+                    "kubelet --config=/etc/kubernetes/kubelet.yaml --kubeconfig=/etc/kubernetes/kubelet.kubeconfig --hostname-override={name} --node-ip={address}"
+                ),
+            ),
+        ),
         ("etc/cni/net.d/10-pods.conflist", network.to_string()),
         (
             "etc/systemd/system/kubernetes-address.service",
@@ -204,13 +239,17 @@ pub(super) fn lay(
             "usr/local/lib/evenkeel-testbed/enter.sh",
             include_str!("enter.sh").to_owned(),
         ),
+        (
+            "usr/local/lib/evenkeel-testbed/unit.sh",
+            include_str!("unit.sh").to_owned(),
+        ),
     ] {
         write(&upper.join(path), text.as_bytes())?;
     }
-    let wants = upper.join("etc/systemd/system/sockets.target.wants");
-    std::fs::create_dir_all(&wants).doing(|| "cannot make the node's folders")?;
-    std::os::unix::fs::symlink("../kubernetes.socket", wants.join("kubernetes.socket"))
-        .doing(|| "cannot enable kubernetes.socket")?;
+    enable(upper, "sockets.target", "kubernetes.socket")?;
+    for unit in UNITS {
+        enable(upper, "multi-user.target", unit)?;
+    }
     for image in images {
         let contents = std::fs::read(image).doing(|| format!("cannot read {}", image.display()))?;
         let file = image.file_name().unwrap_or_default().to_string_lossy();
@@ -220,6 +259,27 @@ pub(super) fn lay(
         layer,
         companion: include_str!("companion.sh").to_owned(),
     })
+}
+
+/// A unit of the machine for a program that runs next to it.
+fn unit(name: &str, command: &str) -> String {
+    format!(
+        "[Unit]
+StartLimitIntervalSec=0
+[Service]
+ExecStart=/bin/sh /usr/local/lib/evenkeel-testbed/unit.sh {name} {command}
+KillMode=mixed
+Restart=always
+RestartSec=1
+"
+    )
+}
+
+fn enable(upper: &Path, target: &str, unit: &str) -> Result<()> {
+    let wants = upper.join(format!("etc/systemd/system/{target}.wants"));
+    std::fs::create_dir_all(&wants)
+        .and_then(|()| std::os::unix::fs::symlink(format!("../{unit}"), wants.join(unit)))
+        .doing(|| format!("cannot enable {unit}"))
 }
 
 fn write(path: &Path, contents: &[u8]) -> Result<()> {

@@ -148,7 +148,7 @@ impl ControlPlane {
     }
 
     /// The certificate of the authority that signs everybody's.
-    pub(crate) fn authority(&self) -> String {
+    pub fn authority(&self) -> String {
         self.servers.authority.certificate()
     }
 

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use evenkeel_xtask::archive::sha256;
+
 use crate::go_module::{GoModule, GoProgram};
 use crate::{Error, Result, cache, need};
 
@@ -11,6 +13,7 @@ const MODULE: GoModule = GoModule {
     folder: "control-plane",
     go_mod: include_str!("../../control-plane/go.mod"),
     go_sum: include_str!("../../control-plane/go.sum"),
+    own: &[("extension/main.go", EXTENSION_SOURCE)],
     otherwise: "set KUBEBUILDER_ASSETS to a folder with the programs of the control plane",
 };
 
@@ -18,26 +21,31 @@ const PROGRAMS: [GoProgram; 5] = [
     GoProgram {
         name: "etcd",
         package: "go.etcd.io/etcd/server/v3",
+        tags: "",
         takes: "a minute",
     },
     GoProgram {
         name: "kube-apiserver",
         package: "k8s.io/kubernetes/cmd/kube-apiserver",
+        tags: "",
         takes: "6 minutes",
     },
     GoProgram {
         name: "kube-controller-manager",
         package: "k8s.io/kubernetes/cmd/kube-controller-manager",
+        tags: "",
         takes: "2 minutes",
     },
     GoProgram {
         name: "kube-scheduler",
         package: "k8s.io/kubernetes/cmd/kube-scheduler",
+        tags: "",
         takes: "half a minute",
     },
     GoProgram {
         name: "kubectl",
         package: "k8s.io/kubernetes/cmd/kubectl",
+        tags: "",
         takes: "half a minute",
     },
 ];
@@ -46,8 +54,27 @@ const PROGRAMS: [GoProgram; 5] = [
 const KUBELET: GoProgram = GoProgram {
     name: "kubelet",
     package: "k8s.io/kubernetes/cmd/kubelet",
+    tags: "",
     takes: "a minute",
 };
+
+const EXTENSION_SOURCE: &str = include_str!("../../control-plane/extension/main.go");
+
+/// What extends a kubelet of the same version.
+const EXTENSION: GoProgram = GoProgram {
+    name: "extension",
+    package: "./extension",
+    tags: "",
+    takes: "half a minute",
+};
+
+/// A device plugin and a storage driver in one program, built anew when its text changes.
+pub(crate) fn extension() -> Result<PathBuf> {
+    let text = sha256(EXTENSION_SOURCE.as_bytes());
+    let kubernetes = MODULE.version_of("k8s.io/kubernetes")?;
+    let folder = format!("extension/{kubernetes}-{}", &text[..12]);
+    MODULE.program(&folder, &EXTENSION, "-s -w")
+}
 
 /// The kubelet of the same version, found next to the others or built.
 pub(crate) fn kubelet() -> Result<PathBuf> {

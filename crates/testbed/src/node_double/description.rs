@@ -30,6 +30,7 @@ pub struct NodeDescription {
     labels: BTreeMap<String, String>,
     taints: Vec<Value>,
     addresses: Vec<(String, String)>,
+    is_clouds: bool,
     pub(super) boot_id: String,
     pub(super) lease_interval: Duration,
     pub(super) certificate_from: Option<Kubeconfig>,
@@ -44,6 +45,7 @@ impl NodeDescription {
             labels: BTreeMap::new(),
             taints: Vec::new(),
             addresses: Vec::new(),
+            is_clouds: false,
             boot_id: uuid(),
             lease_interval: Duration::from_secs(10),
             certificate_from: None,
@@ -84,6 +86,13 @@ impl NodeDescription {
     #[must_use]
     pub fn address(mut self, kind: &str, address: &str) -> Self {
         self.addresses.push((kind.to_owned(), address.to_owned()));
+        self
+    }
+
+    /// It has no address: its cloud gives it one.
+    #[must_use]
+    pub fn without_addresses(mut self) -> Self {
+        self.is_clouds = true;
         self
     }
 
@@ -180,6 +189,9 @@ impl NodeDescription {
     }
 
     fn all_addresses(&self) -> Vec<Value> {
+        if self.is_clouds {
+            return Vec::new();
+        }
         let mut addresses = self.addresses.clone();
         for (kind, address) in [
             ("InternalIP", self.internal_ip()),

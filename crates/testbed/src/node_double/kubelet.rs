@@ -42,7 +42,7 @@ struct Belief {
 }
 
 #[derive(Debug)]
-struct State {
+struct KubeletState {
     boot_id: String,
     beliefs: Vec<Belief>,
     /// When the status was last posted as it is now.
@@ -66,7 +66,7 @@ pub(super) struct Kubelet {
     presence: watch::Sender<Presence>,
     /// Held while the rounds are here.
     visited: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<KubeletState>,
 }
 
 impl Kubelet {
@@ -86,7 +86,7 @@ impl Kubelet {
             status: status.to_owned(),
             since: since.clone(),
         });
-        let state = State {
+        let state = KubeletState {
             boot_id: description.boot_id.clone(),
             beliefs: beliefs.to_vec(),
             posted: None,
@@ -315,7 +315,7 @@ impl Kubelet {
         status
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, KubeletState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -51,13 +51,55 @@ impl SystemdNode {
         self.write(&format!("{STATE}/fail"), lines(commands))
     }
 
-    /// Lets every boot from now on bring the deployment before; or not any more.
-    pub fn boot_stubbornly(&self, stubborn: bool) -> Result<()> {
-        let flag = format!("{STATE}/stubborn");
-        if stubborn {
+    /// Whether pulling an image goes on for ever from now on; it ends when this is taken back.
+    pub fn hold_os(&self, hold: bool) -> Result<()> {
+        self.flag("hold", hold)
+    }
+
+    /// What images have at paths of `/etc`, of one line each.
+    pub fn let_bring(&self, files: &[(&str, &str, &str)]) -> Result<()> {
+        let lines = files
+            .iter()
+            .map(|(image, path, text)| format!("{image} {path} {text}\n"));
+        self.write(&format!("{STATE}/etc"), lines.collect::<String>())
+    }
+
+    /// Whether another transaction runs from now on.
+    pub fn keep_os_busy(&self, busy: bool) -> Result<()> {
+        self.flag("busy", busy)
+    }
+
+    /// Lets registries ask for a login that has these words.
+    pub fn ask_for_login(&self, words: &str) -> Result<()> {
+        self.write(&format!("{STATE}/login"), lines(&[words]))
+    }
+
+    /// Lets a program of this name, whose unit is made, drive the updates of the machine.
+    pub fn let_drive(&self, name: &str, unit: &str) -> Result<()> {
+        let text = "[Service]\nExecStart=sleep infinity\n";
+        self.write(&format!("/etc/systemd/system/{unit}"), text)?;
+        self.write(&format!("{STATE}/driver"), format!("{name} {unit}\n"))?;
+        self.run(&["systemctl", "start", unit]).map(|_| ())
+    }
+
+    /// What changed the system so far: the command, the control group that it ran in, and its proxy.
+    pub fn os_changes(&self) -> Result<Vec<String>> {
+        let changes = self.read(&format!("{STATE}/changes"))?;
+        let changes = String::from_utf8_lossy(&changes);
+        Ok(changes.lines().map(str::to_owned).collect())
+    }
+
+    fn flag(&self, name: &str, there: bool) -> Result<()> {
+        let flag = format!("{STATE}/{name}");
+        if there {
             return self.write(&flag, "");
         }
         self.run(&["rm", "-f", &flag]).map(|_| ())
+    }
+
+    /// Lets every boot from now on bring the deployment before; or not any more.
+    pub fn boot_stubbornly(&self, stubborn: bool) -> Result<()> {
+        self.flag("stubborn", stubborn)
     }
 
     /// Every command line that the stand-ins were given.

@@ -27,7 +27,7 @@ const ASKED: &str = "machineconfiguration.openshift.io/desiredDrain";
 const ANSWERED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
 const SERVICES: &str = r"HKLM\SYSTEM\CurrentControlSet\Services";
 
-/// Covers H21, H22, H26, H27.
+/// Covers H21, H22, H26, H27, W10.
 #[test]
 fn a_machine_becomes_a_node_runs_what_it_was_told_and_keeps_it_running() -> Result<()> {
     let Some(scene) = Scene::start("win-life")? else {
@@ -54,6 +54,13 @@ fn a_machine_becomes_a_node_runs_what_it_was_told_and_keeps_it_running() -> Resu
 
     instance.ask(&[AGENT, "service", "install"])?;
     scene.until_runs("evenkeel-agent", SOON)?;
+    // Before a shutdown the system waits for it as long as its work may take.
+    let key = format!(r"{SERVICES}\evenkeel-agent");
+    let waits = instance.ask(&["reg.exe", "query", &key, "/v", "PreshutdownTimeout"])?;
+    assert!(
+        waits.contains("REG_DWORD") && waits.contains("0x7530"),
+        "{waits}"
+    );
     // It applies only what it was told, by name and by hash.
     scene.tell("0000")?;
     scene.until_told("ServicesUnexpected", "0000")?;

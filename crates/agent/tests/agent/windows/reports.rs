@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::readiness::Report;
 use evenkeel_testbed::wait::{Look, until};
 use evenkeel_testbed::{Doing, Error, Result};
@@ -50,7 +51,7 @@ fn a_windows_node_reports_restarts_probes_and_state_in_one_lease() -> Result<()>
     let data = scene.data("", &json!([]))?;
     scene.at_rest(&data)?;
     let first = until_said(&scene, "a report of a node at rest", |it| {
-        it.state == "Done" && !it.kubelet_start.is_empty()
+        it.state == NodeState::Done && !it.kubelet_start.is_empty()
     })?;
     assert!(
         !first.boot_id.is_empty() && first.probes.is_empty(),
@@ -58,7 +59,15 @@ fn a_windows_node_reports_restarts_probes_and_state_in_one_lease() -> Result<()>
     );
     let written = lease(&scene)?;
     assert_eq!(written["spec"]["holderIdentity"], scene.name.as_str());
-    assert_eq!(written["spec"]["leaseDurationSeconds"], 30);
+    // Nobody goes by it yet.
+    until("a Lease that is renewed seldom", SOON, || {
+        let lasts = lease(&scene)?["spec"]["leaseDurationSeconds"].clone();
+        Ok(if lasts == 120 {
+            Look::Found(())
+        } else {
+            Look::NotYet(lasts.to_string())
+        })
+    })?;
 
     // A rule asks for probes.
     let probe = |name: &str, check: Value| {
@@ -86,6 +95,7 @@ fn a_windows_node_reports_restarts_probes_and_state_in_one_lease() -> Result<()>
     let probed = until_said(&scene, "all probes to be answered", |it| {
         it.probes.len() == 4
     })?;
+    assert_eq!(lease(&scene)?["spec"]["leaseDurationSeconds"], 30);
     let healthy =
         |report: &Report, name: &str| report.probes.get(name).is_some_and(|it| it.healthy);
     assert_eq!(
@@ -141,7 +151,7 @@ fn a_windows_node_reports_restarts_probes_and_state_in_one_lease() -> Result<()>
 
     scene.instance.reboot()?;
     until_said(&scene, "another boot", |it| {
-        it.boot_id != first.boot_id && it.state == "Done" && healthy(it, "network")
+        it.boot_id != first.boot_id && it.state == NodeState::Done && healthy(it, "network")
     })?;
     scene.kubectl(&["delete", "-f", &file.display().to_string()])?;
     // The next instance may have its address.

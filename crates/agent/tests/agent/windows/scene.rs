@@ -287,14 +287,14 @@ impl Scene {
         for request in list["items"].as_array().into_iter().flatten() {
             let own = format!("evenkeel:agent:{}", self.name);
             let by = request["spec"]["username"].as_str().unwrap_or_default();
-            let is_ours = [
+            let is_of_our_agent = [
                 own.as_str(),
                 "system:serviceaccount:evenkeel:evenkeel-agent",
             ]
             .contains(&by)
                 && request["spec"]["signerName"] == "kubernetes.io/kube-apiserver-client"
                 && request["status"]["conditions"].is_null();
-            if let (true, Some(name)) = (is_ours, request["metadata"]["name"].as_str()) {
+            if let (true, Some(name)) = (is_of_our_agent, request["metadata"]["name"].as_str()) {
                 self.kubectl(&["certificate", "approve", name])?;
             }
         }

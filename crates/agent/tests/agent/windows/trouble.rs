@@ -280,7 +280,7 @@ fn refused_bootstrap(scene: &Scene, more: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// No Node has this machine's address, as long as the kubelet has not made one; what is in place stays.
+/// There is no Node of this machine's name, as long as the kubelet has not made one; what is in place stays.
 fn orphan(scene: &Scene) -> Result<()> {
     let mut data = scene.data("", &json!([]))?;
     let services = data.entry("services".to_owned()).or_default();
@@ -291,7 +291,8 @@ fn orphan(scene: &Scene) -> Result<()> {
     scene.put_configmap(&data)?;
     let said = refused_bootstrap(scene, &["--node-timeout=3"])?;
     let expected = format!(
-        "no Node has one of the internal addresses [{}",
+        "there is no Node {}, or it has another internal address than this machine ([{}",
+        scene.name,
         scene.instance.address()
     );
     assert!(

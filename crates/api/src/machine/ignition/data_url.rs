@@ -3,20 +3,15 @@
 //! Ignition specification says.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io::Read;
 
 use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256, Sha512};
 
 /// What all contents of a configuration may come to, decompressed.
 pub const MAX_CONTENTS: usize = 64 * 1024 * 1024;
-
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// What is left of [`MAX_CONTENTS`].
 #[derive(Debug)]
@@ -50,7 +45,7 @@ pub(crate) fn contents(
     let raw = if source.is_empty() {
         Vec::new()
     } else {
-        decode(source)?
+        decode(source).map_err(|why| format!("contents.source {why}"))?
     };
     let contents = match compression {
         "" => {
@@ -72,53 +67,108 @@ pub(crate) fn contents(
 /// The data URL of some bytes, as we write it.
 pub(crate) fn encode(contents: &[u8]) -> String {
     let mut url = String::from("data:;base64,");
-    base64::engine::general_purpose::STANDARD.encode_string(contents, &mut url);
+    STANDARD.encode_string(contents, &mut url);
     url
 }
 
-fn decode(source: &str) -> Result<Vec<u8>, String> {
-    let Some(rest) = strip_scheme(source) else {
+/// The bytes of a data URL, read as strictly as Ignition reads it; or a sentence about it that lacks its subject.
+pub(super) fn decode(source: &str) -> Result<Vec<u8>, String> {
+    let Some(rest) = source.strip_prefix("data:") else {
         let scheme = source.split_once(':').map_or("", |(scheme, _)| scheme);
         return Err(
             if scheme.is_empty() || scheme.len() > 16 || scheme.contains('/') {
-                "contents.source is not a URL: write data:,TEXT or data:;base64,TEXT".to_owned()
+                "is not a URL: write data:,TEXT or data:;base64,TEXT".to_owned()
+            } else if scheme.eq_ignore_ascii_case("data") {
+                format!("begins with {scheme}:, which Ignition does not know: write data:")
             } else {
                 format!(
-                    "contents.source has scheme {scheme:?}, which is not fetched: write the contents as a data URL"
+                    "has scheme {scheme:?}, which is not fetched: write the contents as a data URL"
                 )
             },
         );
     };
-    let Some((kind, data)) = rest.split_once(',') else {
+    let Some((head, data)) = rest.split_once(',') else {
         return Err(
-            "contents.source is a data URL without a comma before its data: write data:,TEXT or data:;base64,TEXT"
+            "is a data URL without a comma before its data: write data:,TEXT or data:;base64,TEXT"
                 .to_owned(),
         );
     };
-    let mut parameters = kind.split(';').skip(1).peekable();
-    let mut is_base64 = false;
+    let is_base64 = read_head(head).map_err(|odd| format!("is a malformed data URL: {odd}"))?;
+    if is_base64 {
+        return STANDARD.decode(data).map_err(|error| {
+            format!("has malformed or truncated base64 ({error}): encode the contents again")
+        });
+    }
+    if let Some(odd) = data.chars().find(|it| !may_stand_in_data(*it)) {
+        let escapes: String = odd
+            .to_string()
+            .bytes()
+            .fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "%{byte:02X}");
+                text
+            });
+        return Err(format!(
+            "has the character {odd:?}, which may not stand in a URL: write {escapes}, or use base64"
+        ));
+    }
+    unescape(data).map(Cow::into_owned)
+}
+
+/// Reads `TYPE/SUBTYPE;NAME=VALUE;base64`, of which all may be missing: whether base64 follows.
+fn read_head(head: &str) -> Result<bool, String> {
+    let mut parts = head.split(';');
+    let kind = parts.next().unwrap_or_default();
+    if !kind.is_empty() && !is_media_type(kind) {
+        return Err(format!("{kind:?} is no media type"));
+    }
+    let mut parameters = parts.peekable();
     while let Some(parameter) = parameters.next() {
         if parameter == "base64" && parameters.peek().is_none() {
-            is_base64 = true;
-        } else if !parameter.contains('=') {
+            return Ok(true);
+        }
+        if !is_parameter(parameter) {
             return Err(format!(
-                "contents.source is a malformed data URL: {parameter:?} is neither name=value nor a final base64"
+                "{parameter:?} is neither name=value nor a final base64"
             ));
         }
     }
-    let data = unescape(data)?;
-    if is_base64 {
-        BASE64.decode(data.as_ref()).map_err(|error| {
-            format!("contents.source has malformed or truncated base64 ({error}): encode the contents again")
-        })
-    } else {
-        Ok(data.into_owned())
-    }
+    Ok(false)
 }
 
-fn strip_scheme(source: &str) -> Option<&str> {
-    let scheme = source.get(..5)?;
-    scheme.eq_ignore_ascii_case("data:").then(|| &source[5..])
+fn is_media_type(kind: &str) -> bool {
+    let known = [
+        "text",
+        "image",
+        "audio",
+        "video",
+        "application",
+        "message",
+        "multipart",
+        "x-",
+        "X-",
+    ];
+    kind.split_once('/').is_some_and(|(kind, subtype)| {
+        known.iter().any(|it| kind.starts_with(it)) && is_token(kind) && is_token(subtype)
+    })
+}
+
+fn is_parameter(parameter: &str) -> bool {
+    parameter.split_once('=').is_some_and(|(name, value)| {
+        let quoted = value
+            .strip_prefix('"')
+            .and_then(|value| value.strip_suffix('"'));
+        is_token(name) && is_token(quoted.unwrap_or(value)) && unescape(value).is_ok()
+    })
+}
+
+/// A word of a head, as RFC 2045 has it.
+fn is_token(text: &str) -> bool {
+    let is_of_token = |it: char| it.is_ascii_graphic() && !r#"()<>@,;:\"/[]?="#.contains(it);
+    !text.is_empty() && text.chars().all(is_of_token)
+}
+
+fn may_stand_in_data(it: char) -> bool {
+    it.is_ascii_graphic() && !"<>#\"{}|\\^[]`".contains(it)
 }
 
 fn unescape(data: &str) -> Result<Cow<'_, [u8]>, String> {
@@ -140,7 +190,7 @@ fn unescape(data: &str) -> Result<Cow<'_, [u8]>, String> {
         };
         let Some(value) = value else {
             return Err(format!(
-                "contents.source has a malformed escape %{}: write %25 for a percent sign",
+                "has a malformed escape %{}: write %25 for a percent sign",
                 String::from_utf8_lossy(digits)
             ));
         };
@@ -192,7 +242,6 @@ fn verify(contents: &[u8], hash: &str) -> Result<(), String> {
 
 /// Bytes as lower-case hex digits.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -222,12 +271,11 @@ mod tests {
         for (source, compression) in [
             ("data:,hello%0A", ""),
             ("data:,hello%0a", ""),
-            ("DATA:,hello%0A", ""),
             ("data:text/plain,hello%0A", ""),
             ("data:text/plain;charset=utf-8,hello%0A", ""),
             ("data:;base64,aGVsbG8K", ""),
             ("data:text/plain;charset=utf-8;base64,aGVsbG8K", ""),
-            ("data:;base64,aGVsb%47%38K", ""),
+            ("data:text/plain;charset=\"utf-8\",hello%0A", ""),
             (zipped.as_str(), "gzip"),
         ] {
             assert_eq!(
@@ -241,8 +289,8 @@ mod tests {
             ("data:,", b""),
             ("data:;base64,", b""),
             ("data:;base64,aA==", b"h"),
-            ("data:;base64,aA", b"h"),
             ("data:,a,b;c", b"a,b;c"),
+            ("data:,a'b*(c)=d?", b"a'b*(c)=d?"),
             ("data:,a+b", b"a+b"),
             ("data:,%ff%00", b"\xff\0"),
         ] {
@@ -263,7 +311,30 @@ mod tests {
             ),
             ("data:;base64,aGVsb", "", "malformed or truncated base64"),
             ("data:;base64,a_-_", "", "malformed or truncated base64"),
+            ("data:;base64,aA", "", "malformed or truncated base64"),
+            (
+                "data:;base64,aGVsb%47%38K",
+                "",
+                "malformed or truncated base64",
+            ),
+            (
+                "data:;base64,aGVs\nbG8K",
+                "",
+                "malformed or truncated base64",
+            ),
             ("data:;BASE64,aGVsbG8K", "", "malformed data URL"),
+            ("data:text,a", "", "\"text\" is no media type"),
+            ("data:font/ttf,a", "", "no media type"),
+            ("data:;=a,b", "", "malformed data URL"),
+            ("data:;a=%z,b", "", "malformed data URL"),
+            ("DATA:,hello", "", "begins with DATA:"),
+            (
+                "data:,hello world",
+                "",
+                "' ', which may not stand in a URL: write %20",
+            ),
+            ("data:,{}", "", "write %7B"),
+            ("data:,\u{e9}", "", "write %C3%A9"),
             ("data:,50%", "", "malformed escape"),
             ("data:,%zz", "", "malformed escape"),
             ("http://example.com/x", "", "scheme \"http\""),

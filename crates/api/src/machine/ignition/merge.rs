@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value as Json};
 
 use super::{Spec, keys, keys_2_2};
-use crate::shape::{Field, Shape};
+use crate::shape::{FieldShape, Shape};
 
 /// In a merged configuration the words of all versions may stand next to each other.
 const CONFIGS: [&Shape; 2] = [&keys::CONFIG, &keys_2_2::CONFIG];
@@ -60,7 +60,7 @@ fn leave_to_others(
     merged: &mut Map<String, Json>,
     higher: &Map<String, Json>,
     family: &str,
-    field: &'static Field,
+    field: &'static FieldShape,
     shapes: &[&'static Shape],
 ) {
     let Some(Json::Array(list)) = merged.get_mut(field.name) else {
@@ -78,7 +78,7 @@ fn leave_to_others(
     }
 }
 
-fn lists(lower: Vec<Json>, higher: Vec<Json>, known: &[&'static Field]) -> Vec<Json> {
+fn lists(lower: Vec<Json>, higher: Vec<Json>, known: &[&'static FieldShape]) -> Vec<Json> {
     let mut merged = lower;
     if known.iter().any(|field| field.appended) {
         merged.extend(higher);
@@ -129,19 +129,19 @@ fn key<'e>(element: &'e Json, shapes: &[&'static Shape]) -> Cow<'e, str> {
     named.or_else(mounted).unwrap_or_default().into()
 }
 
-fn fields(shapes: &[&'static Shape]) -> impl Iterator<Item = &'static Field> {
+fn fields(shapes: &[&'static Shape]) -> impl Iterator<Item = &'static FieldShape> {
     shapes.iter().flat_map(|shape| match shape {
         Shape::Object(object) => object.fields,
         _ => &[],
     })
 }
 
-fn shapes_of(known: &[&'static Field]) -> Vec<&'static Shape> {
+fn shapes_of(known: &[&'static FieldShape]) -> Vec<&'static Shape> {
     known.iter().map(|field| field.shape).collect()
 }
 
 /// The shapes of the elements of these lists.
-fn elements(known: &[&'static Field]) -> Vec<&'static Shape> {
+fn elements(known: &[&'static FieldShape]) -> Vec<&'static Shape> {
     let lists = known.iter().filter_map(|field| match field.shape {
         Shape::List(element) => Some(*element),
         _ => None,

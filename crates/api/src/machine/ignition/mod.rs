@@ -8,8 +8,11 @@ mod keys;
 mod keys_2_2;
 pub(crate) mod merge;
 mod paths;
+mod rules;
+mod unit_text;
 mod units;
 mod unsupported;
+mod url;
 pub(crate) mod write;
 
 use crate::located::Node;
@@ -92,6 +95,9 @@ pub(crate) fn read(
         return;
     };
     shape::check(node, spec.keys(), spec.minor(), at, findings);
+    if let Spec::Three(minor) = spec {
+        rules::check(node, minor, at, findings);
+    }
     let mut taken = paths::Taken::default();
     config.files = files::read(node, spec, at, &mut taken, findings);
     config.units = units::read(node, at, findings);

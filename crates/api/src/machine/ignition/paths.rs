@@ -79,7 +79,7 @@ pub(super) fn judge(path: &str) -> Result<(), String> {
         ));
     }
     if path == linux::FORCE_FILE {
-        return Err("this is the force file, with which a person has everything applied again: a configuration may not contain it".to_owned());
+        return Err("this is the force file, which makes the agent apply everything again: a configuration may not contain it, create it by hand".to_owned());
     }
     if is_at_or_below(path, linux::OWN_STATE) || is_at_or_below(linux::OWN_STATE, path) {
         return Err(format!(
@@ -93,6 +93,24 @@ pub(super) fn judge(path: &str) -> Result<(), String> {
 fn is_at_or_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Where `target` leads to from a link at `path`, in its shortest form.
+pub(super) fn joined(path: &str, target: &str) -> String {
+    let whole = if target.starts_with('/') {
+        target.to_owned()
+    } else {
+        format!("{path}/{target}")
+    };
+    let mut parts = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => _ = parts.pop(),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 /// Refuses a file below another file, and a file that is also a unit or a drop-in.

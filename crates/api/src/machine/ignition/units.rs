@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::unit_text;
 use crate::located::Node;
 use crate::machine::machine_config::Unit;
 use crate::problem::{At, Findings};
@@ -41,6 +42,7 @@ pub(super) fn read(
         if let Err(message) = judge_unit(name) {
             findings.problem(&here, message);
         }
+        judge_text(item, &here, findings);
         let unit = Unit {
             contents: filled(item),
             // The older `enable` only ever switches on.
@@ -68,6 +70,7 @@ fn drop_ins(unit: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> BTreeMap<S
         if let Err(message) = judge_drop_in(name) {
             findings.problem(&here, message);
         }
+        judge_text(item, &here, findings);
         let contents = filled(item);
         if contents.is_none() {
             findings.warning(&here, "the drop-in has no contents and is ignored");
@@ -80,6 +83,16 @@ fn drop_ins(unit: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> BTreeMap<S
     filled
         .filter_map(|(name, contents)| Some((name, contents?)))
         .collect()
+}
+
+fn judge_text(item: &Node<'_>, at: &At<'_>, findings: &mut Findings) {
+    let Some(contents) = item.get("contents") else {
+        return;
+    };
+    if let Err(message) = unit_text::judge(contents.as_text().unwrap_or_default()) {
+        let here = at.key("contents", contents.line);
+        findings.problem(&here, format!("contents: {message}"));
+    }
 }
 
 fn filled(item: &Node<'_>) -> Option<String> {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Spec, data_url};
 use crate::located::Node;
 use crate::machine::machine_config::{File, MachineConfig, Owner, Unit};
-use crate::names::group;
+use crate::names::{annotation, group};
 use crate::problem::{At, Findings};
 use crate::shape;
 
@@ -37,14 +37,18 @@ impl MachineConfig {
     pub fn to_document(&self) -> Json {
         let ignition = self.to_ignition();
         let mut spec = self.spec_fields();
-        if self.name.is_none() && spec.is_empty() {
+        if self.name.is_none() && spec.is_empty() && self.disruption_policy.is_empty() {
             return ignition;
         }
         spec.insert("config".to_owned(), ignition);
-        let metadata = self
+        let mut metadata = self
             .name
             .as_ref()
             .map_or(json!({}), |name| json!({"name": name}));
+        if !self.disruption_policy.is_empty() {
+            let policy = self.disruption_policy.to_json().to_string();
+            metadata["annotations"] = json!({ annotation::DISRUPTION_POLICY: policy });
+        }
         json!({
             "apiVersion": format!("{}/v1", group::MACHINE_CONFIGURATION),
             "kind": "MachineConfig",

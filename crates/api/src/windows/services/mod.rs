@@ -102,6 +102,12 @@ pub mod key {
     pub const WATCHED: &str = "watchedEnvironmentVars";
 }
 
+/// What a command says that its Node is called.
+pub fn hostname_override(command: &str) -> Option<&str> {
+    let mut words = command.split_whitespace();
+    words.find_map(|word| word.trim_matches('"').strip_prefix("--hostname-override="))
+}
+
 impl Services {
     /// The `data` of the `ConfigMap` as we write it: all four keys, each a JSON list without white
     /// space, sorted, with every field there. Equal values give equal text.
@@ -127,6 +133,18 @@ impl Services {
     /// space whose keys are sorted by their bytes.
     pub fn hash(&self) -> String {
         to_hex(&Sha256::digest(json(&self.canonical())))
+    }
+
+    /// The script that says what a machine's Node is called: the one whose output a bootstrap service has as
+    /// `--hostname-override`.
+    pub fn node_name_script(&self) -> Option<&str> {
+        let services = self.services.iter().filter(|service| service.bootstrap);
+        let mut scripts = services.flat_map(|service| {
+            let name = hostname_override(&service.command);
+            let all = service.powershell_variables.iter();
+            all.filter(move |it| Some(it.name.as_str()) == name)
+        });
+        scripts.next().map(|script| script.path.as_str())
     }
 
     /// The services in the order in which they are created: bootstrap first, then by priority, and

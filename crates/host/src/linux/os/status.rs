@@ -1,15 +1,10 @@
 //! What rpm-ostree and bootc say about deployments, read from their JSON.
 
+use evenkeel_plan::machine::os::plain;
 use serde_json::Value;
 
 /// A container image that is not verified any further than by its registry.
 const REGISTRY: &str = "ostree-unverified-registry:";
-/// Other ways to say the same.
-const ALIASES: [&str; 3] = [
-    "ostree-unverified-image:registry:",
-    "ostree-unverified-image:docker://",
-    "docker://",
-];
 /// Arguments that each boot gets anew, or that stand for others until then.
 const FLEETING: [&str; 3] = ["BOOT_IMAGE=", "initrd=", "ostree="];
 
@@ -18,6 +13,15 @@ const FLEETING: [&str; 3] = ["BOOT_IMAGE=", "initrd=", "ostree="];
 pub(super) struct Images {
     pub(super) booted: Option<String>,
     pub(super) next: Option<String>,
+    /// Who else stages images here, if anybody does.
+    pub(super) driver: Option<Driver>,
+}
+
+/// A program that has taken the updates of the machine on itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Driver {
+    pub(super) name: String,
+    pub(super) unit: String,
 }
 
 /// Reads `rpm-ostree status --json`: the first deployment is the next to boot.
@@ -29,6 +33,8 @@ pub(super) fn rpm_ostree(text: &str) -> Result<Images, String> {
         let reference = deployment["container-image-reference"].as_str();
         reference.map(named)
     };
+    let driver = &status["update-driver"];
+    let of_driver = |field: &str| driver[field].as_str().map(str::to_owned);
     let booted = deployments
         .iter()
         .find(|deployment| deployment["booted"] == true)
@@ -36,6 +42,9 @@ pub(super) fn rpm_ostree(text: &str) -> Result<Images, String> {
     Ok(Images {
         booted: image(booted),
         next: deployments.first().and_then(image),
+        driver: of_driver("driver-name")
+            .zip(of_driver("driver-sd-unit"))
+            .map(|(name, unit)| Driver { name, unit }),
     })
 }
 
@@ -59,6 +68,7 @@ pub(super) fn bootc(text: &str) -> Result<Images, String> {
     Ok(Images {
         booted: image(&status["booted"]),
         next: next.and_then(|(it, _)| image(it)),
+        driver: None,
     })
 }
 
@@ -66,13 +76,14 @@ fn json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("the answer is not valid JSON: {error}"))
 }
 
-/// An image as a configuration names it.
+/// An image as a configuration names it: what is not verified needs no word for that.
 fn named(reference: &str) -> String {
-    let plain = [REGISTRY]
-        .iter()
-        .chain(&ALIASES)
-        .find_map(|prefix| reference.strip_prefix(prefix));
-    plain.unwrap_or(reference).to_owned()
+    match reference.split_once(':') {
+        Some((form, _)) if form.starts_with("ostree-") && !form.contains("unverified") => {
+            reference.to_owned()
+        }
+        _ => plain(reference).to_owned(),
+    }
 }
 
 /// An image as rpm-ostree wants it: from its registry, unless it says otherwise.
@@ -80,7 +91,7 @@ pub(super) fn reference(image: &str) -> String {
     if image.starts_with("ostree-") {
         return image.to_owned();
     }
-    format!("{REGISTRY}{image}")
+    format!("{REGISTRY}{}", plain(image))
 }
 
 /// The arguments that stay from boot to boot.
@@ -100,6 +111,7 @@ mod tests {
         Images {
             booted: booted.map(str::to_owned),
             next: next.map(str::to_owned),
+            driver: None,
         }
     }
 

@@ -11,8 +11,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::super::disk::open_below;
-use super::Watcher;
 use super::tree::{Id, ROOT, Wd};
+use super::{NO_INSTANCE, NO_WATCH, Watcher};
 use crate::{Error, Result};
 
 /// As many links on one way as the kernel itself would follow.
@@ -43,8 +43,12 @@ impl Watcher {
             let root = clone(self.root.as_fd())?;
             let wd = match self.watch(root.as_fd(), ROOT)? {
                 Ok(wd) => wd,
+                Err(error @ (NO_INSTANCE | NO_WATCH)) => {
+                    return self.arrive(ROOT, Arrival::Blind(error));
+                }
                 Err(error) => return Err(Error::path("watch", "/", error)),
             };
+            self.blind.remove(&ROOT);
             self.settle(ROOT, Some(wd));
             return self.arm_below(ROOT, root.as_fd());
         }
@@ -186,19 +190,16 @@ impl Watcher {
             | WatchFlags::ATTRIB
             | WatchFlags::EXCL_UNLINK
             | WatchFlags::ONLYDIR;
-        let path = || self.tree.node(id).path.to_string();
+        let Some(inotify) = &self.inotify else {
+            return Ok(Err(NO_INSTANCE));
+        };
         let handle = format!("/proc/self/fd/{}", folder.as_raw_fd());
-        match inotify::add_watch(&self.inotify, handle, mask) {
+        match inotify::add_watch(inotify, handle, mask) {
             Ok(wd) => Ok(Ok(wd)),
-            Err(error @ Errno::NOSPC) => Err(Error::WatchLimit {
-                path: path(),
-                limit: "fs.inotify.max_user_watches",
-                enough: 1 << 20,
-                source: error.into(),
-            }),
             Err(error @ (Errno::NOMEM | Errno::NOENT)) => {
                 // Without /proc no folder can be named by its handle.
-                Err(Error::path("watch (through /proc)", path(), error))
+                let path = self.tree.node(id).path.to_string();
+                Err(Error::path("watch (through /proc)", path, error))
             }
             Err(error) => Ok(Err(error)),
         }
@@ -214,7 +215,8 @@ impl Watcher {
         if self.tree.is_idle(wd) {
             self.tree.lose(wd);
             // The kernel may have dropped it before us.
-            let _ = inotify::remove_watch(&self.inotify, wd);
+            let removed = self.inotify.as_ref();
+            let _ = removed.map(|inotify| inotify::remove_watch(inotify, wd));
         }
     }
 }

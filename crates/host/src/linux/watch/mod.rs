@@ -3,18 +3,21 @@
 //! Every folder on the way to a path is watched, those behind links too, and a folder is watched
 //! before anything in it is looked at. So whatever changes is either seen by that look, or announced
 //! after it. What the kernel does not announce (a write through another hard link or a memory map,
-//! something mounted over a folder) is for the slow full check.
+//! something mounted over a folder) is for the slow full check. A folder that the kernel does not let us watch, because of a
+//! limit or of missing rights, is looked at again and again instead, until it can be watched.
 
 mod arm;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use evenkeel_plan::machine::pace::LOOKS_AGAIN;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags};
 use rustix::io::Errno;
@@ -33,17 +36,43 @@ const MANY: usize = 4096;
 #[derive(Debug)]
 pub struct Watcher {
     root: OwnedFd,
-    inotify: OwnedFd,
+    /// Nothing if the machine has no more of these for us.
+    inotify: Option<OwnedFd>,
     stop: Arc<OwnedFd>,
     buffer: Box<[MaybeUninit<u8>]>,
     tree: Tree,
     /// Folders that could not be watched, and why.
     blind: BTreeMap<Id, Errno>,
+    /// When they are looked at next.
+    next_look: Instant,
     /// What is to be looked at and nobody was told yet.
     owed: BTreeSet<Id>,
     all_owed: bool,
     /// Nothing is known to be as it was: every folder is visited.
     afresh: bool,
+}
+
+/// Folders that cannot be watched. What changes below them is noticed at the next look.
+#[derive(Debug)]
+pub struct Blindness {
+    /// How many there are.
+    pub folders: usize,
+    /// Why the first one cannot be watched.
+    pub first: Error,
+}
+
+impl fmt::Display for Blindness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let folders = match self.folders {
+            1 => "a folder".to_owned(),
+            many => format!("{many} folders"),
+        };
+        let (every, first) = (LOOKS_AGAIN.as_secs(), self.first.with_causes());
+        write!(
+            f,
+            "{folders} cannot be watched, and what is in them is checked every {every}s instead: {first}"
+        )
+    }
 }
 
 /// Ends the waiting of a [`Watcher`] at once, and for good.
@@ -63,17 +92,7 @@ impl Watcher {
     /// Watches `paths`, which are absolute and need not be there.
     pub fn new<'p>(disk: &RootedDisk, paths: impl IntoIterator<Item = &'p str>) -> Result<Self> {
         let failed = |error: Errno| Error::path("watch", "/", error);
-        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(
-            |error| match error {
-                Errno::MFILE => Error::WatchLimit {
-                    path: "anything".to_owned(),
-                    limit: "fs.inotify.max_user_instances",
-                    enough: 1024,
-                    source: error.into(),
-                },
-                _ => failed(error),
-            },
-        )?;
+        let inotify = open_inotify()?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = rustix::event::eventfd(0, flags).map_err(failed)?;
         let mut watcher = Self {
@@ -82,6 +101,7 @@ impl Watcher {
                 .try_clone()
                 .map_err(|error| Error::path("watch", "/", error))?,
             inotify,
+            next_look: Instant::now() + LOOKS_AGAIN,
             stop: Arc::new(stop),
             buffer: Box::new_uninit_slice(BUFFER),
             tree: Tree::new(),
@@ -124,11 +144,34 @@ impl Watcher {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// The folders that cannot be watched, with the reason. Changes in them are not noticed at once.
-    pub fn blind(&self) -> impl Iterator<Item = (&str, std::io::Error)> {
-        self.blind
-            .iter()
-            .map(|(id, error)| (&*self.tree.node(*id).path, (*error).into()))
+    /// Nothing if every folder is watched that there is.
+    pub fn blindness(&self) -> Option<Blindness> {
+        let (id, error) = self.blind.first_key_value()?;
+        Some(Blindness {
+            folders: self.blind.len(),
+            first: refusal(&self.tree.node(*id).path, *error),
+        })
+    }
+
+    /// Owes a look at all that is below folders that cannot be watched, and tries whether they can be by now.
+    fn look_again(&mut self) -> Result<()> {
+        self.next_look = Instant::now() + LOOKS_AGAIN;
+        if self.inotify.is_none() {
+            self.inotify = open_inotify()?;
+        }
+        let blind: Vec<Id> = self.blind.keys().copied().collect();
+        for id in &blind {
+            if self.tree.node(*id).wanted {
+                self.owed.insert(*id);
+            }
+            self.tree.wanted_below(*id, &mut self.owed);
+        }
+        for id in blind {
+            if self.blind.contains_key(&id) {
+                self.arm_again(id)?;
+            }
+        }
+        Ok(())
     }
 
     fn has_news(&self) -> bool {
@@ -138,7 +181,10 @@ impl Watcher {
     /// Takes in what the kernel has to say, without waiting for more.
     fn listen(&mut self) -> Result<()> {
         let mut heard = Noted::default();
-        let mut reader = inotify::Reader::new(&self.inotify, &mut self.buffer);
+        let Some(inotify) = &self.inotify else {
+            return Ok(());
+        };
+        let mut reader = inotify::Reader::new(inotify, &mut self.buffer);
         let mut taken = 0;
         // What is read and not yet taken in would be lost with the reader.
         while taken < MANY || !reader.is_buffer_empty() {
@@ -165,9 +211,11 @@ impl Watcher {
     }
 
     fn wait(&self, timeout: Duration) -> Result<Woken> {
+        // Where there are no notifications, what ends the waiting is waited for twice.
+        let inotify = self.inotify.as_ref().unwrap_or(&self.stop);
         let mut polled = [
             PollFd::new(&*self.stop, PollFlags::IN),
-            PollFd::new(&self.inotify, PollFlags::IN),
+            PollFd::new(inotify, PollFlags::IN),
         ];
         let timeout = Timespec::try_from(timeout).unwrap_or(Timespec {
             tv_sec: i64::from(i32::MAX),
@@ -187,17 +235,23 @@ impl Watcher {
 
 impl Source for Watcher {
     fn next(&mut self, timeout: Duration) -> Result<Heard> {
-        let timeout = if self.has_news() {
+        let mut timeout = if self.has_news() {
             Duration::ZERO
         } else {
             timeout
         };
+        if !self.blind.is_empty() {
+            timeout = timeout.min(self.next_look.saturating_duration_since(Instant::now()));
+        }
         let woken = self.wait(timeout)?;
         if woken.stop {
             return Ok(Heard::Stopped);
         }
         if woken.events {
             self.listen()?;
+        }
+        if !self.blind.is_empty() && Instant::now() >= self.next_look {
+            self.look_again()?;
         }
         let owed = std::mem::take(&mut self.owed);
         if std::mem::take(&mut self.all_owed) {
@@ -248,6 +302,34 @@ impl Noted {
                 }
             }
         }
+    }
+}
+
+/// The kernel's notifications; nothing if the machine has no more of these for us.
+fn open_inotify() -> Result<Option<OwnedFd>> {
+    match inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK) {
+        Ok(inotify) => Ok(Some(inotify)),
+        Err(NO_INSTANCE) => Ok(None),
+        Err(error) => Err(Error::path("watch", "/", error)),
+    }
+}
+
+/// What the kernel says at its limit of instances, and of watches.
+const NO_INSTANCE: Errno = Errno::MFILE;
+const NO_WATCH: Errno = Errno::NOSPC;
+
+/// Why a folder cannot be watched, and what to do about it.
+fn refusal(path: &str, error: Errno) -> Error {
+    let (limit, enough) = match error {
+        NO_INSTANCE => ("fs.inotify.max_user_instances", 1024),
+        NO_WATCH => ("fs.inotify.max_user_watches", 1 << 20),
+        _ => return Error::path("watch", path, error),
+    };
+    Error::WatchLimit {
+        path: path.to_owned(),
+        limit,
+        enough,
+        source: error.into(),
     }
 }
 

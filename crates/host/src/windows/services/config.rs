@@ -1,6 +1,7 @@
 //! How a service is configured: read from the manager and written to it.
 
 use std::io;
+use std::time::Duration;
 
 use evenkeel_api::names::windows::MANAGED_TAG;
 use evenkeel_plan::machine::entry::{ServiceEntry, Start};
@@ -8,9 +9,10 @@ use windows_sys::Win32::Foundation::ERROR_INVALID_LEVEL;
 use windows_sys::Win32::System::Services::{
     ChangeServiceConfig2W, ChangeServiceConfigW, CreateServiceW, SC_ACTION, SC_ACTION_RESTART,
     SERVICE_CHANGE_CONFIG, SERVICE_CONFIG_DESCRIPTION, SERVICE_CONFIG_FAILURE_ACTIONS,
-    SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, SERVICE_DESCRIPTIONW, SERVICE_ERROR_NORMAL,
-    SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW, SERVICE_NO_CHANGE, SERVICE_START,
-    SERVICE_WIN32_OWN_PROCESS, SERVICE_WIN32_SHARE_PROCESS,
+    SERVICE_CONFIG_FAILURE_ACTIONS_FLAG, SERVICE_CONFIG_PRESHUTDOWN_INFO, SERVICE_DESCRIPTIONW,
+    SERVICE_ERROR_NORMAL, SERVICE_FAILURE_ACTIONS_FLAG, SERVICE_FAILURE_ACTIONSW,
+    SERVICE_NO_CHANGE, SERVICE_PRESHUTDOWN_INFO, SERVICE_START, SERVICE_WIN32_OWN_PROCESS,
+    SERVICE_WIN32_SHARE_PROCESS,
 };
 
 use super::{Handle, KEY, count, failed, is, manager, open};
@@ -72,7 +74,8 @@ pub(in crate::windows) fn shares_its_process(name: &str) -> bool {
 }
 
 /// Makes the service if it is not there, and configures it.
-pub(super) fn write(name: &str, entry: &ServiceEntry) -> Result<()> {
+/// `restarts`: the manager starts it again when it ends by itself.
+pub(super) fn write(name: &str, entry: &ServiceEntry, restarts: bool) -> Result<()> {
     let access = SERVICE_CHANGE_CONFIG | SERVICE_START;
     let start = match entry.start {
         Start::Automatic => 2,
@@ -91,7 +94,7 @@ pub(super) fn write(name: &str, entry: &ServiceEntry) -> Result<()> {
     };
     describe(&service, name, &entry.description)?;
     if entry.description.starts_with(MANAGED_TAG) {
-        restart_on_failure(&service, name)?;
+        restart_on_failure(&service, name, restarts)?;
     }
     Ok(())
 }
@@ -189,17 +192,52 @@ fn describe(service: &Handle, name: &str, description: &str) -> Result<()> {
     checked(done, "describe", name)
 }
 
-/// The manager starts it again when it crashes, also while the agent is away.
-fn restart_on_failure(service: &Handle, name: &str) -> Result<()> {
+/// Lets the manager start a service of ours again when it ends by itself, or not; one that is not there, or not ours,
+/// stays as it is.
+pub(super) fn set_restarts(name: &str, restarts: bool) -> Result<()> {
+    let found = read(name)?;
+    if !found.is_some_and(|found| found.description.starts_with(MANAGED_TAG)) {
+        return Ok(());
+    }
+    match open(name, SERVICE_CHANGE_CONFIG | SERVICE_START)? {
+        Some(service) => restart_on_failure(&service, name, restarts),
+        None => Ok(()),
+    }
+}
+
+/// How long the system waits at a shutdown for a service that asked to be told before.
+pub(in crate::windows) fn set_preshutdown(name: &str, wait: Duration) -> Result<()> {
+    let Some(service) = open(name, SERVICE_CHANGE_CONFIG)? else {
+        return Ok(());
+    };
+    let info = SERVICE_PRESHUTDOWN_INFO {
+        dwPreshutdownTimeout: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
+    };
+    count();
+    // SAFETY: the structure is the one that this level wants.
+    let done = unsafe {
+        ChangeServiceConfig2W(
+            service.0,
+            SERVICE_CONFIG_PRESHUTDOWN_INFO,
+            (&raw const info).cast(),
+        )
+    };
+    checked(done, "set the preshutdown timeout of", name)
+}
+
+/// The manager starts it again when it ends by itself, or has no failure actions for it at all.
+fn restart_on_failure(service: &Handle, name: &str, restarts: bool) -> Result<()> {
     let mut actions = RESTART_AFTER.map(|after| SC_ACTION {
         Type: SC_ACTION_RESTART,
         Delay: after,
     });
+    let count_of = u32::try_from(actions.len()).unwrap_or_default();
+    // No actions and no period, but an array: that deletes those that were there.
     let info = SERVICE_FAILURE_ACTIONSW {
-        dwResetPeriod: FORGET_AFTER,
+        dwResetPeriod: if restarts { FORGET_AFTER } else { 0 },
         lpRebootMsg: std::ptr::null_mut(),
         lpCommand: std::ptr::null_mut(),
-        cActions: u32::try_from(actions.len()).unwrap_or_default(),
+        cActions: if restarts { count_of } else { 0 },
         lpsaActions: actions.as_mut_ptr(),
     };
     count();
@@ -212,6 +250,9 @@ fn restart_on_failure(service: &Handle, name: &str) -> Result<()> {
         )
     };
     checked(done, "set the failure actions of", name)?;
+    if !restarts {
+        return Ok(());
+    }
     let flag = SERVICE_FAILURE_ACTIONS_FLAG {
         fFailureActionsOnNonCrashFailures: 1,
     };

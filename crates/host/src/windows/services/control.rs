@@ -15,9 +15,9 @@ use windows_sys::Win32::Foundation::{
 use windows_sys::Win32::Storage::FileSystem::DELETE;
 use windows_sys::Win32::System::Services::{
     ControlService, DeleteService, QueryServiceStatusEx, SC_STATUS_PROCESS_INFO,
-    SERVICE_CONTROL_STOP, SERVICE_QUERY_STATUS, SERVICE_START, SERVICE_START_PENDING,
-    SERVICE_STATUS, SERVICE_STATUS_PROCESS, SERVICE_STOP, SERVICE_STOP_PENDING, SERVICE_STOPPED,
-    StartServiceW,
+    SERVICE_CONTROL_STOP, SERVICE_QUERY_STATUS, SERVICE_RUNNING, SERVICE_START,
+    SERVICE_START_PENDING, SERVICE_STATUS, SERVICE_STATUS_PROCESS, SERVICE_STOP,
+    SERVICE_STOP_PENDING, SERVICE_STOPPED, StartServiceW,
 };
 
 use super::{Handle, KEY, Services, count, dependencies, failed, is, is_going, open, process};
@@ -84,6 +84,8 @@ impl Services {
     pub(super) fn activity(&self, name: &str, status: &Status) -> Activity {
         let lives = || Process::open(status.process).is_some_and(|process| process.lives());
         match status.state {
+            // The manager has taken the start in, and makes the process next; and a driver never has one.
+            SERVICE_START_PENDING | SERVICE_RUNNING if status.process == 0 => Activity::Running,
             SERVICE_STOP_PENDING => Activity::Stopped,
             SERVICE_STOPPED => match status.code {
                 0 | ERROR_SERVICE_NEVER_STARTED => Activity::Stopped,
@@ -166,13 +168,18 @@ impl Services {
         let Some(service) = open(name, SERVICE_STOP | SERVICE_QUERY_STATUS)? else {
             return Ok(stopped);
         };
-        let process = Process::open(status(&service, name)?.process);
+        let mut process = None;
         let deadline = Instant::now() + PATIENCE;
         let mut told = false;
         let mut gone_since = None;
         loop {
             let now = status(&service, name)?;
-            let gone = process.as_ref().is_none_or(|process| !process.lives());
+            process = process.or_else(|| Process::open(now.process));
+            let gone = match &process {
+                Some(process) => !process.lives(),
+                // One that is about to start has none yet.
+                None => now.state != SERVICE_START_PENDING,
+            };
             // The manager hears of the end a moment later, or (Wine) never.
             gone_since = gone.then(|| gone_since.unwrap_or_else(Instant::now));
             if gone && now.state == SERVICE_STOPPED
@@ -181,7 +188,7 @@ impl Services {
                 break;
             }
             if Instant::now() >= deadline {
-                process::terminate(now.process);
+                self.terminate(&service, name, now.process);
                 break;
             }
             if !told {
@@ -204,7 +211,7 @@ impl Services {
     /// Stops a service and removes it; that there is none is fine.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         self.stop(name)?;
-        until_ended(name)?;
+        self.until_ended(name)?;
         self.notices.forget(name);
         let Some(service) = open(name, DELETE)? else {
             return Ok(());
@@ -232,35 +239,74 @@ impl Services {
         }
         Ok(())
     }
+
+    /// Waits until a service has ended that is on its way to it, by whose word ever: one that is deleted with its
+    /// process still there stays for as long as that does. One that does not end in time is ended.
+    fn until_ended(&self, name: &str) -> Result<()> {
+        let Some(service) = open(name, SERVICE_QUERY_STATUS)? else {
+            return Ok(());
+        };
+        let now = status(&service, name)?;
+        let process = Process::open(now.process).filter(|_| now.state == SERVICE_STOP_PENDING);
+        let deadline = Instant::now() + PATIENCE;
+        while process.as_ref().is_some_and(Process::lives) {
+            if Instant::now() >= deadline {
+                self.terminate(&service, name, now.process);
+                break;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
+        Ok(())
+    }
+
+    /// Ends the process of a service by force, which the manager would take for a crash.
+    fn terminate(&self, service: &Handle, name: &str, process: u32) {
+        self.without_restart(name, || {
+            process::terminate(process);
+            let deadline = Instant::now() + HEARD;
+            let has_heard = || status(service, name).is_ok_and(|now| now.state == SERVICE_STOPPED);
+            while !has_heard() && Instant::now() < deadline {
+                std::thread::sleep(BETWEEN_LOOKS);
+            }
+        });
+    }
 }
 
-/// Waits until a service has ended that is on its way to it, by whose word ever: one that is deleted with its
-/// process still there stays for as long as that does. One that does not end in time is ended.
-fn until_ended(name: &str) -> Result<()> {
-    let Some(service) = open(name, SERVICE_QUERY_STATUS)? else {
-        return Ok(());
+/// What there is of a service now.
+pub(in crate::windows) enum Seen {
+    /// Its process.
+    Runs(Process),
+    /// It is about to start, and has no process yet.
+    Starts,
+    /// It does not run.
+    Rests,
+}
+
+/// What there is of a service.
+pub(in crate::windows) fn seen(name: &str) -> Seen {
+    let look = || {
+        let service = open(name, SERVICE_QUERY_STATUS).ok()??;
+        status(&service, name).ok()
     };
-    let now = status(&service, name)?;
-    drop(service);
-    let process = Process::open(now.process).filter(|_| now.state == SERVICE_STOP_PENDING);
-    let deadline = Instant::now() + PATIENCE;
-    while process.as_ref().is_some_and(Process::lives) {
-        if Instant::now() >= deadline {
-            process::terminate(now.process);
-            break;
+    match look() {
+        Some(status) if [SERVICE_STOP_PENDING, SERVICE_STOPPED].contains(&status.state) => {
+            Seen::Rests
         }
-        std::thread::sleep(BETWEEN_LOOKS);
+        Some(status) => match Process::open(status.process).filter(Process::lives) {
+            Some(process) => Seen::Runs(process),
+            None if status.state == SERVICE_START_PENDING && status.process == 0 => Seen::Starts,
+            None => Seen::Rests,
+        },
+        None => Seen::Rests,
     }
-    Ok(())
 }
 
 /// The process of a running service.
 pub(in crate::windows) fn process(name: &str) -> Option<Process> {
-    let service = open(name, SERVICE_QUERY_STATUS).ok()??;
-    let status = status(&service, name).ok()?;
-    let runs = ![SERVICE_STOP_PENDING, SERVICE_STOPPED].contains(&status.state);
-    let process = Process::open(status.process).filter(|_| runs);
-    process.filter(Process::lives)
+    match seen(name) {
+        Seen::Runs(process) => Some(process),
+        Seen::Starts | Seen::Rests => None,
+    }
 }
 
 /// Whether it was told: one that is just starting cannot be, and one whose pipe breaks is just ending,
@@ -287,7 +333,7 @@ fn dependents(name: &str) -> Result<Vec<String>> {
     let mut dependents = Vec::new();
     for other in all.below()? {
         let needs = |on: &String| on.eq_ignore_ascii_case(name);
-        if dependencies(&other)?.iter().any(needs) {
+        if dependencies(&other).iter().any(needs) {
             dependents.push(other);
         }
     }
@@ -323,4 +369,36 @@ fn until(name: &str, doing: &str, mut is_so: impl FnMut() -> Result<bool>) -> Re
         std::thread::sleep(BETWEEN_LOOKS);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Covers W10.
+    #[test]
+    fn a_start_that_has_no_process_yet_is_no_end_and_one_that_lost_its_process_is() {
+        let services = Services::default();
+        let ours = std::process::id();
+        // Windows never gives this number to a process.
+        let nobodys = 3;
+        let activity = |state, process| {
+            let code = 0;
+            let status = Status {
+                state,
+                process,
+                code,
+            };
+            services.activity("no such service", &status)
+        };
+        assert_eq!(activity(SERVICE_START_PENDING, 0), Activity::Running);
+        assert_eq!(activity(SERVICE_START_PENDING, ours), Activity::Running);
+        assert_eq!(activity(SERVICE_RUNNING, ours), Activity::Running);
+        assert_eq!(activity(SERVICE_RUNNING, 0), Activity::Running);
+        for (state, process) in [(SERVICE_START_PENDING, nobodys), (SERVICE_RUNNING, nobodys)] {
+            assert_eq!(activity(state, process), Activity::Ended(None));
+        }
+        assert_eq!(activity(SERVICE_STOP_PENDING, ours), Activity::Stopped);
+        assert_eq!(activity(SERVICE_STOPPED, 0), Activity::Stopped);
+    }
 }

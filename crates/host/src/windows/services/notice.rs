@@ -30,12 +30,12 @@ pub(in crate::windows) struct Notices {
 /// One question to the manager. While it is open, a service that is deleted stays: close it before you
 /// wait for that.
 struct Notice {
-    told: *mut Told,
+    told: *mut NoticeBuffer,
     _service: Handle,
 }
 
 /// What the manager writes to, and whether it has.
-struct Told {
+struct NoticeBuffer {
     buffer: SERVICE_NOTIFY_2W,
     is_there: AtomicBool,
 }
@@ -54,7 +54,7 @@ impl Notices {
         let Ok(Some(service)) = open(name, SERVICE_QUERY_STATUS) else {
             return;
         };
-        let told = Told::new();
+        let told = NoticeBuffer::new();
         count();
         // SAFETY: the service is open to query; the buffer stays until the manager has written it, or
         // for good.
@@ -113,7 +113,7 @@ impl Drop for Notice {
     }
 }
 
-impl Told {
+impl NoticeBuffer {
     fn new() -> *mut Self {
         let told = Box::into_raw(Box::new(Self {
             buffer: SERVICE_NOTIFY_2W::default(),
@@ -134,7 +134,7 @@ unsafe extern "system" fn observe(buffer: *const c_void) {
     let buffer = buffer.cast::<SERVICE_NOTIFY_2W>();
     // SAFETY: the manager gives back the buffer it was given, which is part of what its context points to.
     unsafe {
-        let told = (*buffer).pContext.cast::<Told>();
+        let told = (*buffer).pContext.cast::<NoticeBuffer>();
         (*told).is_there.store(true, Ordering::Release);
     }
 }
@@ -147,7 +147,7 @@ mod tests {
 
     /// As the manager calls it.
     unsafe extern "system" fn told(told: usize) {
-        let told = told as *const Told;
+        let told = told as *const NoticeBuffer;
         // SAFETY: the test keeps it.
         unsafe { observe((&raw const (*told).buffer).cast()) };
     }
@@ -156,7 +156,7 @@ mod tests {
     fn what_the_manager_tells_is_heard_once_by_the_thread_that_waits() {
         let notices = Notices::default();
         let service = open("Eventlog", SERVICE_QUERY_STATUS).unwrap();
-        let at = Told::new();
+        let at = NoticeBuffer::new();
         let notice = Notice {
             told: at,
             _service: service.expect("every Windows has it"),

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_plan::fleet::budget::DisruptionPermit;
 use evenkeel_plan::fleet::node::Node;
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::fleet::permit;
 use evenkeel_plan::fleet::requests::{self, FleetSnapshot, RequestState, Sharing};
 use futures::FutureExt;
@@ -12,14 +13,14 @@ use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 
-use super::{Cluster, Done};
-use crate::fleet::nodes::Seen;
+use super::{Cluster, DrainDone};
+
 use crate::fleet::permits::{Permitted, Record};
 
 /// The work on some of all nodes.
-pub(super) struct Fleet {
+pub(super) struct DrainedFleet {
     cluster: Cluster,
-    pub(super) work: FuturesUnordered<LocalBoxFuture<'static, Done>>,
+    pub(super) work: FuturesUnordered<LocalBoxFuture<'static, DrainDone>>,
     /// Nodes with work on them.
     busy: BTreeSet<String>,
     /// Records of permits that are being written: nobody decides on them meanwhile.
@@ -31,18 +32,18 @@ pub(super) struct Fleet {
 }
 
 /// What is seen and decided at one moment.
-struct View {
+struct DrainSnapshot {
     /// Those who ask for something.
-    asking: Vec<Seen>,
+    asking: Vec<NodeFacts>,
     /// Who of them gets a permit, and where that is recorded.
     answers: BTreeMap<String, (Record, DisruptionPermit)>,
     /// Nodes whose permit may be over.
-    idle: Vec<Seen>,
+    idle: Vec<NodeFacts>,
     /// Nodes with a permit that are not there any more, with where that is recorded.
     gone: Vec<(String, Record)>,
 }
 
-impl Fleet {
+impl DrainedFleet {
     pub(super) fn new(cluster: Cluster) -> Self {
         Self {
             cluster,
@@ -55,9 +56,9 @@ impl Fleet {
     }
 
     /// Some work has come to an end.
-    pub(super) fn finished(&mut self, done: Done) {
+    pub(super) fn finished(&mut self, done: DrainDone) {
         match done {
-            Done::Node { name, uid, end } => {
+            DrainDone::Node { name, uid, end } => {
                 self.busy.remove(&name);
                 if end.is_gone {
                     self.cluster.shared.nodes.store().remove(&name, &uid);
@@ -66,12 +67,12 @@ impl Fleet {
                     self.over.insert(name);
                 }
             }
-            Done::Claimed(record) => {
+            DrainDone::Claimed(record) => {
                 // Who was looked at before that is looked at again.
                 self.over.clear();
                 self.writing.remove(&record);
             }
-            Done::Recorded { record, returned } => {
+            DrainDone::Recorded { record, returned } => {
                 self.writing.remove(&record);
                 self.over.retain(|name| !returned.contains(name));
             }
@@ -89,7 +90,7 @@ impl Fleet {
     }
 
     /// Those who ask for something, and who of them has a permit.
-    fn view(&self) -> View {
+    fn view(&self) -> DrainSnapshot {
         let shared = &self.cluster.shared;
         let (windows, permits) = (&shared.windows, &shared.permits);
         let (coexistence, claims) = (&shared.coexistence, windows.claims());
@@ -107,7 +108,7 @@ impl Fleet {
                 cares_for_windows: shared.knows_windows_pool()
                     && !coexistence.is_idle_for_windows(),
                 claims: &claims,
-                windows_budget: windows.allowance(),
+                windows_budget: windows.budget(),
                 updating: &updating,
             };
             let gone = || granted.iter().filter(|(name, _)| !all.contains_key(*name));
@@ -136,7 +137,7 @@ impl Fleet {
                 seen.node = (*node).clone();
                 Some(seen)
             };
-            View {
+            DrainSnapshot {
                 asking: requests.asking.iter().filter_map(seen).collect(),
                 answers: answers.collect(),
                 idle: requests.idle.iter().filter_map(seen).collect(),
@@ -204,7 +205,7 @@ impl Fleet {
     }
 
     /// Claims records that are not ours yet, and records who gets a permit and whose is over.
-    fn keep_records(&mut self, view: &View) {
+    fn keep_records(&mut self, view: &DrainSnapshot) {
         let permits = &self.cluster.shared.permits;
         let pools = self.cluster.shared.pools.wanted();
         let mut records: BTreeSet<Record> =

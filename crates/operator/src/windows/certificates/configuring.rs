@@ -12,11 +12,11 @@ use tokio::sync::watch;
 /// What is known of them. Clones are the same.
 #[derive(Clone, Default)]
 pub(crate) struct Configuring {
-    shared: Rc<Shared>,
+    shared: Rc<ConfiguringState>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct ConfiguringState {
     claimants: RefCell<BTreeMap<String, Claimant>>,
     bootstrapper: RefCell<Option<Identity>>,
     /// When the logins end that agents were given, by node.

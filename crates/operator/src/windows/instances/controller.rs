@@ -6,8 +6,6 @@
 
 mod nodes;
 
-pub(crate) use self::nodes::windows_node;
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,8 +14,8 @@ use std::time::Duration;
 use evenkeel_api::names::object;
 use evenkeel_daemon::panics::contain_work;
 use evenkeel_plan::windows::instances::{
-    DesiredInstance, FailureKind, InstanceFailure, InstanceSnapshot, Todo, WindowsNode, Work,
-    decide, is_machine, node_of, owned, ways,
+    Cure, DesiredInstance, Fact, InstanceFailure, InstanceSnapshot, Todo, WindowsNode, Work, cured,
+    decide, is_machine, learned, owned, ways,
 };
 use evenkeel_plan::windows::windows_pool::OwnedNodes;
 use futures::StreamExt;
@@ -76,7 +74,7 @@ pub(crate) async fn run(shared: &Shared, fleet: &Rc<Fleet>, options: &InstanceOp
     let (jobs, begun) = mpsc::unbounded_channel();
     let (ended, done) = mpsc::unbounded_channel();
     let busy = RefCell::default();
-    let controller = Controller {
+    let controller = InstancesController {
         shared,
         fleet,
         options,
@@ -138,10 +136,10 @@ async fn follow(fleet: &Fleet, secret: &str, keys: &watch::Sender<()>) {
     }
 }
 
-type Ended = (String, Work, Result<(), InstanceFailure>);
+type EndedWork = (String, Work, Result<(), InstanceFailure>);
 
 /// Runs all tasks, each on its own.
-async fn work(mut begun: mpsc::UnboundedReceiver<Job>, ended: mpsc::UnboundedSender<Ended>) {
+async fn work(mut begun: mpsc::UnboundedReceiver<Job>, ended: mpsc::UnboundedSender<EndedWork>) {
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
@@ -178,7 +176,7 @@ async fn write(fleet: &Fleet) {
     }
 }
 
-struct Controller<'s> {
+struct InstancesController<'s> {
     shared: &'s Shared,
     fleet: &'s Rc<Fleet>,
     options: &'s InstanceOptions,
@@ -188,12 +186,12 @@ struct Controller<'s> {
     told: RefCell<BTreeMap<String, InstanceFailure>>,
 }
 
-impl Controller<'_> {
+impl InstancesController<'_> {
     async fn rounds(
         &self,
         list: watch::Receiver<Option<List>>,
         [mut keys, mut host_keys]: [watch::Receiver<()>; 2],
-        mut done: mpsc::UnboundedReceiver<Ended>,
+        mut done: mpsc::UnboundedReceiver<EndedWork>,
     ) {
         let triggers = Triggers::until(&self.shared.stop)
             .and(list.clone())
@@ -207,8 +205,8 @@ impl Controller<'_> {
         loop {
             tokio::select! {
                 goes_on = triggers.next(pause) => if !goes_on { return },
-                Ok(()) = keys.changed() => self.try_again_now(&[FailureKind::InvalidSshKey, FailureKind::LoginRefused]),
-                Ok(()) = host_keys.changed() => self.try_again_now(&[FailureKind::HostKeyChanged]),
+                Ok(()) = keys.changed() => self.cure(Cure::PrivateKey),
+                Ok(()) = host_keys.changed() => self.cure(Cure::HostKeys),
                 Some(ended) = done.recv() => self.take_note(ended),
             }
             tokio::time::sleep(TOGETHER).await;
@@ -235,12 +233,13 @@ impl Controller<'_> {
         let is_known = machines.is_some();
         wanted.extend(machines.into_iter().flatten());
         let version = self.shared.windows.target().ok().map(|it| it.version);
-        let nodes = self.nodes(version.as_deref());
+        let nodes = self.nodes(version.as_ref());
         self.claim(&wanted, &unclear, &nodes);
         self.tell_mistakes(list);
-        self.note_logins();
-        self.note_nodes(&wanted, &nodes);
-        let records = self.fleet.records.all();
+        let records = &self.fleet.records;
+        let login_ends = |node: &str| self.fleet.configuring.login_ends(node);
+        self.learn(records.look(|all| learned(all, &wanted, &nodes, login_ends)));
+        let records = records.all();
         let obstacle = self.fleet.obstacle();
         let busy = self.busy.borrow().clone();
         let now = Timestamp::now();
@@ -251,7 +250,7 @@ impl Controller<'_> {
             nodes: &nodes,
             busy: &busy,
             obstacle: obstacle.as_ref(),
-            version: version.as_deref(),
+            version: version.as_ref(),
             parallel: self.shared.windows.pool().parallel_instances,
             leave_within: self.options.leave_within,
             now,
@@ -266,32 +265,10 @@ impl Controller<'_> {
         })
     }
 
-    /// Remembers until when agents were given logins: whoever comes after us cannot know it.
-    fn note_logins(&self) {
-        let records = &self.fleet.records;
-        for (name, record) in records.all() {
-            let given = record
-                .node
-                .and_then(|node| self.fleet.configuring.login_ends(&node));
-            if given > record.login_ends {
-                records.change(&name, |it| it.login_ends = given);
-            }
-        }
-    }
-
-    /// Remembers the Nodes of Machines of which nothing was remembered.
-    fn note_nodes(&self, wanted: &BTreeMap<String, DesiredInstance>, nodes: &[WindowsNode]) {
-        let records = &self.fleet.records;
-        for (name, machine) in wanted.iter().filter(|(_, it)| it.node.is_some()) {
-            let record = records.get(name).unwrap_or_default();
-            if record.node.is_none()
-                && let Some(node) = node_of(name, Some(&record), Some(machine), nodes)
-            {
-                records.change(name, |it| {
-                    it.node = Some(node.name.clone());
-                    it.is_touched = true;
-                });
-            }
+    /// Remembers what was learned of instances.
+    fn learn(&self, facts: Vec<(String, Fact)>) {
+        for (name, fact) in facts {
+            self.fleet.records.learn(&name, fact);
         }
     }
 
@@ -304,13 +281,13 @@ impl Controller<'_> {
         if *todo == Todo::Forget {
             return records.forget(name);
         }
+        // What is known of a machine without asking it.
+        if let Some(wanted) = wanted {
+            let (user, is_machine) = (wanted.user.clone(), is_machine(name));
+            records.learn(name, Fact::Listed { user, is_machine });
+        }
         let mut notice = None;
         records.change(name, |record| {
-            // What is known of a machine without asking it.
-            if let Some(wanted) = wanted {
-                record.user.clone_from(&wanted.user);
-                record.is_machine = is_machine(name);
-            }
             notice = record.take(name, todo, self.options.leave_within, now);
         });
         if let Some(notice) = notice {
@@ -332,7 +309,7 @@ impl Controller<'_> {
     }
 
     /// A task has ended.
-    fn take_note(&self, (name, work, result): Ended) {
+    fn take_note(&self, (name, work, result): EndedWork) {
         self.busy.borrow_mut().remove(&name);
         let Err(problem) = result else { return };
         self.fleet.metrics.failed(&problem.category);
@@ -341,13 +318,9 @@ impl Controller<'_> {
         self.fleet.tell(&name, work.failed(&name, &problem));
     }
 
-    /// What these failures came from may be gone: whoever had one is tried at once.
-    fn try_again_now(&self, kinds: &[FailureKind]) {
-        for (name, record) in self.fleet.records.all() {
-            if record.category.is_some_and(|it| kinds.contains(&it)) {
-                self.fleet.records.change(&name, |it| it.retry_at = None);
-            }
-        }
+    /// Takes note that a Secret has changed.
+    fn cure(&self, cure: Cure) {
+        self.learn(self.fleet.records.look(|all| cured(all, cure)));
     }
 
     /// Says what cannot be read in the list, once for each mistake.

@@ -15,7 +15,7 @@ use crate::kinds::Kind;
 use crate::store::is_unknown_kind;
 
 /// What counts of an object.
-pub(super) trait Seen: Clone + PartialEq {
+pub(super) trait Observed: Clone + PartialEq {
     /// What it is called, and what counts of it.
     fn of(object: &DynamicObject) -> (String, Self);
 
@@ -40,7 +40,7 @@ impl<T> Default for Followed<T> {
     }
 }
 
-impl<T: Seen> Followed<T> {
+impl<T: Observed> Followed<T> {
     /// Tells of every change.
     pub(super) fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()

@@ -12,7 +12,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 
-use super::followed::{Followed, Seen};
+use super::followed::{Followed, Observed};
 use super::machines::{VERSION, path};
 use crate::kinds::Kind;
 
@@ -20,7 +20,7 @@ const KIND: &str = "MachineSet";
 
 /// A MachineSet, and how an Event names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct SeenSet {
+struct ObservedSet {
     set: MachineSet,
     uid: String,
 }
@@ -30,10 +30,10 @@ struct SeenSet {
 pub(crate) struct MachineSets {
     api: Api<DynamicObject>,
     kind: ApiResource,
-    known: Rc<Followed<SeenSet>>,
+    known: Rc<Followed<ObservedSet>>,
 }
 
-impl Seen for SeenSet {
+impl Observed for ObservedSet {
     fn of(object: &DynamicObject) -> (String, Self) {
         let replicas = object.data["spec"]["replicas"].as_u64().unwrap_or(1);
         let is_going = object.metadata.deletion_timestamp.is_some();

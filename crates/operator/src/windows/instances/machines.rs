@@ -15,7 +15,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::watch;
 
-use super::followed::{Followed, Seen};
+use super::followed::{Followed, Observed};
 use crate::kinds::Kind;
 use crate::objects::only;
 
@@ -24,7 +24,7 @@ const KIND: &str = "Machine";
 
 /// A Machine that runs Windows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenMachine {
+pub(crate) struct ObservedMachine {
     namespace: String,
     name: String,
     uid: String,
@@ -55,7 +55,7 @@ fn set_of(object: &DynamicObject) -> Option<String> {
     Some(format!("{namespace}/{}", set.name))
 }
 
-impl Seen for SeenMachine {
+impl Observed for ObservedMachine {
     fn of(object: &DynamicObject) -> (String, Self) {
         let all = object.data["status"]["addresses"].as_array();
         let all = all.into_iter().flatten();
@@ -88,7 +88,7 @@ impl Seen for SeenMachine {
     }
 }
 
-impl SeenMachine {
+impl ObservedMachine {
     /// What it is called among instances.
     fn instance(&self) -> String {
         called(&self.namespace, &self.name)
@@ -118,7 +118,7 @@ pub(crate) struct Machines {
     api: Api<DynamicObject>,
     kind: ApiResource,
     labels: Option<String>,
-    known: Rc<Followed<SeenMachine>>,
+    known: Rc<Followed<ObservedMachine>>,
 }
 
 impl Machines {
@@ -139,13 +139,13 @@ impl Machines {
         self.known.changes()
     }
 
-    pub(crate) fn get(&self, instance: &str) -> Option<SeenMachine> {
+    pub(crate) fn get(&self, instance: &str) -> Option<ObservedMachine> {
         self.known.get(instance)
     }
 
     /// Those that are to be nodes, with the user to log in as; none if they are not known yet.
     pub(crate) fn wanted(&self, user: &str) -> Option<BTreeMap<String, DesiredInstance>> {
-        let wanted = |(name, machine): (&String, &SeenMachine)| {
+        let wanted = |(name, machine): (&String, &ObservedMachine)| {
             let addresses = if machine.addresses.is_empty() {
                 Err(InstanceFailure::new(
                     FailureKind::NoAddress,
@@ -177,7 +177,7 @@ impl Machines {
     /// All of them as they count for being made anew; `node` says what was made of an instance. None if they are not
     /// known yet.
     pub(crate) fn renewable(&self, node: impl Fn(&str) -> Option<String>) -> Option<Vec<Machine>> {
-        let machine = |(instance, it): (&String, &SeenMachine)| Machine {
+        let machine = |(instance, it): (&String, &ObservedMachine)| Machine {
             name: format!("{}/{}", it.namespace, it.name),
             set: it.set.clone(),
             node: it.node.clone().or_else(|| node(instance)),
@@ -187,14 +187,14 @@ impl Machines {
     }
 
     /// The Machine of that `namespace/name`.
-    pub(crate) fn named(&self, path: &str) -> Option<SeenMachine> {
+    pub(crate) fn named(&self, path: &str) -> Option<ObservedMachine> {
         let (namespace, name) = path.split_once('/')?;
         self.get(&called(namespace, name))
     }
 
     /// Deletes a Machine, if it is still the very one, and takes note of it. Whoever makes and removes machines does
     /// the rest.
-    pub(crate) async fn delete(&self, machine: &SeenMachine) -> kube::Result<()> {
+    pub(crate) async fn delete(&self, machine: &ObservedMachine) -> kube::Result<()> {
         let client = self.api.clone().into_client();
         let api: Api<DynamicObject> = Api::namespaced_with(client, &machine.namespace, &self.kind);
         let mut going = machine.clone();
@@ -205,7 +205,7 @@ impl Machines {
         {
             Ok(answer) => {
                 if let Some(object) = answer.left() {
-                    (_, going) = SeenMachine::of(&object);
+                    (_, going) = ObservedMachine::of(&object);
                 }
             }
             // It is gone, or another one by now: the watch will show it.
@@ -249,7 +249,7 @@ mod tests {
             ] },
         }))
         .unwrap();
-        let (name, seen) = SeenMachine::of(&object);
+        let (name, seen) = ObservedMachine::of(&object);
         assert_eq!(seen.addresses, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
         assert_eq!(name, "machine_openshift-machine-api_w1");
     }

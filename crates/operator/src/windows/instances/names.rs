@@ -1,4 +1,4 @@
-//! Where the names of instances lead. They are looked up beside everything else: a name server that says
+//! Where the names of instances lead. They are looked up in a task of their own: a name server that says
 //! nothing delays nobody.
 
 use std::cell::RefCell;
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, pause};
+use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, PAUSES};
 use tokio::sync::watch;
 
 /// How long a name may take to be looked up.
@@ -68,10 +68,16 @@ impl Names {
 
     /// Looks a name up again and again. One that does not resolve is tried sooner.
     async fn follow(&self, name: &str) {
-        let mut failures = 0;
+        let mut pauses = PAUSES;
         loop {
             let found = look_up(name).await;
-            failures = if found.is_ok() { 0 } else { failures + 1 };
+            let rest = match &found {
+                Ok(_) => {
+                    pauses.reset();
+                    AGAIN
+                }
+                Err(_) => pauses.next_pause(),
+            };
             let before = self
                 .known
                 .borrow_mut()
@@ -79,7 +85,6 @@ impl Names {
             if before.is_none_or(|it| it != found) {
                 self.changes.send_replace(());
             }
-            let rest = if failures > 0 { pause(failures) } else { AGAIN };
             tokio::time::sleep(rest).await;
         }
     }

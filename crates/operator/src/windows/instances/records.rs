@@ -7,8 +7,9 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use evenkeel_api::names::{label, object};
-use evenkeel_plan::windows::instances::InstanceRecord;
+use evenkeel_plan::windows::instances::{Fact, InstanceRecord};
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, Patch, PostParams};
 use kube::{Api, Client};
@@ -26,11 +27,11 @@ const PAGE: u32 = 250;
 #[derive(Clone)]
 pub(crate) struct Records {
     api: Api<ConfigMap>,
-    shared: Rc<Shared>,
+    shared: Rc<Remembered>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct Remembered {
     records: RefCell<BTreeMap<String, InstanceRecord>>,
     /// What the ConfigMaps say.
     written: Mutex<BTreeMap<String, String>>,
@@ -123,6 +124,11 @@ impl Records {
             drop(records);
             self.shared.changes.send_replace(());
         }
+    }
+
+    /// Remembers what was learned of one.
+    pub(crate) fn learn(&self, name: &str, fact: Fact) {
+        self.change(name, |it| it.learn(fact, Timestamp::now()));
     }
 
     pub(crate) fn forget(&self, name: &str) {

@@ -1,21 +1,24 @@
 //! What a new node gets: its files, and where it finds the API server.
 
 use evenkeel_api::names::windows;
+use evenkeel_api::windows::version::Version;
 use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure};
 
-use crate::windows::payload::Source;
+use crate::windows::payload::FileSource;
 use crate::windows::pool::Ready;
 use crate::windows::ssh::{Contents, Error, Local, Result};
 
 /// All that a new node gets.
 pub(crate) struct Supply {
     /// The version that it runs then.
-    pub(crate) version: String,
+    pub(crate) version: Version,
     /// SHA-256 of its services.
     pub(crate) hash: String,
     pub(crate) files: Vec<Local>,
     /// Folders that must be there before its services start.
     pub(crate) folders: Vec<String>,
+    /// The script on it that says what its Node is called.
+    pub(crate) node_name_script: Option<String>,
     /// The API server, as instances reach it, and how they know it.
     pub(crate) server: String,
     pub(crate) authority: Option<Vec<u8>>,
@@ -43,11 +46,11 @@ impl Supply {
         let mut files = Vec::new();
         for file in payload.files(composed) {
             let (size, contents) = match &file.source {
-                Source::Made(bytes) => {
+                FileSource::Made(bytes) => {
                     let size = u64::try_from(bytes.len()).unwrap_or_default();
                     (size, Contents::Bytes(bytes[..].into()))
                 }
-                Source::Local(path) => {
+                FileSource::Local(path) => {
                     let size = std::fs::metadata(path).map(|it| it.len());
                     let size = size.map_err(|error| InstanceFailure::new(FailureKind::PayloadIncomplete, format!(
                             "cannot read payload file {} ({error}): restore it and seal the payload again",
@@ -64,10 +67,11 @@ impl Supply {
             });
         }
         Ok(Self {
-            version: composed.version.to_string(),
+            version: composed.version.clone(),
             hash: composed.hash.clone(),
             files,
             folders: payload.folders().to_vec(),
+            node_name_script: composed.services.node_name_script().map(str::to_owned),
             server: worker.server.clone(),
             authority: worker.server_ca.clone(),
             bootstrap: worker.bootstrap_kubeconfig.clone(),

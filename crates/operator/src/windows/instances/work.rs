@@ -12,7 +12,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use evenkeel_api::names::windows;
-use evenkeel_plan::windows::instances::workflow::{Answer, Progress, Step, Workflow, slow};
+use evenkeel_plan::windows::instances::workflow::{
+    Answer, Workflow, WorkflowState, WorkflowStep, slow,
+};
 use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure, InstanceRecord, Work};
 use evenkeel_plan::windows::windows_pool::Grant;
 use jiff::Timestamp;
@@ -20,7 +22,7 @@ use jiff::Timestamp;
 use self::reach::Reached;
 use super::Fleet;
 use super::supply::Supply;
-use crate::windows::ssh::{Error, Kind};
+use crate::windows::ssh::{Error, FileKind};
 
 /// A machine, and what is done to it.
 pub(crate) struct Job {
@@ -59,8 +61,8 @@ impl Job {
             began: Timestamp::now(),
         };
         let mut way = None;
-        let (mut progress, mut answer) = (Progress::Begun, Answer::Done);
-        while progress != Progress::Ended {
+        let (mut progress, mut answer) = (WorkflowState::Begun, Answer::Done);
+        while progress != WorkflowState::Ended {
             let (next, steps) = workflow.next(progress, answer, Timestamp::now())?;
             (progress, answer) = (next, Answer::Done);
             for step in steps {
@@ -72,61 +74,63 @@ impl Job {
 
     async fn perform(
         &self,
-        step: Step,
+        step: WorkflowStep,
         supply: Result<&Supply, &InstanceFailure>,
         way: &mut Option<Reached>,
     ) -> Result<Answer, InstanceFailure> {
         let records = &self.fleet.records;
         let given = || supply.map_err(Clone::clone);
         match step {
-            Step::Say(message) => self.step(message),
-            Step::Warn(message) => tracing::warn!(instance = self.name, "{message}"),
-            Step::Tell(notice) => self.fleet.tell(&self.name, notice),
-            Step::Remember(fact) => {
-                records.change(&self.name, |it| it.learn(fact, Timestamp::now()));
-            }
-            Step::Save(failing) => {
+            WorkflowStep::Say(message) => self.step(message),
+            WorkflowStep::Warn(message) => tracing::warn!(instance = self.name, "{message}"),
+            WorkflowStep::Tell(notice) => self.fleet.tell(&self.name, notice),
+            WorkflowStep::Remember(fact) => records.learn(&self.name, fact),
+            WorkflowStep::Save(failing) => {
                 let saved = records.save().await;
                 saved.map_err(|error| api(failing, &error))?;
             }
-            Step::LearnKubelets => self.know_kubelets(given()?).await?,
-            Step::AskWhetherLeaving => return Ok(Answer::Is(self.fleet.removals.has(&self.name))),
-            Step::Pause(time) => tokio::time::sleep(time).await,
-            Step::ReadNode(node) => return Ok(Answer::Node(self.own_node(&node).await?)),
-            Step::WriteNode {
+            WorkflowStep::LearnKubelets => self.know_kubelets(given()?).await?,
+            WorkflowStep::AskWhetherLeaving => {
+                return Ok(Answer::Is(self.fleet.removals.has(&self.name)));
+            }
+            WorkflowStep::Pause(time) => tokio::time::sleep(time).await,
+            WorkflowStep::ReadNode(node) => return Ok(Answer::Node(self.own_node(&node).await?)),
+            WorkflowStep::WriteNode {
                 seen,
                 annotations,
                 failing,
             } => return self.write_node(&seen, &annotations, failing).await,
-            Step::DeleteNode(seen) => return self.delete_node(&seen).await,
-            Step::Forget => self.forget().await?,
-            Step::Connect => {
+            WorkflowStep::DeleteNode(seen) => return self.delete_node(&seen).await,
+            WorkflowStep::Forget => self.forget().await?,
+            WorkflowStep::Connect => {
                 let (reached, is_known) = self.reach().await?;
                 *way = Some(reached);
                 return Ok(Answer::Is(is_known));
             }
-            Step::Disconnect => {
+            WorkflowStep::Disconnect => {
                 if let Some(reached) = way.take() {
                     reached.session.close().await;
                 }
             }
-            Step::InspectFolder => return Ok(Answer::Folder(there(way)?.inspect_folder().await?)),
-            Step::PutAside(aside) => there(way)?.put_aside(&aside).await?,
-            Step::MakeFolder => return Ok(Answer::Is(there(way)?.make_folder().await?)),
-            Step::LookForAgent => {
-                let found = there(way)?.files.kind(windows::AGENT).await?;
-                return Ok(Answer::Is(found == Kind::File));
+            WorkflowStep::InspectFolder => {
+                return Ok(Answer::Folder(there(way)?.inspect_folder().await?));
             }
-            Step::BringAgent => self.copy_agent(there(way)?, given()?).await?,
-            Step::Prepare => return Ok(Answer::Machine(there(way)?.prepare().await?)),
-            Step::Supply => {
+            WorkflowStep::PutAside(aside) => there(way)?.put_aside(&aside).await?,
+            WorkflowStep::MakeFolder => return Ok(Answer::Is(there(way)?.make_folder().await?)),
+            WorkflowStep::LookForAgent => {
+                let found = there(way)?.files.kind(windows::AGENT).await?;
+                return Ok(Answer::Is(found == FileKind::File));
+            }
+            WorkflowStep::BringAgent => self.copy_agent(there(way)?, given()?).await?,
+            WorkflowStep::Prepare => return Ok(Answer::Machine(there(way)?.prepare().await?)),
+            WorkflowStep::Supply => {
                 return Ok(Answer::Machine(self.supply(there(way)?, given()?).await?));
             }
-            Step::RestoreFiles => {
+            WorkflowStep::RestoreFiles => {
                 let brought = self.copy(there(way)?, &given()?.files).await?;
                 return Ok(Answer::Count(brought));
             }
-            Step::Ask(line, within, login) => {
+            WorkflowStep::Ask(line, within, login) => {
                 let reached = there(way)?;
                 let claim = match login {
                     Some(login) => self.bring_login(reached, given()?, login).await?,
@@ -136,19 +140,21 @@ impl Job {
                 drop(claim);
                 return Ok(Answer::Said(said));
             }
-            Step::BringNewAgent => {
-                let is_beside = self.bring_new_agent(there(way)?, given()?).await?;
-                return Ok(Answer::Is(is_beside));
+            WorkflowStep::BringNewAgent => {
+                let is_new = self.bring_new_agent(there(way)?, given()?).await?;
+                return Ok(Answer::Is(is_new));
             }
-            Step::CopyNewFiles => {
+            WorkflowStep::CopyNewFiles => {
                 let copied = self.copy_new_files(there(way)?, given()?).await?;
                 return Ok(Answer::Count(copied));
             }
-            Step::RemoveObsolete(old) => there(way)?.remove_obsolete(&old, given()?).await?,
-            Step::PlaceNewAgent => there(way)?.place_new_agent().await?,
-            Step::RemoveLogin => _ = there(way)?.files.remove(windows::LOGIN).await,
-            Step::RemoveUpgrade => there(way)?.remove_upgrade().await,
-            Step::RemoveFiles => there(way)?.remove_files(supply.ok()).await?,
+            WorkflowStep::RemoveObsolete(old) => {
+                there(way)?.remove_obsolete(&old, given()?).await?;
+            }
+            WorkflowStep::PlaceNewAgent => there(way)?.place_new_agent().await?,
+            WorkflowStep::RemoveLogin => _ = there(way)?.files.remove(windows::LOGIN).await,
+            WorkflowStep::RemoveUpgrade => there(way)?.remove_upgrade().await,
+            WorkflowStep::RemoveFiles => there(way)?.remove_files(supply.ok()).await?,
         }
         Ok(Answer::Done)
     }

@@ -7,20 +7,20 @@ use std::path::Path;
 use evenkeel_api::windows::payload::{PayloadFile, gather, written};
 use sha2::{Digest, Sha256};
 
-use super::Error;
+use super::PayloadError;
 
 /// How much of a file is in memory at once.
 const BLOCK: usize = 256 * 1024;
 
 /// Every file of a payload with its checksum. Links are followed.
-pub(super) fn files(folder: &Path) -> Result<Vec<PayloadFile>, Error> {
+pub(super) fn files(folder: &Path) -> Result<Vec<PayloadFile>, PayloadError> {
     let list = |inside: &str| {
         let here = folder.join(inside);
-        listed(&here).map_err(|error| Error::reading(&here, &error))
+        listed(&here).map_err(|error| PayloadError::reading(&here, &error))
     };
     let sum = |path: &str| {
         let local = folder.join(path);
-        checksum(&local).map_err(|error| Error::reading(&local, &error))
+        checksum(&local).map_err(|error| PayloadError::reading(&local, &error))
     };
     gather(list, sum)
 }

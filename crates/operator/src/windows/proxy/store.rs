@@ -19,14 +19,14 @@ type ProxyObject = Object<Value, Value>;
 
 /// The Proxy as it was at one version: of it only the status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SeenProxy {
+pub(crate) struct ObservedProxy {
     name: String,
     uid: String,
     version: String,
     status: ProxySettings,
 }
 
-impl From<ProxyObject> for SeenProxy {
+impl From<ProxyObject> for ObservedProxy {
     fn from(object: ProxyObject) -> Self {
         let metadata = object.metadata;
         let status = object.status.unwrap_or_default();
@@ -42,7 +42,7 @@ impl From<ProxyObject> for SeenProxy {
     }
 }
 
-impl Kept for SeenProxy {
+impl Kept for ObservedProxy {
     fn identity(&self) -> Identity<'_> {
         Identity {
             name: &self.name,
@@ -61,7 +61,7 @@ impl Kept for SeenProxy {
 pub(crate) struct Proxy {
     api: Api<ProxyObject>,
     kind: Rc<Kind>,
-    store: Store<SeenProxy>,
+    store: Store<ObservedProxy>,
     decision: watch::Sender<Option<Rc<ProxyDecision>>>,
 }
 
@@ -95,7 +95,7 @@ impl Proxy {
 
     /// What the cluster says, once somebody has looked.
     pub(crate) fn said_by_cluster(&self) -> Option<ProxySettings> {
-        let said = |it: &SeenProxy| it.status.clone();
+        let said = |it: &ObservedProxy| it.status.clone();
         self.store.is_listed().then(|| {
             let found = self.store.look(|all| all.get(proxy::OBJECT).map(said));
             found.unwrap_or_default()
@@ -144,7 +144,7 @@ mod tests {
                 "spec": { "httpProxy": "http://wished:1" }, "status": status,
             }))
             .unwrap();
-            SeenProxy::from(object).status
+            ObservedProxy::from(object).status
         };
         assert_eq!(read(Value::Null), ProxySettings::default());
         let both =

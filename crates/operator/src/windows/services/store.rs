@@ -8,7 +8,7 @@ use evenkeel_api::windows::services::Services;
 use evenkeel_api::windows::windows_pool::KIND;
 use evenkeel_daemon::{Check, Stop};
 use evenkeel_plan::windows::proxy::{ProxySettings, last_given};
-use evenkeel_plan::windows::service_maps::SeenMap;
+use evenkeel_plan::windows::service_maps::ObservedMap;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher::{self, watcher};
@@ -21,7 +21,7 @@ use crate::store::{Identity, Kept, Store};
 /// A ConfigMap as it was at one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeptMap {
-    pub(crate) map: SeenMap,
+    pub(crate) map: ObservedMap,
     /// The proxy that it declares, if it is one that an operator would write.
     pub(crate) proxy: Option<ProxySettings>,
     version: String,
@@ -41,7 +41,7 @@ impl From<ConfigMap> for KeptMap {
         // The text of a services hash, over what stands there and not over what it means.
         let written = serde_json::to_vec(&data).unwrap_or_default();
         Self {
-            map: SeenMap {
+            map: ObservedMap {
                 uid: metadata.uid.unwrap_or_default(),
                 is_going: metadata.deletion_timestamp.is_some(),
                 immutable,

@@ -37,6 +37,8 @@ pub(crate) enum Error {
     DiskFull { needed: u64, free: u64 },
     #[error("{path} on the instance: {why}")]
     File { path: String, why: String },
+    #[error("script {script} on the instance does not say what its Node is called: {why}")]
+    NodeName { script: String, why: String },
     #[error("payload file {path} on the operator: {why}")]
     Payload { path: String, why: String },
     #[error("`{command}` ended with {code}: {words}")]
@@ -63,6 +65,7 @@ impl Error {
             Self::NotWindows => FailureKind::NotWindows,
             Self::DiskFull { .. } => FailureKind::DiskFull,
             Self::File { .. } => FailureKind::CopyFailed,
+            Self::NodeName { .. } => FailureKind::InvalidNodeName,
             Self::Payload { .. } => FailureKind::PayloadIncomplete,
             Self::Command { .. } | Self::Answer { .. } => FailureKind::AgentFailed,
             Self::Broken(_) => FailureKind::ConnectionBroken,

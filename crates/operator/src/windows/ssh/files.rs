@@ -1,4 +1,4 @@
-//! Files of an instance, over SFTP. What is copied is written beside its place and renamed, so that
+//! Files of an instance, over SFTP. What is copied is written next to its place and renamed, so that
 //! nobody ever sees half of it; what broke off goes on where it was.
 
 use std::io::SeekFrom;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::source::{Local, Source};
+use super::source::{Local, ReadFrom};
 use super::{Error, Result, Session, Ssh};
 
 /// How long one answer may take.
@@ -35,7 +35,7 @@ const MIB: u64 = 1024 * 1024;
 
 /// What is at a place, without following it anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     Nothing,
     Folder,
     File,
@@ -139,14 +139,14 @@ impl Files {
     }
 
     /// What is there.
-    pub(crate) async fn kind(&self, place: &str) -> Result<Kind> {
+    pub(crate) async fn kind(&self, place: &str) -> Result<FileKind> {
         let (sftp, path) = (self.sftp.clone(), remote(place));
         let look = async move {
             match sftp.symlink_metadata(&path).await {
-                Ok(found) if found.is_symlink() => Ok(Kind::Link),
-                Ok(found) if found.is_dir() => Ok(Kind::Folder),
-                Ok(_) => Ok(Kind::File),
-                Err(error) if is_missing(&error) => Ok(Kind::Nothing),
+                Ok(found) if found.is_symlink() => Ok(FileKind::Link),
+                Ok(found) if found.is_dir() => Ok(FileKind::Folder),
+                Ok(_) => Ok(FileKind::File),
+                Err(error) if is_missing(&error) => Ok(FileKind::Nothing),
                 Err(error) => Err(failed(&path, &error)),
             }
         };
@@ -301,7 +301,7 @@ async fn put(sftp: &SftpSession, local: &Local, progress: &Progress) -> Result<(
     let begin = there
         .filter(|it| *it <= local.size)
         .map_or(0, |it| it.saturating_sub(UNSURE));
-    let mut from = Source::open(local, begin)?;
+    let mut from = ReadFrom::open(local, begin)?;
     let flags = OpenFlags::CREATE | OpenFlags::WRITE;
     let mut to = sftp
         .open_with_flags(&part, flags)

@@ -17,7 +17,7 @@ use evenkeel_daemon::panics;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::error::Error;
-pub(crate) use self::files::{Files, Kind, Progress};
+pub(crate) use self::files::{FileKind, Files, Progress};
 pub(crate) use self::key::Key;
 pub(crate) use self::session::{Session, Target};
 pub(crate) use self::source::{Contents, Local};
@@ -65,7 +65,7 @@ impl Ssh {
         let Some(runtime) = &self.runtime.0 else {
             return Err(Error::Broken("the operator is stopping".to_owned()));
         };
-        let mut task = Ended(runtime.spawn(work));
+        let mut task = EndedOnDrop(runtime.spawn(work));
         match (&mut task.0).await {
             Ok(done) => done,
             Err(error) => Err(Error::Broken(error.to_string())),
@@ -74,9 +74,9 @@ impl Ssh {
 }
 
 /// A task that ends with its owner.
-struct Ended<T>(tokio::task::JoinHandle<T>);
+struct EndedOnDrop<T>(tokio::task::JoinHandle<T>);
 
-impl<T> Drop for Ended<T> {
+impl<T> Drop for EndedOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -25,12 +25,12 @@ pub(crate) enum Contents {
 }
 
 /// What is copied, from some byte on.
-pub(super) enum Source {
+pub(super) enum ReadFrom {
     File(std::fs::File),
     Bytes(Arc<[u8]>, usize),
 }
 
-impl Source {
+impl ReadFrom {
     pub(super) fn open(local: &Local, begin: u64) -> Result<Self> {
         match &local.contents {
             Contents::Bytes(bytes) => {

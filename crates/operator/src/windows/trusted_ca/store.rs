@@ -4,7 +4,7 @@
 use evenkeel_api::names::{label, object};
 use evenkeel_api::windows::windows_pool::KIND;
 use evenkeel_daemon::{Check, Stop};
-use evenkeel_plan::windows::trusted_ca::SeenBundle;
+use evenkeel_plan::windows::trusted_ca::ObservedBundle;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::watcher;
 use kube::{Api, Client};
@@ -19,7 +19,7 @@ const YES: &str = "true";
 /// The ConfigMap as it was at one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeptBundle {
-    bundle: SeenBundle,
+    bundle: ObservedBundle,
     version: String,
 }
 
@@ -33,7 +33,7 @@ impl From<ConfigMap> for KeptBundle {
             .data
             .and_then(|mut it| it.remove(object::TRUSTED_CA_FILE));
         Self {
-            bundle: SeenBundle {
+            bundle: ObservedBundle {
                 uid: metadata.uid.unwrap_or_default(),
                 is_going: metadata.deletion_timestamp.is_some(),
                 asks: has(label::INJECT_TRUSTED_CA),
@@ -75,7 +75,7 @@ impl TrustedCa {
     }
 
     /// As it was seen last.
-    pub(crate) fn seen(&self) -> Option<SeenBundle> {
+    pub(crate) fn seen(&self) -> Option<ObservedBundle> {
         self.store()
             .look(|all| all.get(NAME).map(|it| it.bundle.clone()))
     }

@@ -3,14 +3,16 @@
 
 use std::time::Duration;
 
+use evenkeel_api::names::annotation;
 use evenkeel_testbed::kubeconfig::Kubeconfig;
 use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::windows_instance::WindowsInstance;
 use evenkeel_testbed::{Doing, Error, Result};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
 
 use super::machine::LyingMachine;
 use super::{HONEST, INSTANCE, MASTER};
@@ -174,7 +176,107 @@ pub(super) async fn lie(
         what: asked.what.to_owned(),
         request,
     });
+    for (login, what, name) in [
+        (&liar, "a kubelet", HONEST),
+        (&agent(LIAR)?, "an agent", HONEST),
+        (&agent(HONEST)?, "the honest agent", MASTER),
+    ] {
+        let user = format!("evenkeel:agent:{name}");
+        let what = format!("{what} asks for the login of the agent of {name}");
+        let asked = Asked {
+            what: &what,
+            names: &[&user],
+            ..asked
+        };
+        let request = ask(asked, login).await?;
+        all.push(Told { what, request });
+    }
+    for (name, organisations) in [
+        (HONEST, ["system:nodes"].as_slice()),
+        (LIAR, &["system:nodes", "system:masters"]),
+    ] {
+        let user = format!("system:node:{name}");
+        let what = format!("{LIAR} asks for the login of {user} in {organisations:?}");
+        let asked = Asked {
+            what: &what,
+            signer: "kubernetes.io/kube-apiserver-client-kubelet",
+            names: &[&user],
+            organisations,
+            usages: &["digital signature", "client auth"],
+            sans: &[],
+        };
+        let request = ask(asked, &liar).await?;
+        all.push(Told { what, request });
+    }
+    all.extend(write(bed, &liar).await?);
     Ok(all)
+}
+
+/// What a kubelet tries to write of another node, and of its own what would make it another's: refused by the API server. What it could
+/// write where no policy of ours is in force stands on its Node, and is believed by nobody.
+async fn write(bed: &Bed, login: &Kubeconfig) -> Result<Vec<Told>> {
+    let client = login.client().await?;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let parameters = PatchParams::default();
+    let merge = |patch: Value| Patch::Merge(patch);
+    let tainted = merge(json!({ "spec": { "unschedulable": true } }));
+    let moved = merge(json!({ "status": { "addresses": [] } }));
+    let master =
+        merge(json!({ "metadata": { "labels": { "node-role.kubernetes.io/control-plane": "" } } }));
+    let renewed = merge(json!({ "spec": { "holderIdentity": LIAR } }));
+    let leases = |namespace: &str| -> Api<Lease> { Api::namespaced(client.clone(), namespace) };
+    let beats = leases("kube-node-lease");
+    let reports = leases("node-extensions");
+    let report = format!("{HONEST}.evenkeel-agent");
+    let told = vec![
+        refused(
+            "a kubelet deletes the honest Node",
+            nodes.delete(HONEST, &DeleteParams::default()).await,
+        )?,
+        refused(
+            "a kubelet cordons the honest Node",
+            nodes.patch(HONEST, &parameters, &tainted).await,
+        )?,
+        refused(
+            "a kubelet says that the honest Node is nowhere",
+            nodes.patch_status(HONEST, &parameters, &moved).await,
+        )?,
+        refused(
+            "a kubelet labels its Node as the control plane",
+            nodes.patch(LIAR, &parameters, &master).await,
+        )?,
+        refused(
+            "a kubelet renews the Lease of the honest one",
+            beats.patch(HONEST, &parameters, &renewed).await,
+        )?,
+        refused(
+            "a kubelet reports as the honest agent",
+            reports.patch(&report, &parameters, &renewed).await,
+        )?,
+        Told {
+            what: "a Node says that it may go down and that its drain is over".to_owned(),
+            request: None,
+        },
+    ];
+    let permit = json!({ "metadata": { "annotations": {
+        annotation::DRAIN_GRANTED: "drain-1.2.3-abc1234",
+        annotation::DESIRED_DRAIN: "drain-1.2.3-abc1234",
+        annotation::LAST_APPLIED_DRAIN: "drain-1.2.3-abc1234",
+        annotation::CORDONED_BY: "drain",
+    } } });
+    bed.scene.patch(LIAR, &permit).await?;
+    Ok(told)
+}
+
+/// What the API server does not let somebody write.
+fn refused<T>(what: &str, answer: kube::Result<T>) -> Result<Told> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(Told {
+            what: what.to_owned(),
+            request: None,
+        }),
+        answer => Err(Error::failed(format!("{what}: {:?}", answer.map(|_| ())))),
+    }
 }
 
 /// None of them was approved.

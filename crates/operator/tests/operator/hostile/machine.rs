@@ -132,8 +132,8 @@ impl LyingMachine {
     /// How often a program in our folder was run.
     pub(super) fn runs_of_agent(&self) -> usize {
         let commands = self.commands();
-        let is_ours = |it: &&String| it.starts_with(r"C:\k\");
-        commands.iter().filter(is_ours).count()
+        let is_in_our_folder = |it: &&String| it.starts_with(r"C:\k\");
+        commands.iter().filter(is_in_our_folder).count()
     }
 
     /// What is at a place.

@@ -346,6 +346,16 @@ impl Bed {
         version: &str,
     ) -> Result<Node> {
         let name = instance.computer_name().to_lowercase();
+        self.serves_as(instance, &name, version).await
+    }
+
+    /// The same, as the Node of that name.
+    pub(crate) async fn serves_as(
+        &self,
+        instance: &WindowsInstance,
+        name: &str,
+        version: &str,
+    ) -> Result<Node> {
         let serves = |node: Option<&Node>| {
             node.is_some_and(|node| {
                 annotated(node, VERSION) == Some(version)
@@ -357,12 +367,12 @@ impl Bed {
             })
         };
         // Whoever asks again and again takes the time of those that are to become nodes.
-        let served = await_condition(self.scene.nodes(), &name, serves);
+        let served = await_condition(self.scene.nodes(), name, serves);
         if let Some(node) = within(LONG, served).await {
             let node = node.doing(|| "cannot watch a Node")?;
             return node.ok_or_else(|| Error::failed(format!("{name} serves, and is gone")));
         }
-        let node = self.scene.nodes().get_opt(&name).await;
+        let node = self.scene.nodes().get_opt(name).await;
         let node = node.doing(|| "cannot read a Node")?;
         let said = node.as_ref().map(ResourceExt::annotations);
         let words = self.last_words(10);

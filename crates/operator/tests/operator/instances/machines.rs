@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::machine_double::{
@@ -140,19 +139,37 @@ async fn host_keys(bed: &Bed) -> Result<Vec<String>> {
 
 /// An operator that has nothing to do asks the API server for nothing, and never for kinds that the cluster does not have.
 async fn asks_for_nothing(bed: &Bed, port: u16) -> Result<()> {
-    const QUIET: Duration = Duration::from_millis(1500);
-    const LOOK: Duration = Duration::from_secs(4);
-    // Its own Lease is renewed for as long as it leads.
-    let asked = async || -> Result<BTreeMap<String, f64>> {
-        let mut all = requests(port).await?;
-        all.retain(|what, _| !what.contains(r#"verb="update",resource="leases""#));
-        Ok(all)
+    const RENEWAL: &str = r#"verb="update",resource="leases""#;
+    const READING: &str = r#"verb="get",resource="leases""#;
+    // Its own Lease is renewed for as long as it leads, and read first where a renewal was not answered in time.
+    let asked = async || -> Result<(f64, BTreeMap<String, f64>)> {
+        let mut others = requests(port).await?;
+        let mut take = |what: &str| -> f64 {
+            let taken = others.extract_if(.., |it, _| it.contains(what));
+            taken.map(|it| it.1).sum()
+        };
+        let (renewals, readings) = (take(RENEWAL), take(READING));
+        // One before it leads, and one before each renewal at most.
+        assert!(readings <= 1.0 + renewals, "{readings} > {renewals}");
+        Ok((renewals, others))
+    };
+    // As long as two renewals take: the first one may meet what we have written on that Lease since, and read it once more.
+    let two_renewals = async || -> Result<_> {
+        let before = asked().await?;
+        until_async("two renewals of the operator's Lease", LONG, async || {
+            let after = asked().await?;
+            Ok(if after.0 >= before.0 + 2.0 {
+                Look::Found(after.1)
+            } else {
+                Look::NotYet(format!("{} renewals of {}", after.0, before.0 + 2.0))
+            })
+        })
+        .await
+        .map(|after| (before.1, after))
     };
     bed.services().await?;
     until_async("the operator to have read everything", LONG, async || {
-        let before = asked().await?;
-        tokio::time::sleep(QUIET).await;
-        let after = asked().await?;
+        let (before, after) = two_renewals().await?;
         Ok(if before == after {
             Look::Found(())
         } else {
@@ -160,9 +177,7 @@ async fn asks_for_nothing(bed: &Bed, port: u16) -> Result<()> {
         })
     })
     .await?;
-    let before = asked().await?;
-    tokio::time::sleep(LOOK).await;
-    let after = asked().await?;
+    let (before, after) = two_renewals().await?;
     assert_eq!(before, after, "somebody asks again and again");
     for kind in ["machines", "machinesets", "proxies"] {
         let mut all = after.keys();

@@ -83,7 +83,7 @@ impl Pair {
         until_async("all permits to be returned", LONG, async || {
             let pool = pools(&self.bed).get(&self.bed.scene.own("windows")).await;
             let status = pool.doing(|| "there is no WindowsPool")?.data["status"].clone();
-            Ok(if status["updating"].is_null() {
+            Ok(if status["updating"] == json!([]) {
                 Look::Found(())
             } else {
                 Look::NotYet(status.to_string())

@@ -22,7 +22,7 @@ async fn a_doubtful_rule_is_warned_of_and_what_cannot_be_watched_is_told_to_whom
     let scene = Scene::new("doubt").await?;
     scene.prepare_readiness()?;
     let node = scene.start(scene.describe("n1")).await?;
-    // Whoever wants another taint is told at once that there is no such field.
+    // Whoever wants a taint of somebody else is told at once which ones a rule may have.
     let other = json!({
         "apiVersion": "evenkeel.dev/v1alpha1", "kind": "NodeReadinessRule", "metadata": { "name": "other" },
         "spec": { "taint": { "key": "node.kubernetes.io/not-ready" }, "extensions": [{ "name": "a", "lease": {} }] },
@@ -33,7 +33,10 @@ async fn a_doubtful_rule_is_warned_of_and_what_cannot_be_watched_is_told_to_whom
         .control_plane
         .kubectl(&["create", "-f", &file.display().to_string()]);
     let error = refused.expect_err("another taint").to_string();
-    assert!(error.contains(r#"unknown field "spec.taint""#), "{error}");
+    assert!(
+        error.contains("spec.taint.key in body should match"),
+        "{error}"
+    );
 
     let lease = json!([{ "name": "dp", "lease": {} }]);
     let good = json!({ "extensions": lease, "dryRun": true });
@@ -124,13 +127,84 @@ async fn a_probe_that_would_be_more_than_one_question_is_refused_by_the_api_serv
             "name",
             json!({ "service": { "name": "a\tb.service" } }),
         ),
+        (
+            "header-name",
+            "name",
+            json!({ "httpGet": { "port": 1, "httpHeaders": [{ "name": "a: b", "value": "c" }] } }),
+        ),
+        (
+            "header-value",
+            "value",
+            json!({ "httpGet": { "port": 1, "httpHeaders": [{ "name": "a", "value": "b\r\nc: d" }] } }),
+        ),
+        (
+            "host",
+            "host",
+            json!({ "tcpSocket": { "port": 1, "host": "other.example.com" } }),
+        ),
+        (
+            "argument",
+            "command[1]",
+            json!({ "exec": { "command": ["/bin/a", "b\nc"] } }),
+        ),
     ] {
         let refused = scene.rule(name, rule(probe)).await;
         let error = refused.expect_err(name).to_string();
         let place = format!("{field} in body should match");
         assert!(error.contains(&place), "{name}: {error}");
     }
-    let fine = json!({ "httpGet": { "port": 1, "path": "/healthz?a=b%20c" } });
-    scene.rule("fine", rule(fine)).await?;
+    for (name, words, probe) in [
+        (
+            "own-header",
+            "the agent itself writes this header",
+            json!({ "httpGet": { "port": 1, "httpHeaders": [{ "name": "Transfer-Encoding", "value": "x" }] } }),
+        ),
+        (
+            "no-trust",
+            "scheme HTTPS needs either ca or insecureSkipVerify: true",
+            json!({ "httpGet": { "port": 1, "scheme": "HTTPS" } }),
+        ),
+        (
+            "no-tls",
+            "and HTTP takes neither",
+            json!({ "httpGet": { "port": 1, "insecureSkipVerify": true } }),
+        ),
+        (
+            "nameless",
+            "serverName needs ca",
+            json!({ "httpGet": { "port": 1, "scheme": "HTTPS", "insecureSkipVerify": true, "serverName": "a" } }),
+        ),
+        (
+            "relative",
+            "the program must be a whole path",
+            json!({ "exec": { "command": ["check"] } }),
+        ),
+        (
+            "two",
+            "give exactly one of",
+            json!({ "exec": { "command": ["/bin/a"] }, "tcpSocket": { "port": 1 } }),
+        ),
+    ] {
+        let refused = scene.rule(name, rule(probe)).await;
+        let error = refused.expect_err(name).to_string();
+        assert!(error.contains(words), "{name}: {error}");
+    }
+    for (name, fine) in [
+        (
+            "fine",
+            json!({ "httpGet": { "port": 1, "path": "/healthz?a=b%20c", "host": "fd00::1" } }),
+        ),
+        (
+            "fine-tls",
+            json!({ "httpGet": { "port": 1, "scheme": "HTTPS", "insecureSkipVerify": true, "host": "{nodeIP}",
+                "httpHeaders": [{ "name": "X-A", "value": "b c" }] } }),
+        ),
+        (
+            "fine-exec",
+            json!({ "exec": { "command": ["/usr/local/bin/check", "--a b"] } }),
+        ),
+    ] {
+        scene.rule(name, rule(fine)).await?;
+    }
     Ok(())
 }

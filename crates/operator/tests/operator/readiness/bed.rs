@@ -156,6 +156,11 @@ impl Scene {
     pub(crate) async fn report(&self, node: &str, boot: &str, kubelet: &str) -> Result<()> {
         let report =
             json!({ "bootId": boot, "kubeletStart": kubelet, "state": "Done", "probes": {} });
+        self.report_of(node, &report).await
+    }
+
+    /// The same, whatever it says.
+    pub(crate) async fn report_of(&self, node: &str, report: &Value) -> Result<()> {
         let name = format!("{node}.evenkeel-agent");
         let renewed = Timestamp::now()
             .strftime("%Y-%m-%dT%H:%M:%S.%6fZ")

@@ -8,14 +8,16 @@ use evenkeel_testbed::chance::is_soak;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::promise::kept_async;
 use evenkeel_testbed::wait::{Look, until_async};
-use evenkeel_testbed::{Doing, Result, need};
+use evenkeel_testbed::{Doing, Error, Result, need};
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use super::bed::{is_tainted, taints, until_counted};
 use super::busy::{BARE, Busy};
-use crate::scene::{Scene, annotated, free_port, is_ready};
+use crate::scene::{SOON, Scene, annotated, free_port, is_ready};
 
 /// A cluster that has no admission policy of ours.
 fn own_control_plane() -> Result<&'static ControlPlane> {
@@ -34,6 +36,69 @@ fn three(optional: bool) -> serde_json::Value {
         extensions.push(json!({ "name": "log", "lease": {}, "affectsReadiness": false }));
     }
     json!({ "extensions": extensions })
+}
+
+/// A kubelet asks for its Node at each of its starts. Our own policies meet in that request: one puts the taint on, and who holds it,
+/// the other keeps kubelets from writing what only the operator writes.
+#[tokio::test]
+async fn a_kubelet_registers_its_node_where_a_rule_selects_it_and_asks_again_when_it_starts()
+-> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("kubelet").await?;
+    scene.prepare_readiness()?;
+    scene.let_agents_in()?;
+    scene.rule("three", three(false)).await?;
+    let name = format!("{}-real", scene.name);
+    let login = scene.control_plane.kubeconfig_for_node(&name)?;
+    let kubelet: Api<Node> = Api::all(login.client().await?);
+    let node = |annotations: serde_json::Value| {
+        let node = json!({ "metadata": {
+            "name": name, "labels": { "place": scene.name }, "annotations": annotations,
+        } });
+        serde_json::from_value(node).doing(|| "no Node")
+    };
+    let register = async |annotations| {
+        let node = node(annotations)?;
+        match kubelet.create(&PostParams::default(), &node).await {
+            Ok(made) => Ok(Ok(made)),
+            Err(kube::Error::Api(status)) => Ok(Err((status.code, status.message.clone()))),
+            Err(error) => Err(Error::because("cannot ask", error)),
+        }
+    };
+    let all: Api<Node> = Api::all(scene.client.clone());
+    let made = until_async("both policies to be followed", SOON, async || {
+        let lie = register(json!({ annotation::VOUCHER: "rendered-x" })).await?;
+        let truth = register(json!({})).await?;
+        if let (Err((403 | 422, _)), Ok(made)) = (&lie, &truth)
+            && is_tainted(made)
+        {
+            return Ok(Look::Found(made.clone()));
+        }
+        let gone = all.delete(&name, &DeleteParams::default()).await;
+        drop(gone);
+        Ok(Look::NotYet(format!("{lie:?}, {truth:?}")))
+    })
+    .await?;
+    let owner = scene.called("three");
+    assert_eq!(
+        annotated(&made, annotation::READINESS_OWNERS),
+        Some(owner.as_str())
+    );
+    let again = register(json!({})).await?;
+    assert!(matches!(again, Err((409, _))), "{again:?}");
+    // Afterwards it is the operator's.
+    let other = json!({ "metadata": { "annotations": { annotation::READINESS_OWNERS: null } } });
+    let taken = kubelet
+        .patch(&name, &PatchParams::default(), &Patch::Merge(other))
+        .await;
+    assert!(
+        matches!(&taken, Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422)),
+        "{taken:?}"
+    );
+    let gone = all.delete(&name, &DeleteParams::default()).await;
+    gone.map(|_| ()).doing(|| "cannot delete the Node")
 }
 
 /// Covers R02, R09, R13, R14.

@@ -35,8 +35,9 @@ async fn what_cannot_work_is_refused_by_the_api_server_itself() -> Result<()> {
         }
         json!({ "extensions": [extension] })
     };
+    let tainting = |taint: Value| json!({ "extensions": [{ "name": "a", "lease": {} }], "taint": taint, "evictAfter": "0s" });
     for (number, (spec, said)) in [
-        (extension(json!({})), "give exactly one of lease, status, pods, condition, probe"),
+        (extension(json!({})), "give exactly one of lease, status, pods, condition, anyOf, probe"),
         (extension(json!({ "lease": {}, "condition": { "type": "A" } })), "give exactly one of lease"),
         (extension(json!({ "lease": { "expiry": "2s" } })), "three renewals must fit"),
         (extension(json!({ "name": "evenkeel-agent", "lease": { "expiry": "20s" } })), "30s for evenkeel-agent"),
@@ -47,6 +48,14 @@ async fn what_cannot_work_is_refused_by_the_api_server_itself() -> Result<()> {
         (extension(json!({ "probe": { "tcpSocket": { "port": 1 }, "timeout": "9s" } })), "not longer than period"),
         (extension(json!({ "name": "A_b", "lease": {} })), "name"),
         (json!({ "extensions": [] }), "extensions"),
+        (extension(json!({ "anyOf": [] })), "anyOf"),
+        (extension(json!({ "anyOf": [{ "type": "A" }, { "type": "A" }] })), "Duplicate"),
+        (extension(json!({ "condition": { "type": "A", "defaultStatus": "Maybe" } })), "defaultStatus"),
+        (tainting(json!({ "key": "example.com/a" })), "taint.key"),
+        (tainting(json!({ "key": "evenkeel.dev/draining" })), "is used for something else"),
+        (tainting(json!({ "key": "evenkeel.dev/a", "value": "a b" })), "taint.value"),
+        (tainting(json!({ "key": "evenkeel.dev/a", "effect": "NoExecute" })), "evictAfter 0s never does"),
+        (json!({ "extensions": [{ "name": "a", "lease": {} }], "enforcement": "Once" }), "enforcement"),
         (json!({ "extensions": [{ "name": "a", "lease": {} }, { "name": "a", "lease": {} }] }), "Duplicate"),
         (
             json!({ "extensions": [{ "name": "a", "lease": {} }], "nodeSelector": { "matchExpressions": [{ "key": "a", "operator": "In" }] } }),
@@ -93,6 +102,7 @@ async fn a_dry_rule_writes_no_node_and_what_a_rule_held_goes_with_it() -> Result
     let before = version(&before);
     let mut dry = silent();
     dry["dryRun"] = json!(true);
+    dry["extensions"][0]["lease"]["expiry"] = json!("15s");
     scene.rule("dry", dry.clone()).await?;
     let place = format!("place={}", scene.name);
     let options = ["--rule-selector", place.as_str()];
@@ -105,6 +115,12 @@ async fn a_dry_rule_writes_no_node_and_what_a_rule_held_goes_with_it() -> Result
         name.as_str(),
         "it says what it would do: {status}"
     );
+    // Nothing is left of what was said of it.
+    scene.renew(&name, "dp", SignedDuration::ZERO).await?;
+    let status = scene
+        .rule_status("dry", |it| it["nodes"]["ready"] == 1)
+        .await?;
+    assert_eq!(status["worst"], json!([]), "{status}");
     scene.delete_rule("dry").await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(
@@ -180,6 +196,72 @@ async fn release(scene: &Scene, name: &str, how: &str) -> Result<Duration> {
         scene.delete_rule("real").await?;
     }
     Ok(took)
+}
+
+/// Covers N05.
+#[tokio::test]
+async fn a_suspended_rule_keeps_its_taint_and_says_so_until_it_is_resumed() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let scene = Scene::new("suspended").await?;
+    scene.prepare_readiness()?;
+    let (closed, open) = (
+        scene.start(scene.describe("closed")).await?,
+        scene.start(scene.describe("open")).await?,
+    );
+    let (closed, open) = (closed.name(), open.name());
+    scene.condition(closed, "NetReady", "False").await?;
+    scene.condition(open, "NetReady", "True").await?;
+    let rule = json!({ "extensions": [{ "name": "net", "condition": { "type": "NetReady" } }] });
+    scene.rule("real", rule).await?;
+    let options = ["--rule-selector", &format!("place={}", scene.name)];
+    let mut operator = scene.operator(&options)?;
+    scene.tainted(closed, true).await?;
+    let suspend = |it: bool| json!({ "spec": { "suspend": it } });
+    scene.edit_rule("real", suspend(true)).await?;
+    let says = |status: &Value, word: &str| {
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let mut conditions = conditions.into_iter();
+        conditions.find(|it| it["type"] == "Suspended" && it["status"] == word)
+    };
+    let status = scene
+        .rule_status("real", |it| says(it, "True").is_some())
+        .await?;
+    let said = says(&status, "True").map(|it| it["message"].to_string());
+    let said = said.unwrap_or_default();
+    assert!(said.contains("1 of its 2 nodes stay not ready"), "{said}");
+    // What would open the one and close the other, under this leader and under the next.
+    scene.condition(closed, "NetReady", "True").await?;
+    scene.condition(open, "NetReady", "False").await?;
+    for _ in 0..2 {
+        let is_as_it_was = async || {
+            let (closed, open) = (scene.node(closed).await?, scene.node(open).await?);
+            Ok(is_tainted(&closed) && !is_tainted(&open))
+        };
+        let lasts = Duration::from_secs(4);
+        scene.stays("all as it was", lasts, is_as_it_was).await?;
+        operator.kill()?;
+        scene.nobody_leads().await?;
+        operator = scene.operator(&options)?;
+        until_async("somebody to lead", SOON, async || {
+            let leads = scene.leader().await.is_ok_and(|it| !it.is_empty());
+            Ok(if leads {
+                Look::Found(())
+            } else {
+                Look::NotYet(scene.log())
+            })
+        })
+        .await?;
+    }
+    scene.edit_rule("real", suspend(false)).await?;
+    scene.tainted(closed, false).await?;
+    scene.tainted(open, true).await?;
+    scene
+        .rule_status("real", |it| says(it, "False").is_some())
+        .await?;
+    operator.kill()?;
+    scene.delete_rule("real").await
 }
 
 /// Covers R12.

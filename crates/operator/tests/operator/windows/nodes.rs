@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use evenkeel_api::names::annotation;
-use evenkeel_api::windows::windows_pool::condition;
+use evenkeel_api::windows::windows_pool::{UpdatePhase, condition};
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::node_double::NodeDouble;
 use evenkeel_testbed::wait::{Look, until_async};
@@ -141,7 +141,7 @@ async fn nodes_go_to_new_services_one_after_the_other_and_a_drain_shares_their_b
     let status = bed
         .until_status("one to be granted", |it| it.updating.len() == 1)
         .await?;
-    assert_eq!(status.updating[0].to, OWN);
+    assert_eq!(status.updating[0].to.to_string(), OWN);
     // Another one is drained meanwhile, for whatever reason: then the first has to wait with its own.
     let holder = status.updating[0].node.clone();
     let other = nodes.iter().find(|it| it.name() != holder);
@@ -156,7 +156,9 @@ async fn nodes_go_to_new_services_one_after_the_other_and_a_drain_shares_their_b
     bed.scene.ask(other, "uncordon-other").await?;
     bed.scene.answered(&holder, "drain-mine").await?;
     bed.until_status("the phase", |it| {
-        it.updating.iter().all(|it| it.phase == "Applying")
+        it.updating
+            .iter()
+            .all(|it| it.phase == UpdatePhase::Applying)
     })
     .await?;
     bed.scene.ask(&holder, "uncordon-mine").await?;

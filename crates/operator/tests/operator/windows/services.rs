@@ -58,8 +58,16 @@ async fn the_config_map_of_this_version_is_made_from_the_template_the_payload_an
     let kubelet = services.services.iter().find(|it| it.name == "kubelet");
     let command = kubelet.map_or("", |it| it.command.as_str());
     assert!(
-        command.ends_with("--register-with-taints=os=Windows:NoSchedule --cloud-provider=external"),
+        command.ends_with(
+            "--register-with-taints=os=Windows:NoSchedule --hostname-override=NODE_NAME --node-ip=NODE_IP \
+             --node-labels=node.openshift.io/os_id=Windows --windows-priorityclass=ABOVE_NORMAL_PRIORITY_CLASS \
+             --cloud-provider=external"
+        ),
         "{command}"
+    );
+    assert_eq!(
+        services.node_name_script(),
+        Some(r"C:\k\scripts\node-name.ps1")
     );
     let paths: Vec<_> = services.files.iter().map(|it| it.path.as_str()).collect();
     for path in [
@@ -69,6 +77,11 @@ async fn the_config_map_of_this_version_is_made_from_the_template_the_payload_an
         r"C:\k\kubelet-ca.crt",
         r"C:\k\kubelet.conf",
         r"C:\k\scripts\network.ps1",
+        r"C:\k\scripts\node-ip.ps1",
+        r"C:\k\scripts\node-name.ps1",
+        r"C:\k\scripts\node-name-aws.ps1",
+        r"C:\k\scripts\node-name-azure.ps1",
+        r"C:\k\scripts\node-name-gcp.ps1",
     ] {
         assert!(paths.contains(&path), "{path} is not among {paths:?}");
     }
@@ -78,7 +91,7 @@ async fn the_config_map_of_this_version_is_made_from_the_template_the_payload_an
     let owners = map.metadata.owner_references.unwrap_or_default();
     assert_eq!(owners.first().map(|it| it.uid.clone()), uid);
     let status = bed
-        .until_status("the version", |it| it.version == OWN)
+        .until_status("the version", |it| it.version.to_string() == OWN)
         .await?;
     assert_eq!(status.nodes.total, 0);
     let upgradeable = status.condition(condition::UPGRADEABLE);

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_api::names::{annotation, program};
+use evenkeel_api::names::{annotation, program, taint};
 use evenkeel_api::notice::Notice;
 
 use super::{Candidate, Pod, listed};
@@ -51,7 +51,7 @@ fn undecided<'a>(node: &Node, pods: &'a [Pod]) -> Vec<&'a Pod> {
         return Vec::new();
     }
     let is_own_pod =
-        |pod: &&Pod| pod.ours == Some(Ours::Operator) && !pod.ending && pod.stays().is_none();
+        |pod: &&Pod| pod.ours == Some(Ours::Operator) && !pod.is_ending() && pod.stays().is_none();
     pods.iter().filter(is_own_pod).collect()
 }
 
@@ -69,7 +69,7 @@ pub fn decide(node: &Node, pods: &[Pod], others: &[Candidate]) -> (NodePatch, No
     let uids: Vec<_> = go.iter().map(|pod| pod.uid.as_str()).collect();
     let mut change = NodePatch::default().with(annotation::DRAIN_OWN_PODS, uids.join(","));
     if !go.is_empty() {
-        change.draining_taint = Some(true);
+        change = change.with_taint(taint::DRAINING, true);
     }
     let names = |pods: &[&Pod]| listed(pods.iter().map(ToString::to_string));
     let says = match stay.first() {
@@ -109,8 +109,9 @@ pub(super) fn stays(node: &Node, pod: &Pod) -> bool {
 /// The same change, with what was decided in an earlier drain taken off.
 pub(super) fn forgotten(node: &Node, mut change: NodePatch) -> NodePatch {
     if node.own_pods.is_some() {
-        change = change.without(annotation::DRAIN_OWN_PODS);
-        change.draining_taint = Some(false);
+        change = change
+            .without(annotation::DRAIN_OWN_PODS)
+            .with_taint(taint::DRAINING, false);
     }
     change
 }
@@ -287,7 +288,7 @@ mod tests {
                 says.message,
                 "the operator's own pods stay on the node and restart with it: evenkeel/evenkeel-operator-a; evenkeel/evenkeel-operator-b; there is no other node"
             );
-            assert_eq!(change.draining_taint, None);
+            assert_eq!(change.taints, BTreeMap::new());
             let node = change.made_to(&node);
             assert!(!is_undecided(&node, &pods), "it is decided once");
             let round = evict(
@@ -319,8 +320,8 @@ mod tests {
         );
         let (change, says) = decide(&node, &pods, &[full, candidate("n3", "linux", &[])]);
         assert_eq!(
-            (&*says.category, change.draining_taint),
-            ("OperatorMoves", Some(true))
+            (&*says.category, change.taints.get(taint::DRAINING)),
+            ("OperatorMoves", Some(&true))
         );
         let mut node = change.made_to(&node);
         let goes = |node: &Node, pods: &[Pod]| {
@@ -338,7 +339,7 @@ mod tests {
         let crate::fleet::drain::Next::Write(change, _) = next(&node) else {
             panic!("no answer");
         };
-        assert_eq!(change.draining_taint, Some(false));
+        assert_eq!(change.taints, BTreeMap::from([(taint::DRAINING, false)]));
         assert_eq!(change.made_to(&node).own_pods, None);
     }
 

@@ -10,6 +10,7 @@ use evenkeel_api::notice::Notice;
 use jiff::Timestamp;
 
 use super::{Ours, Toleration};
+use crate::fleet::node::Node;
 
 /// The waits after refused evictions: a budget that allows one is noticed within the longest.
 const WAITS: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
@@ -44,8 +45,8 @@ pub struct Pod {
     pub annotations: BTreeMap<String, String>,
     /// Its phase.
     pub phase: Option<String>,
-    /// Whether it is being deleted.
-    pub ending: bool,
+    /// Until when it may take its time to end, if it is being deleted.
+    pub ends: Option<Timestamp>,
     /// Whether it has a volume that is lost with it.
     pub has_empty_dir: bool,
     /// Whether it may be on a node that is not ready, by our taint.
@@ -96,6 +97,20 @@ impl fmt::Display for Stay {
 }
 
 impl Pod {
+    /// Whether it is being deleted.
+    pub fn is_ending(&self) -> bool {
+        self.ends.is_some()
+    }
+
+    /// Whether nobody need wait for it at `now`: it should have ended so long ago, and for as long its node has not been
+    /// ready, so that no kubelet is there to end it.
+    pub(super) fn is_stuck(&self, node: &Node, bound: Duration, now: Timestamp) -> bool {
+        let Some((ends, not_ready)) = self.ends.zip(node.not_ready_since) else {
+            return false;
+        };
+        !bound.is_zero() && !node.ready && since(ends.max(not_ready), now) >= bound
+    }
+
     /// Why it stays, if it does.
     pub fn stays(&self) -> Option<Stay> {
         let source = self.annotations.get(pod::SOURCE).map(String::as_str);
@@ -113,7 +128,8 @@ impl Pod {
             Some(Stay::NodeCritical)
         } else if self.annotations.contains_key(pod::CRITICAL) {
             Some(Stay::Critical)
-        } else if !self.ending && matches!(self.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        } else if !self.is_ending() && matches!(self.phase.as_deref(), Some("Succeeded" | "Failed"))
+        {
             // One that is ending is waited for also when its containers have ended: its volumes may
             // still be in use.
             Some(Stay::Finished)

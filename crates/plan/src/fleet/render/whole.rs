@@ -3,6 +3,7 @@
 
 use evenkeel_api::Problems;
 use evenkeel_api::document::{self, Document};
+use evenkeel_api::machine::disruption_policy::DisruptionPolicy;
 use evenkeel_api::machine::fragment::Fragment;
 use evenkeel_api::machine::machine_config::MachineConfig;
 use serde_json::Value;
@@ -23,6 +24,16 @@ pub struct Rendered {
     pub document: Value,
     /// The names of those that it was made from, in order.
     pub sources: Vec<String>,
+}
+
+impl Rendered {
+    /// The same, whose changes need what `policy` says around them.
+    #[must_use]
+    pub fn under(mut self, policy: DisruptionPolicy) -> Self {
+        self.config.disruption_policy = policy;
+        self.document = self.config.to_document();
+        self
+    }
 }
 
 /// Why a pool's configuration cannot be made.
@@ -63,7 +74,7 @@ pub fn render(pool: &str, sources: &[(String, String)]) -> Result<Rendered, Rend
     if text.len() > LIMIT {
         return Err(too_large(&document, text.len()));
     }
-    // What one version of Ignition has words for, another may not have.
+    // What one version of Ignition has words for, another may not have; and what is fine one by one may break a rule together.
     if reads_as(&text, &config) {
         return Ok(Rendered {
             config,
@@ -71,7 +82,7 @@ pub fn render(pool: &str, sources: &[(String, String)]) -> Result<Rendered, Rend
             sources: names,
         });
     }
-    Err(conflict(unspeakable(&fragments(sources)?)))
+    Err(conflict(at_odds(&fragments(sources)?, &text)))
 }
 
 /// The MachineConfigs with their sources, or everything that is wrong with them.
@@ -99,31 +110,44 @@ fn reads_as(text: &str, config: &MachineConfig) -> bool {
     })
 }
 
-/// The two whose sections no version of Ignition has words for together.
-fn unspeakable(configs: &[(String, Fragment)]) -> Conflict {
+/// The two that break a rule together, or whose sections no version of Ignition has words for; `text` is what was made of all.
+fn at_odds(configs: &[(String, Fragment)], text: &str) -> Conflict {
     let together = |some: &[&(String, Fragment)]| merge(some.iter().copied().cloned().collect());
     let is_well = |pair: &[&(String, Fragment)]| {
         together(pair).is_ok_and(|merged| reads_as(&merged.to_document().to_string(), &merged))
     };
-    let with_others: Vec<_> = configs
+    // What is not ours is a part of it.
+    let has_more = |it: &(String, Fragment)| {
+        together(&[it]).is_ok_and(|config| !config.unsupported.is_empty())
+    };
+    let with_others: Vec<_> = configs.iter().filter(|it| has_more(it)).collect();
+    let mut pairs = with_others
         .iter()
-        .filter(|it| together(&[it]).is_ok_and(|config| !config.unsupported.is_empty()))
-        .collect();
-    let mut pairs = with_others.iter().enumerate().flat_map(|(at, one)| {
-        with_others[at + 1..]
-            .iter()
-            .map(move |other| [*one, *other])
-    });
+        .flat_map(|one| configs.iter().map(move |other| [*one, other]))
+        .filter(|[one, other]| !std::ptr::eq(*one, *other));
     let sources = match pairs.find(|pair| !is_well(pair)) {
-        Some([(one, _), (other, _)]) => [one.clone(), other.clone()],
+        Some([(one, _), (other, _)]) => {
+            let mut both = [one.clone(), other.clone()];
+            both.sort();
+            both
+        }
         None => [String::from("one MachineConfig"), String::from("another")],
     };
-    Conflict {
-        what:
+    let versions = configs.iter().map(|(_, config)| config.is_of_two());
+    let is_mixed = versions.clone().any(|it| it) && !versions.clone().all(|it| it);
+    let problems = document::read("", text.as_bytes()).err();
+    let broken = problems.as_ref().and_then(|it| it.iter().next());
+    let what = match broken.filter(|_| !is_mixed) {
+        Some(rule) => {
+            let place = &rule.place;
+            format!("{} {}: {}", place.section(), place.identity, rule.message)
+        }
+        None => {
             "no version of Ignition supports the sections of both: write both for the same version"
-                .to_owned(),
-        sources,
-    }
+                .to_owned()
+        }
+    };
+    Conflict { what, sources }
 }
 
 fn too_large(document: &Value, size: usize) -> RenderProblem {
@@ -161,6 +185,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// Covers O09.
+    #[test]
+    fn a_policy_travels_with_a_configuration_and_changes_neither_name_nor_content() {
+        let object = json!({
+            "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+            "metadata": { "name": "a" },
+            "spec": { "config": { "ignition": { "version": "3.2.0" } }, "osImageURL": "os:1" },
+        });
+        let source = [("a".to_owned(), object.to_string())];
+        let plain = render("web", &source).unwrap();
+        let policy = "{files: [{path: /etc/a, actions: [{type: Drain}]}], sshkey: {actions: [{type: Reboot}]}}";
+        let (policy, problems) = DisruptionPolicy::parse(policy);
+        assert_eq!(problems, []);
+        let under = plain.clone().under(policy.clone());
+        assert_eq!(under.config.name, plain.config.name);
+        assert_eq!(name("web", &under.config), name("web", &plain.config));
+        assert_eq!(under.document["spec"], plain.document["spec"]);
+        assert!(reads_as(&under.document.to_string(), &under.config));
+        assert!(!reads_as(&plain.document.to_string(), &under.config));
+        let again = under.under(DisruptionPolicy::default());
+        assert_eq!(again, plain);
+    }
 
     fn source(name: &str, config: &Value) -> (String, String) {
         let object = json!({
@@ -231,6 +278,19 @@ mod tests {
              storage.files /a/b is below storage.files /a"
         );
         assert!(problem(&[]).starts_with("NoMachineConfigs: "));
+        let link = json!({
+            "ignition": { "version": "3.2.0" }, "storage": { "links": [{ "path": "/l", "target": "/y" }] },
+        });
+        let said = problem(&[
+            source("00-fine", &file("3.2.0", "/l/b", "")),
+            source("50-link", &link),
+            source("c", &file("3.2.0", "/c", "")),
+        ]);
+        assert_eq!(
+            said,
+            "ImpossibleMerge: MachineConfig 00-fine and MachineConfig 50-link cannot be merged: \
+             storage.files /l/b: path is below /l, which is a link: name where it leads to"
+        );
         // A file system of 2.2 has no words in 3.x, a kernel argument section of 3.3 none in 2.2.
         let old = json!({
             "ignition": { "version": "2.2.0" },

@@ -5,6 +5,7 @@ use evenkeel_api::fleet::machine_config_pool::{Condition, PoolStatus, condition}
 use super::{NAMES, NodeRollout, Rollout, RolloutState, is_moving};
 use crate::excerpt::excerpt;
 use crate::fleet::budget::holds_permit;
+use crate::fleet::field_problem::FieldProblem;
 use crate::fleet::pool::Pool;
 use crate::fleet::render::RenderProblem;
 use crate::listing::listed;
@@ -48,6 +49,39 @@ impl PoolCounts {
     }
 }
 
+/// How the nodes of a pool are as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolProgress {
+    /// There are none.
+    NoNodes,
+    /// All of them run the pool's configuration.
+    AllUpdated,
+    /// They do not, or there is no configuration.
+    NotAllUpdated,
+}
+
+impl PoolProgress {
+    /// How they are, where `torn` are nodes that other pools have the same right to.
+    pub fn of(pool: &Pool, counts: PoolCounts, torn: &[(&str, Vec<&str>)]) -> Self {
+        if counts.total == 0 && torn.is_empty() {
+            Self::NoNodes
+        } else if pool.target.is_some() && counts.updated == counts.total {
+            Self::AllUpdated
+        } else {
+            Self::NotAllUpdated
+        }
+    }
+
+    /// The reason of the condition.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoNodes => "NoNodes",
+            Self::AllUpdated => "AllUpdated",
+            Self::NotAllUpdated => "NotAllUpdated",
+        }
+    }
+}
+
 fn is_on_its_way(rollout: &NodeRollout<'_>) -> bool {
     matches!(rollout.state, RolloutState::Moving | RolloutState::Next)
         || (is_moving(rollout.node) && !rollout.node.is_degraded())
@@ -73,9 +107,8 @@ pub fn status(
         None => told(condition::RENDER_DEGRADED, false, "Rendered", ""),
     };
     let parts = [&node_degraded, &render_degraded];
-    let degraded = if !pool.problems.is_empty() {
-        let problems: Vec<_> = pool.problems.iter().map(ToString::to_string).collect();
-        let note = format!("pool {}: {}", pool.name, problems.join("; "));
+    let degraded = if let Some(problems) = FieldProblem::listed(&pool.problems) {
+        let note = format!("pool {}: {problems}", pool.name);
         told(condition::DEGRADED, true, "InvalidPool", note)
     } else if let Some(part) = parts.into_iter().find(|it| it.status == "True") {
         told(
@@ -94,7 +127,12 @@ pub fn status(
         unavailable_machine_count: number(counts.unavailable),
         degraded_machine_count: number(counts.degraded),
         conditions: vec![
-            updated(pool, counts, torn.is_empty(), is_updated),
+            updated(
+                pool,
+                counts,
+                PoolProgress::of(pool, counts, torn),
+                is_updated,
+            ),
             updating(pool, rollout, counts, is_updated),
             degraded,
             node_degraded,
@@ -104,29 +142,39 @@ pub fn status(
     }
 }
 
-fn updated(pool: &Pool, counts: PoolCounts, none_torn: bool, is_updated: bool) -> Condition {
-    let kind = condition::UPDATED;
-    let target = pool.target.as_deref();
-    if counts.total == 0 && none_torn {
-        let note = match &pool.node_selector {
-            None => "spec.nodeSelector is missing, so the pool has no nodes",
-            Some(_) => "spec.nodeSelector selects no node",
-        };
-        told(
-            kind,
-            is_updated,
-            "NoNodes",
-            format!("pool {}: {note}", pool.name),
-        )
-    } else if is_updated {
-        let target = target.unwrap_or_default();
-        let note = format!("all {} nodes run {target}", counts.total);
-        told(kind, true, "AllUpdated", note)
-    } else {
-        let target = target.unwrap_or("the pool's configuration, which is not rendered yet");
-        let note = format!("{} of {} nodes run {target}", counts.updated, counts.total);
-        told(kind, false, "NotAllUpdated", note)
+/// The same, with what makes no sense in the cluster's disruption policy.
+#[must_use]
+pub fn with_policy_problems(mut status: PoolStatus, problems: &[String]) -> PoolStatus {
+    if !problems.is_empty() {
+        let named = listed(problems.iter().cloned(), NAMES, "; ");
+        let note = format!("{named}; what these entries name reboots");
+        let kind = condition::DISRUPTION_POLICY_INVALID;
+        let condition = told(kind, true, "InvalidEntries", note);
+        status.conditions.push(condition);
     }
+    status
+}
+
+fn updated(pool: &Pool, counts: PoolCounts, progress: PoolProgress, is_updated: bool) -> Condition {
+    let target = pool.target.as_deref();
+    let note = match progress {
+        PoolProgress::NoNodes => {
+            let why = match &pool.node_selector {
+                None => "spec.nodeSelector is missing, so the pool has no nodes",
+                Some(_) => "spec.nodeSelector selects no node",
+            };
+            format!("pool {}: {why}", pool.name)
+        }
+        PoolProgress::AllUpdated => {
+            let target = target.unwrap_or_default();
+            format!("all {} nodes run {target}", counts.total)
+        }
+        PoolProgress::NotAllUpdated => {
+            let target = target.unwrap_or("the pool's configuration, which is not rendered yet");
+            format!("{} of {} nodes run {target}", counts.updated, counts.total)
+        }
+    };
+    told(condition::UPDATED, is_updated, progress.as_str(), note)
 }
 
 fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: PoolCounts, is_updated: bool) -> Condition {
@@ -154,12 +202,17 @@ fn updating(pool: &Pool, rollout: &Rollout<'_>, counts: PoolCounts, is_updated: 
         still("Stopped", why)
     } else if is_updated {
         told(kind, false, "Done", "")
-    } else if pool.allowance.paused {
+    } else if pool.budget.paused {
         still("Paused", "spec.paused is true: no node starts to update")
-    } else if pool.allowance.unclear {
+    } else if pool.budget.unclear {
         still(
             "InvalidPool",
             "spec.maxUnavailable is not valid: no node starts to update",
+        )
+    } else if let Some(closed) = pool.budget.closed {
+        still(
+            closed.reason(),
+            &format!("{closed}: no node starts to update"),
         )
     } else if counts.moving > 0 {
         let note = format!("maxUnavailable is {}{moves}", rollout.limit);

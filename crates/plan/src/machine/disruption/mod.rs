@@ -50,6 +50,9 @@ impl fmt::Display for Disruption {
 pub enum UnitAction {
     /// Before the writes: pods leave the node.
     Drain,
+    /// After them: systemd reads its units again.
+    #[serde(rename = "daemon-reload")]
+    DaemonReload,
     /// After them: a unit reads its configuration again.
     Reload(String),
     /// After them: a unit is stopped and started.
@@ -63,7 +66,7 @@ impl UnitAction {
     pub const fn disruption(&self) -> Disruption {
         match self {
             Self::Drain => Disruption::Drain,
-            Self::Reload(_) => Disruption::Reload,
+            Self::DaemonReload | Self::Reload(_) => Disruption::Reload,
             Self::Restart(_) => Disruption::Restart,
             Self::Reboot => Disruption::Reboot,
         }
@@ -74,6 +77,7 @@ impl fmt::Display for UnitAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drain => f.write_str("drain"),
+            Self::DaemonReload => f.write_str("daemon-reload"),
             Self::Reload(unit) => write!(f, "reload {unit}"),
             Self::Restart(unit) => write!(f, "restart {unit}"),
             Self::Reboot => f.write_str("reboot"),
@@ -89,7 +93,7 @@ pub(crate) fn together(actions: impl IntoIterator<Item = UnitAction>) -> Vec<Uni
         UnitAction::Reload(unit) => {
             all.contains(&UnitAction::Reboot) || all.contains(&UnitAction::Restart(unit.clone()))
         }
-        UnitAction::Restart(_) => all.contains(&UnitAction::Reboot),
+        UnitAction::DaemonReload | UnitAction::Restart(_) => all.contains(&UnitAction::Reboot),
         UnitAction::Drain | UnitAction::Reboot => false,
     };
     all.iter()

@@ -1,8 +1,9 @@
 //! Whether a change of `registries.conf` can take an image source away from pods that run.
 //!
 //! Three changes cannot: a registry added with `mirror-by-digest-only`, a mirror added below such a
-//! registry, and entries appended to `unqualified-search-registries`. The files are compared as the
-//! settings they parse to, so comments, order of tables and spelling do not matter.
+//! registry, and entries appended to `unqualified-search-registries`. A mirror with
+//! `pull-from-mirror = "digest-only"` says for itself what the registry says for all of its mirrors. The
+//! files are compared as the settings they parse to, so comments, order of tables and spelling do not matter.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ pub(crate) enum SourceChange {
 
 const SEARCH: &str = "unqualified-search-registries";
 const DIGEST_ONLY: &str = "mirror-by-digest-only";
+const PULL_FROM_MIRROR: &str = "pull-from-mirror";
 
 /// Compares two contents of the file; a file that is not there is empty.
 pub(crate) fn judge(old: &[u8], new: &[u8]) -> SourceChange {
@@ -91,7 +93,7 @@ impl RegistrySettings {
         let added = new
             .registries
             .iter()
-            .all(|(name, registry)| registry.digest_only || self.registries.contains_key(name));
+            .all(|(name, it)| it.is_by_digest_only() || self.registries.contains_key(name));
         self.rest == new.rest && new.search.starts_with(&self.search) && kept && added
     }
 }
@@ -122,8 +124,14 @@ impl Registry {
         let mirrors = list(rest.remove("mirror"), || {
             format!("mirror of registry {name} in the {which} contents is not a list")
         })?;
-        let mirrors = mirrors.into_iter().map(without_defaults).collect();
+        let mirrors: Vec<Value> = mirrors.into_iter().map(without_defaults).collect();
         let digest_only = rest.remove(DIGEST_ONLY).is_some();
+        // Whoever reads the file for real refuses the whole of it.
+        if digest_only && mirrors.iter().any(|it| it.get(PULL_FROM_MIRROR).is_some()) {
+            return Err(format!(
+                "registry {name} of the {which} contents has {DIGEST_ONLY}, and a mirror with {PULL_FROM_MIRROR}: use one of them"
+            ));
+        }
         Ok((
             name,
             Self {
@@ -139,14 +147,34 @@ impl Registry {
             return false;
         }
         // The old mirrors in their old order; between them others may have come.
-        let mut later = new.mirrors.iter();
-        let kept = self.mirrors.iter().all(|old| later.any(|new| new == old));
-        kept && (self.digest_only || self.mirrors.len() == new.mirrors.len())
+        let mut old = self.mirrors.iter().peekable();
+        for mirror in &new.mirrors {
+            if old.next_if_eq(&mirror).is_none() && !self.digest_only && !is_by_digest_only(mirror)
+            {
+                return false;
+            }
+        }
+        old.next().is_none()
+    }
+
+    /// Whether all that its mirrors are asked for is named by its digest.
+    fn is_by_digest_only(&self) -> bool {
+        let is_each = !self.mirrors.is_empty() && self.mirrors.iter().all(is_by_digest_only);
+        self.digest_only || is_each
     }
 }
 
+/// Whether a mirror says so for itself.
+fn is_by_digest_only(mirror: &Value) -> bool {
+    mirror.get(PULL_FROM_MIRROR).and_then(Value::as_str) == Some("digest-only")
+}
+
 fn is_default(key: &str, value: &Value) -> bool {
-    matches!(key, "blocked" | "insecure" | DIGEST_ONLY) && value.as_bool() == Some(false)
+    match key {
+        "blocked" | "insecure" | DIGEST_ONLY => value.as_bool() == Some(false),
+        PULL_FROM_MIRROR => matches!(value.as_str(), Some("" | "all")),
+        _ => false,
+    }
 }
 
 fn without_defaults(mirror: Value) -> Value {
@@ -355,6 +383,132 @@ location = "m2.io"
             );
         }
         assert!(cases.len() >= 20);
+    }
+
+    /// Covers O16.
+    #[test]
+    fn a_mirror_that_is_pulled_from_by_digest_only_is_as_safe_as_a_registry_that_says_so() {
+        const DIGEST: &str = "pull-from-mirror = \"digest-only\"\n";
+        let registry = |mirrors: &[&str]| {
+            let mirrors = mirrors
+                .iter()
+                .map(|it| format!("[[registry.mirror]]\n{it}\n"));
+            format!(
+                "[[registry]]\nlocation = \"n.io\"\n{}",
+                mirrors.collect::<String>()
+            )
+        };
+        let plain = |name: &str| format!("location = \"{name}\"");
+        let digest = |name: &str| format!("location = \"{name}\"\n{DIGEST}");
+        let tag = |name: &str| format!("location = \"{name}\"\npull-from-mirror = \"tag-only\"");
+        let all = |name: &str| format!("location = \"{name}\"\npull-from-mirror = \"all\"");
+        let none = String::new();
+        let (a, b) = (digest("a.io"), digest("b.io"));
+        for (old, new, safe, because) in [
+            (
+                &none,
+                registry(&[&a]),
+                true,
+                "a registry added, its mirror by digest only",
+            ),
+            (&none, registry(&[&a, &b]), true, "the same with two"),
+            (
+                &none,
+                registry(&[&a, &plain("b.io")]),
+                false,
+                "one of its mirrors also by tag",
+            ),
+            (
+                &none,
+                registry(&[&tag("a.io")]),
+                false,
+                "its mirror by tag only",
+            ),
+            (
+                &none,
+                registry(&[]),
+                false,
+                "a registry without a mirror is used by tag",
+            ),
+            (
+                &registry(&[]),
+                registry(&[&a]),
+                true,
+                "a first mirror added, by digest only",
+            ),
+            (
+                &registry(&[&plain("m.io")]),
+                registry(&[&plain("m.io"), &a]),
+                true,
+                "a mirror added behind",
+            ),
+            (
+                &registry(&[&plain("m.io")]),
+                registry(&[&a, &plain("m.io")]),
+                true,
+                "a mirror added in front",
+            ),
+            (
+                &registry(&[&a]),
+                registry(&[&a, &plain("m.io")]),
+                false,
+                "a mirror added, also by tag",
+            ),
+            (
+                &registry(&[&a]),
+                registry(&[&a, &tag("m.io")]),
+                false,
+                "a mirror added, by tag only",
+            ),
+            (
+                &registry(&[&a]),
+                registry(&[&plain("a.io")]),
+                false,
+                "a mirror that is asked for tags from now on",
+            ),
+            (
+                &registry(&[&plain("a.io")]),
+                registry(&[&a]),
+                false,
+                "a mirror that is no longer asked for tags",
+            ),
+            (
+                &registry(&[&a, &b]),
+                registry(&[&b]),
+                false,
+                "a mirror taken away",
+            ),
+            (
+                &registry(&[&a, &b]),
+                registry(&[&b, &a]),
+                false,
+                "mirrors in another order",
+            ),
+            (
+                &registry(&[&plain("m.io")]),
+                registry(&[&all("m.io")]),
+                true,
+                "a default written out",
+            ),
+        ] {
+            let expected = if safe {
+                SourceChange::Safe
+            } else {
+                SourceChange::Unsafe
+            };
+            assert_eq!(
+                judge(old.as_bytes(), new.as_bytes()),
+                expected,
+                "{because}:\n{new}"
+            );
+        }
+        let both =
+            registry(&[&a]).replacen("n.io\"\n", "n.io\"\nmirror-by-digest-only = true\n", 1);
+        let said = judge(b"", both.as_bytes());
+        let SourceChange::Unreadable(why) = said else {
+            panic!("{said:?}")
+        };
+        assert!(why.contains("registry n.io of the new contents"), "{why}");
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What a change needs around it: one table, read from the top, where the first row that matches
 //! decides. To spare a file the reboot, add a row.
 
+use evenkeel_api::machine::disruption_policy::{DisruptionPolicy, PolicyAction};
+
 use crate::machine::disruption::registries;
 use crate::machine::disruption::{Disruption, UnitAction};
 use crate::machine::entry::Entry;
@@ -63,6 +65,11 @@ const RULES: &[Rule] = &[
         because: "the pull secret is read at each pull",
     },
     Rule {
+        what: What::Path("/etc/ostree/auth.json"),
+        needs: Needs::Nothing,
+        because: "rpm-ostree and bootc read it at each pull",
+    },
+    Rule {
         what: What::Path("/etc/machine-config-daemon/no-reboot/containers-gpg.pub"),
         needs: Needs::Reload(CRIO),
         because: "the runtime reads signing keys on reload",
@@ -97,10 +104,71 @@ const RULES: &[Rule] = &[
 /// What everything needs that no row spares.
 pub(crate) const REBOOT: &[UnitAction] = &[UnitAction::Drain, UnitAction::Reboot];
 
-/// What `step` needs around it, in order, and a warning where there is reason.
+/// What a step needs around it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct NeededDisruption {
+    /// In order.
+    pub(crate) actions: Vec<UnitAction>,
+    /// What a person should know.
+    pub(crate) warning: Option<String>,
+    /// The entry of the policy that decided; nothing if the table here did.
+    pub(crate) policy: Option<String>,
+}
+
+/// What `step` needs around it: what `policy` says of it, and where that says nothing, the table.
 ///
 /// `old` and `new` are the contents where the rule looks at them; nothing there is empty contents.
-pub(crate) fn needs(step: &Step, old: &[u8], new: &[u8]) -> (Vec<UnitAction>, Option<String>) {
+pub(crate) fn needs(
+    policy: &DisruptionPolicy,
+    step: &Step,
+    old: &[u8],
+    new: &[u8],
+) -> NeededDisruption {
+    if let Some((entry, actions)) = by_policy(policy, &step.resource) {
+        return NeededDisruption {
+            actions,
+            warning: None,
+            policy: Some(entry),
+        };
+    }
+    let (actions, warning) = by_table(step, old, new);
+    NeededDisruption {
+        actions,
+        warning,
+        policy: None,
+    }
+}
+
+/// The entry of `policy` for `resource`, and what it asks for. The nearest says: of a file that has a row of its own here, a
+/// folder above it says nothing.
+fn by_policy(policy: &DisruptionPolicy, resource: &Resource) -> Option<(String, Vec<UnitAction>)> {
+    let has_row = |path: &str| {
+        let is_its = |rule: &Rule| matches!(rule.what, What::Path(its) if its == path);
+        RULES.iter().any(is_its)
+    };
+    let (entry, actions) = match resource {
+        Resource::File(path) => {
+            let (entry, actions) = policy.for_file(path)?;
+            // Who asks for a reboot of everything means everything.
+            let is_all = entry == "/" && actions.contains(&PolicyAction::Reboot);
+            (entry == path || is_all || !has_row(path)).then_some(())?;
+            (format!("files[{entry}]"), actions)
+        }
+        Resource::Unit(name) => (format!("units[{name}]"), policy.units.get(name)?.as_slice()),
+        Resource::AuthorisedKeys(_) => ("sshkey".to_owned(), policy.ssh_keys.as_deref()?),
+        _ => return None,
+    };
+    let actions = actions.iter().flat_map(|action| match action {
+        PolicyAction::Drain => vec![UnitAction::Drain],
+        PolicyAction::DaemonReload => vec![UnitAction::DaemonReload],
+        PolicyAction::Reload(unit) => vec![UnitAction::Reload(unit.clone())],
+        PolicyAction::Restart(unit) => vec![UnitAction::Restart(unit.clone())],
+        PolicyAction::Reboot => REBOOT.to_vec(),
+    });
+    Some((entry, actions.collect()))
+}
+
+fn by_table(step: &Step, old: &[u8], new: &[u8]) -> (Vec<UnitAction>, Option<String>) {
     let Step { resource, part, .. } = step;
     let rule = RULES.iter().find(|rule| match (&rule.what, resource) {
         (What::Anything, _)
@@ -186,7 +254,14 @@ mod tests {
     }
 
     fn words(resource: &Resource, old: &str, new: &str) -> (String, Vec<String>) {
-        let (actions, _) = needs(&step(resource), old.as_bytes(), new.as_bytes());
+        let step = step(resource);
+        let need = needs(
+            &DisruptionPolicy::default(),
+            &step,
+            old.as_bytes(),
+            new.as_bytes(),
+        );
+        let actions = need.actions;
         (
             greatest(&actions).to_string(),
             actions.iter().map(ToString::to_string).collect(),
@@ -218,6 +293,14 @@ mod tests {
                 "none",
                 &[],
                 "the pull secret",
+            ),
+            (
+                file("/etc/ostree/auth.json"),
+                "a",
+                "b",
+                "none",
+                &[],
+                "the pull secret of the system's own images",
             ),
             (
                 file("/etc/containers/policy.json"),
@@ -397,6 +480,65 @@ mod tests {
         }
     }
 
+    /// Covers O09.
+    #[test]
+    fn a_policy_overrides_and_extends_the_table_and_the_nearest_entry_says() {
+        let none = r#"[{"type": "None"}]"#;
+        let text = format!(
+            r#"{{
+            "files": [
+                {{"path": "/etc", "actions": [{{"type": "Drain"}}]}},
+                {{"path": "/etc/chrony.d", "actions": {none}}},
+                {{"path": "/etc/containers/policy.json", "actions": [{{"type": "Reboot"}}]}}
+            ],
+            "units": [{{"name": "a.service", "actions": [
+                {{"type": "DaemonReload"}},
+                {{"type": "Restart", "restart": {{"serviceName": "a.service"}}}}
+            ]}}],
+            "sshkey": {{"actions": [{{"type": "Drain"}}]}}
+        }}"#
+        );
+        let (policy, problems) = DisruptionPolicy::parse(&text);
+        assert_eq!(problems, []);
+        let unit = |name: &str| Resource::Unit(name.to_owned());
+        let keys = Resource::AuthorisedKeys("core".to_owned());
+        let drain = &["drain"][..];
+        let reboot = &["drain", "reboot"][..];
+        for (resource, actions, decided) in [
+            (file("/etc/hosts"), drain, Some("files[/etc]")),
+            (file("/etc/chrony.d/x/y"), &[], Some("files[/etc/chrony.d]")),
+            (file("/etc/chrony.dx"), drain, Some("files[/etc]")),
+            (
+                file("/etc/containers/policy.json"),
+                reboot,
+                Some("files[/etc/containers/policy.json]"),
+            ),
+            // Nearer than a folder is a row of the table.
+            (file("/etc/kubernetes/kubelet-ca.crt"), &[], None),
+            (file("/opt/x"), reboot, None),
+            (
+                unit("a.service"),
+                &["daemon-reload", "restart a.service"],
+                Some("units[a.service]"),
+            ),
+            (unit("b.service"), reboot, None),
+            (keys, drain, Some("sshkey")),
+            (Resource::OsImage, reboot, None),
+        ] {
+            let need = needs(&policy, &step(&resource), b"a", b"b");
+            let said: Vec<String> = need.actions.iter().map(ToString::to_string).collect();
+            assert_eq!(said, actions, "{resource}");
+            assert_eq!(need.policy.as_deref(), decided, "{resource}");
+        }
+        // Nobody knows what was meant: everything reboots.
+        let (careful, problems) = DisruptionPolicy::parse("{ files: [");
+        assert_eq!(problems.len(), 1);
+        for resource in [file("/etc/containers/policy.json"), file("/opt/x")] {
+            let need = needs(&careful, &step(&resource), b"a", b"b");
+            assert!(need.actions.contains(&UnitAction::Reboot), "{resource}");
+        }
+    }
+
     #[test]
     fn every_row_says_why_and_the_last_one_catches_everything() {
         assert!(RULES.iter().all(|rule| !rule.because.is_empty()));
@@ -409,7 +551,7 @@ mod tests {
     /// Covers M14.
     #[test]
     fn registries_that_do_not_parse_are_warned_about_and_never_refused() {
-        let (actions, warning) = needs(
+        let (actions, warning) = by_table(
             &step(&file("/etc/containers/registries.conf")),
             b"",
             b"a = [",

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_api::machine::node_state::NodeState;
 use evenkeel_api::names::annotation;
 
 use crate::machine::phase::{AgentSnapshot, Drain, Phase, Reason};
-use crate::machine::state::{self, NodeState};
+use crate::machine::state;
 
 /// The longest name that the API takes.
 const LONGEST_NAME: usize = 253;
@@ -27,7 +28,7 @@ pub struct Report {
 impl Report {
     /// What is to be said in `phase`; nothing about a node that is nobody's.
     pub fn of(phase: &Phase, snapshot: &AgentSnapshot<'_>) -> Option<Self> {
-        let state = NodeState::of(phase)?;
+        let state = state::of(phase)?;
         let reason = state::why(phase, snapshot.current);
         let drain = match phase {
             Phase::AwaitDrain { target, .. } => Some(Drain::request(target)),

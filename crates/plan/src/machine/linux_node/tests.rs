@@ -20,6 +20,7 @@ fn plan(resource: Resource, actions: &[UnitAction]) -> Plan {
             action: ChangeAction::Update,
             why: "contents differ".to_owned(),
             disruption: Disruption::None,
+            policy: None,
         }],
         steps: Vec::new(),
         actions: actions.to_vec(),

@@ -1,6 +1,7 @@
 //! What one boot brings, and what is staged on its way there.
 
 use super::arguments::remaining;
+use super::image::is_same_image;
 use crate::machine::entry::Entry;
 use crate::machine::resource::Resource;
 use crate::machine::step::Step;
@@ -25,6 +26,8 @@ pub enum OsSnapshot {
         booted: Deployment,
         /// What the next boot brings; the same again if nothing is staged.
         next: Deployment,
+        /// Why no image can be staged, where somebody else does that.
+        image_beyond: Option<String>,
         /// Why arguments cannot be staged, where only an image can be.
         arguments_beyond: Option<String>,
     },
@@ -57,7 +60,9 @@ pub(crate) fn on_its_way(staged: &[Step], steps: &[Step]) -> Vec<Step> {
 /// Whether a machine that runs `booted` has what `step` was to bring.
 pub fn has_arrived(step: &Step, booted: &Deployment) -> bool {
     match (&step.before, &step.after) {
-        (_, Entry::Image { reference }) => booted.image.as_deref().unwrap_or_default() == reference,
+        (_, Entry::Image { reference }) => {
+            is_same_image(booted.image.as_deref().unwrap_or_default(), reference)
+        }
         (Entry::Arguments { arguments: before }, Entry::Arguments { arguments: after }) => {
             remaining(&booted.arguments, before, after).is_empty()
         }

@@ -4,6 +4,7 @@
 
 mod arguments;
 pub(crate) mod deployment;
+mod image;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ mod tests;
 pub use arguments::{Edits, edits, missing, present, remaining, split};
 pub(crate) use deployment::on_its_way;
 pub use deployment::{Deployment, OsSnapshot, has_arrived, is_about};
+pub use image::{Verification, is_same_image, plain};
 pub(crate) use route::route;
 
 use crate::machine::desired::Desired;
@@ -29,8 +31,9 @@ pub fn concerns(desired: &Desired, record: &Record) -> bool {
 pub fn differences(record: &Record, booted: &Deployment) -> Vec<String> {
     let mut words = Vec::new();
     let image = &record.os_image_url;
-    if !image.is_empty() && booted.image.as_ref() != Some(image) {
-        let booted = booted.image.as_deref().unwrap_or("no image");
+    let seen = booted.image.as_deref();
+    if !image.is_empty() && !seen.is_some_and(|it| is_same_image(it, image)) {
+        let booted = seen.unwrap_or("no image");
         words.push(format!(
             "{}: {booted} is booted, should be {image}",
             Resource::OsImage

@@ -1,5 +1,6 @@
 //! What is staged to bring an operating system to what is desired, and what was there before us.
 
+use super::image::is_same_image;
 use super::{Deployment, OsSnapshot, edits, present, split};
 use crate::machine::ChangeAction;
 use crate::machine::desired::Desired;
@@ -40,9 +41,15 @@ pub(crate) fn route(
         Some(OsSnapshot::Deployments {
             booted,
             next,
+            image_beyond,
             arguments_beyond,
-        }) => (booted.clone(), next.clone(), None, arguments_beyond.clone()),
-        Some(OsSnapshot::Beyond(why)) => (recorded(), recorded(), Some(why), Some(why.clone())),
+        }) => (
+            booted.clone(),
+            next.clone(),
+            image_beyond.as_ref(),
+            arguments_beyond.as_ref(),
+        ),
+        Some(OsSnapshot::Beyond(why)) => (recorded(), recorded(), Some(why), Some(why)),
         None => (recorded(), recorded(), None, None),
     };
     let mut route = OsRoute::default();
@@ -51,7 +58,7 @@ pub(crate) fn route(
     for (resource, _, how) in &route.changes {
         let why = match resource {
             Resource::OsImage => image_beyond,
-            _ => arguments_beyond.as_ref(),
+            _ => arguments_beyond,
         };
         let problem =
             |why| MachineProblem::new(&resource.to_string(), "", format!("{how}, but {why}"));
@@ -85,7 +92,12 @@ impl OsRoute {
                 record.os_image_before.clone()
             };
         }
-        let (is, comes) = (name(booted), name(next));
+        // Whoever verifies it, it is the same image, and is called as it is wanted.
+        let called = |deployment| match name(deployment) {
+            seen if is_same_image(seen, wanted) => wanted.as_str(),
+            seen => seen,
+        };
+        let (is, comes) = (called(booted), called(next));
         if comes != wanted {
             let entry = |reference: &str| Entry::Image {
                 reference: reference.to_owned(),

@@ -32,6 +32,7 @@ fn at(booted: &Deployment, next: &Deployment) -> OsSnapshot {
     OsSnapshot::Deployments {
         booted: booted.clone(),
         next: next.clone(),
+        image_beyond: None,
         arguments_beyond: None,
     }
 }
@@ -244,6 +245,7 @@ fn what_cannot_be_staged_is_named_and_what_is_as_recorded_is_no_change() {
     let snapshot = OsSnapshot::Deployments {
         booted: booted.clone(),
         next: booted,
+        image_beyond: None,
         arguments_beyond: Some(why),
     };
     assert_eq!(

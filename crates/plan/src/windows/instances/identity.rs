@@ -4,8 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use evenkeel_api::windows::version::StatedVersion;
+
 use super::{DesiredInstance, FailureKind, InstanceFailure, InstanceRecord, WindowsNode};
 use crate::excerpt::excerpt;
+use crate::fleet::node_facts::NodeFacts;
 
 /// Names that lead to the API server or to a Service from wherever somebody asks.
 const RESERVED: [&str; 4] = ["localhost", "kubernetes", "kubernetes.default", "svc"];
@@ -43,11 +46,33 @@ pub struct Found {
     /// See `uid`.
     pub resource_version: Option<String>,
     /// The version that it runs.
-    pub version: Option<String>,
+    pub version: Option<StatedVersion>,
     /// The version that it was told to run.
-    pub desired_version: Option<String>,
+    pub desired_version: Option<StatedVersion>,
     /// Whose files were brought to its machine in the middle of an upgrade, as written on it.
     pub supplied: Option<String>,
+}
+
+impl From<NodeFacts> for Found {
+    fn from(facts: NodeFacts) -> Self {
+        let is_windows = facts.node.is_windows();
+        let windows = facts.node.windows.map(|it| *it).unwrap_or_default();
+        let instance = facts.instance.map(|it| {
+            let name = it.rsplit_once('@').map_or(&*it, |(_, name)| name);
+            name.to_owned()
+        });
+        Self {
+            name: facts.node.name,
+            is_windows,
+            instance,
+            addresses: windows.addresses,
+            uid: Some(facts.uid),
+            resource_version: Some(facts.version),
+            version: windows.version,
+            desired_version: windows.desired_version,
+            supplied: windows.supplied,
+        }
+    }
 }
 
 impl Found {
@@ -59,7 +84,7 @@ impl Found {
 impl Claim<'_> {
     /// Refuses a name that is somebody else's.
     pub fn check(&self) -> Result<(), InstanceFailure> {
-        if !is_name(self.node) {
+        if !is_node_name(self.node) {
             return Err(InstanceFailure::new(
                 FailureKind::InvalidNodeName,
                 format!(
@@ -109,6 +134,8 @@ impl Claim<'_> {
                     .to_owned(),
             ),
             _ if found.is_at(self.addresses) => None,
+            // Its cloud gives it one when it knows it, and until then its name is all that there is of it.
+            None if has_none(&found.addresses) => None,
             _ => Some(format!(
                 "that Node has the address {} and the machine {}: give the machine another computer name, or, if it is that Node, list it with nodeAddress=<address of the Node>",
                 excerpt(&found.addresses.join(", ")),
@@ -118,11 +145,12 @@ impl Claim<'_> {
     }
 }
 
-/// Whether a Node is that of `instance`, whose record names it: by our annotation, or while it has none by its address.
+/// Whether a Node is that of `instance`, whose record names it: by our annotation, or while it has none by its address; while
+/// its cloud has not given it one either, by its name alone.
 fn is_of(node: &WindowsNode, instance: &str, addresses: &[IpAddr]) -> bool {
     match node.instance.as_deref() {
         Some(of) => of == instance,
-        None => has_any(&node.addresses, addresses),
+        None => has_any(&node.addresses, addresses) || has_none(&node.addresses),
     }
 }
 
@@ -178,7 +206,7 @@ pub fn owned(
 }
 
 /// Whether a text can name a Node, and names nothing else.
-fn is_name(text: &str) -> bool {
+pub fn is_node_name(text: &str) -> bool {
     let is_label = |label: &str| {
         let is_fine = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
         !label.is_empty()
@@ -198,6 +226,11 @@ fn is_name(text: &str) -> bool {
 fn has_any(own: &[String], addresses: &[IpAddr]) -> bool {
     let own = own.iter().filter_map(|it| it.parse::<IpAddr>().ok());
     own.into_iter().any(|it| addresses.contains(&it))
+}
+
+/// Whether a Node has no address, but perhaps names.
+fn has_none(own: &[String]) -> bool {
+    own.iter().all(|it| it.parse::<IpAddr>().is_err())
 }
 
 fn joined(addresses: &[IpAddr]) -> String {
@@ -227,7 +260,7 @@ mod tests {
         InstanceRecord {
             state: InstanceState::Configuring,
             node: node.map(str::to_owned),
-            started: started.then(|| "1.2.3-abc1234".to_owned()),
+            started: started.then(|| "1.2.3-abc1234".to_owned().into()),
             ..InstanceRecord::default()
         }
     }
@@ -284,6 +317,12 @@ mod tests {
                 Some("win-1"),
                 None,
             ),
+            (
+                "a Node that its cloud gave no address yet",
+                windows(None, "win-1.internal"),
+                Some("win-1"),
+                None,
+            ),
         ] {
             assert_eq!(check("win-1", found.as_ref(), own, other), Ok(()), "{what}");
         }
@@ -315,6 +354,20 @@ mod tests {
                 None,
                 None,
                 "Evenkeel did not create that Node",
+            ),
+            (
+                "that of others, without an address",
+                windows(None, "win-1.internal"),
+                None,
+                None,
+                "Evenkeel did not create that Node",
+            ),
+            (
+                "another instance's, without an address",
+                windows(Some("b"), "win-1.internal"),
+                Some("win-1"),
+                None,
+                "instance b",
             ),
             (
                 "elsewhere",
@@ -382,6 +435,28 @@ mod tests {
             assert_eq!(problem.category, FailureKind::InvalidNodeName, "{name:?}");
             assert!(problem.message.len() < 2048, "{}", problem.message.len());
         }
+    }
+
+    /// Covers W02.
+    #[test]
+    fn a_node_without_an_address_is_the_machine_whose_record_names_it_and_no_other() {
+        let record = InstanceRecord {
+            address: Some(OWN[0]),
+            ..record(Some("win-1"), true)
+        };
+        let node = |name: &str, instance: Option<&str>, addresses: &[&str]| WindowsNode {
+            name: name.to_owned(),
+            instance: instance.map(str::to_owned),
+            addresses: addresses.iter().map(|it| (*it).to_owned()).collect(),
+            ..WindowsNode::default()
+        };
+        let is = |node: WindowsNode| node_of("a", Some(&record), None, &[node]).is_some();
+        assert!(is(node("win-1", None, &[])));
+        assert!(is(node("win-1", None, &["win-1.internal"])));
+        assert!(is(node("win-1", None, &["10.0.0.1"])));
+        assert!(!is(node("win-1", None, &["10.0.0.2"])));
+        assert!(!is(node("win-1", Some("b"), &[])));
+        assert!(!is(node("win-2", None, &[])));
     }
 
     proptest! {

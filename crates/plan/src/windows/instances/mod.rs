@@ -5,6 +5,7 @@
 
 mod failure;
 mod identity;
+mod learned;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -14,18 +15,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use evenkeel_api::backoff::Backoff;
+use evenkeel_api::names::cordon;
 use evenkeel_api::notice::Notice;
+use evenkeel_api::windows::version::{StatedVersion, Version};
 use jiff::Timestamp;
 
+use crate::fleet::node_facts::NodeFacts;
+
 pub use failure::{FailureKind, InstanceFailure};
-pub use identity::{Claim, Found, addresses, node_of, owned, ways};
+pub use identity::{Claim, Found, addresses, is_node_name, node_of, owned, ways};
+pub use learned::{Cure, cured, learned};
 pub use record::{Fact, InstanceRecord, InstanceState};
 
 /// How long the agent of a new node may take until all its services run.
 pub const START: Duration = Duration::from_mins(20);
-/// The first pause after a failure, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// The pauses after failures.
+pub const PAUSES: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
 
 /// What a removal waits for before anybody has said more.
 const WAITING: &str = "waiting: a permit within the disruption budget of the WindowsPool";
@@ -66,9 +72,9 @@ pub struct WindowsNode {
     /// Its addresses and names, as its kubelet says.
     pub addresses: Vec<String>,
     /// The version that it was granted, and the services.
-    pub desired: (Option<String>, Option<String>),
+    pub desired: (Option<StatedVersion>, Option<String>),
     /// The version that it runs, and the services.
-    pub current: (Option<String>, Option<String>),
+    pub current: (Option<StatedVersion>, Option<String>),
     /// Whether payload files are missing that its agent does not have.
     pub lacks_files: bool,
     /// Whether our agent still keeps pods away.
@@ -106,6 +112,28 @@ pub enum UpgradeStage {
 }
 
 impl WindowsNode {
+    /// A Windows node; nothing for any other.
+    pub fn of(facts: &NodeFacts) -> Option<Self> {
+        let node = &facts.node;
+        let windows = node.windows.as_ref()?;
+        let instance = facts.instance.as_deref().and_then(|it| it.rsplit_once('@'));
+        let missing_files = windows.missing_files.as_ref();
+        Some(Self {
+            name: node.name.clone(),
+            instance: instance.map(|(_, instance)| instance.to_owned()),
+            addresses: windows.addresses.clone(),
+            desired: (
+                windows.desired_version.clone(),
+                windows.desired_services.clone(),
+            ),
+            current: (windows.version.clone(), windows.current_services.clone()),
+            lacks_files: missing_files.is_some_and(|it| !it.is_empty()),
+            is_held: node.unschedulable && node.cordoned_by.as_deref() == Some(cordon::AGENT),
+            is_ready: node.ready,
+            ..Self::default()
+        })
+    }
+
     /// Whether it runs what it was granted.
     pub fn is_done(&self) -> bool {
         self.current.0.is_some() && self.current == self.desired && !self.is_held
@@ -205,7 +233,7 @@ pub struct InstanceSnapshot<'a> {
     /// Why nothing can be configured now.
     pub obstacle: Option<&'a InstanceFailure>,
     /// The version whose files we have.
-    pub version: Option<&'a str>,
+    pub version: Option<&'a Version>,
     /// How many machines may be configured at once, and how many may be taken out.
     pub parallel: usize,
     /// How long a machine that leaves is looked for.
@@ -223,12 +251,6 @@ pub struct InstanceDecision {
     pub again: Option<Timestamp>,
     /// Machines of the list that are to be taken out, with their Nodes; none if nobody knows now who is wanted.
     pub leaving: Option<BTreeMap<String, Option<String>>>,
-}
-
-/// The pause after so many failures.
-pub fn pause(failures: u32) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16));
-    doubled.min(LONGEST_PAUSE)
 }
 
 /// Decides for all machines.
@@ -305,8 +327,10 @@ fn one_wanted(
             work = Work::LogIn;
         } else if let Some(upgrade) = node.upgrade {
             // Before anybody knows that it is upgraded it only seems to be starting.
-            let started = starting.and_then(|it| it.started.as_deref());
-            if upgrade == UpgradeStage::Apply && started.is_some() && started == snapshot.version {
+            let started = starting.and_then(|it| it.started.as_ref());
+            let is_our_version =
+                |it: &StatedVersion| snapshot.version.is_some_and(|ours| it == ours);
+            if upgrade == UpgradeStage::Apply && started.is_some_and(is_our_version) {
                 // Its agent was started, and says itself if it cannot go on.
                 return Some(Todo::Note(InstanceState::Starting, None));
             }
@@ -316,7 +340,7 @@ fn one_wanted(
             if !node.lacks_files
                 || snapshot
                     .version
-                    .is_some_and(|it| node.desired.0.as_deref() != Some(it))
+                    .is_some_and(|it| node.desired.0.as_ref().is_none_or(|told| told != it))
             {
                 let state = if node.is_done() {
                     InstanceState::Ready

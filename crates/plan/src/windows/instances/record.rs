@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use evenkeel_api::notice::Notice;
+use evenkeel_api::windows::version::{StatedVersion, Version};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::failure::{FailureKind, InstanceFailure};
-use super::{Todo, Work, pause};
+use super::{PAUSES, Todo, Work};
 use crate::excerpt::excerpt;
 
 /// How far a machine is.
@@ -66,7 +67,7 @@ pub struct InstanceRecord {
     pub node: Option<String>,
     /// The version whose agent was started on it last.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub started: Option<String>,
+    pub started: Option<StatedVersion>,
     /// When the login of its agent ends, as far as anybody knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub login_ends: Option<Timestamp>,
@@ -108,11 +109,22 @@ pub enum Fact {
     /// Its agent is stopped to take it out.
     Going,
     /// The agent of this version was started on it.
-    Started(String),
+    Started(Version),
     /// Its agent has a login until then.
     LoginEnds(Timestamp),
     /// Its agent goes on, and why.
     Starting(&'static str),
+    /// It answered at this address, of all that it has.
+    Reached(Option<IpAddr>),
+    /// It is listed so, or a Machine.
+    Listed {
+        /// The user to log in as.
+        user: String,
+        /// Whether it is a Machine.
+        is_machine: bool,
+    },
+    /// What it failed with may be over.
+    Cured,
 }
 
 impl InstanceRecord {
@@ -184,9 +196,15 @@ impl InstanceRecord {
             Fact::Secured => self.is_secured = true,
             Fact::Node(node) => self.node = Some(node),
             Fact::Going => self.is_going = true,
-            Fact::Started(version) => self.started = Some(version),
+            Fact::Started(version) => self.started = Some(version.into()),
             Fact::LoginEnds(ends) => self.login_ends = Some(ends),
             Fact::Starting(message) => self.enter(InstanceState::Starting, message, now),
+            Fact::Reached(address) => self.address = address,
+            Fact::Listed { user, is_machine } => {
+                self.user = user;
+                self.is_machine = is_machine;
+            }
+            Fact::Cured => self.retry_at = None,
         }
     }
 
@@ -252,6 +270,6 @@ impl InstanceRecord {
             self.failures = self.failures.min(1);
         }
         self.failures = self.failures.saturating_add(1);
-        self.retry_at = Some(now + pause(self.failures));
+        self.retry_at = Some(now + PAUSES.after(self.failures));
     }
 }

@@ -30,8 +30,16 @@ fn touched(name: &str, state: InstanceState) -> (String, InstanceRecord) {
     (name.to_owned(), record)
 }
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "annotations are there or not, and here they are"
+)]
+fn stated(version: &str) -> Option<StatedVersion> {
+    Some(version.to_owned().into())
+}
+
 fn node(name: &str, instance: Option<&str>, address: &str, is_done: bool) -> WindowsNode {
-    let runs = (Some("1.2.3-abc1234".to_owned()), Some("hash".to_owned()));
+    let runs = (stated("1.2.3-abc1234"), Some("hash".to_owned()));
     WindowsNode {
         name: name.to_owned(),
         instance: instance.map(str::to_owned),
@@ -51,7 +59,7 @@ struct World {
     nodes: Vec<WindowsNode>,
     busy: BTreeMap<String, Work>,
     obstacle: Option<InstanceFailure>,
-    version: Option<&'static str>,
+    version: Option<Version>,
 }
 
 impl World {
@@ -63,7 +71,7 @@ impl World {
             nodes: &self.nodes,
             busy: &self.busy,
             obstacle: self.obstacle.as_ref(),
-            version: self.version,
+            version: self.version.as_ref(),
             parallel: 2,
             leave_within: Duration::from_mins(15),
             now: at(now),
@@ -140,7 +148,7 @@ fn a_node_that_has_what_it_needs_is_left_in_peace() {
     // Also if somebody took our annotation off, and if an upgrade is on its way.
     world.nodes[0].instance = None;
     assert_eq!(world.todo("a", 0), ready);
-    world.nodes[0].desired.0 = Some("2.0.0-abc1234".to_owned());
+    world.nodes[0].desired.0 = stated("2.0.0-abc1234");
     assert_eq!(
         world.todo("a", 0),
         Some(Todo::Note(InstanceState::Starting, None))
@@ -466,13 +474,13 @@ fn what_a_machine_was_goes_with_it_and_nobody_knocks_there_again() {
 #[test]
 fn a_node_whose_pods_have_left_is_upgraded_until_its_new_agent_was_started() {
     let mut one = node("win-1", Some("a"), "10.0.0.1", true);
-    one.current.0 = Some("1.0.0-aaaaaaa".to_owned());
+    one.current.0 = stated("1.0.0-aaaaaaa");
     one.desired.0.clone_from(&one.current.0);
     let mut world = World {
         wanted: Some(wanted(&[("a", "10.0.0.1")])),
         records: BTreeMap::from([touched("a", InstanceState::Ready)]),
         nodes: vec![one],
-        version: Some("2.0.0-abc1234"),
+        version: "2.0.0-abc1234".parse().ok(),
         ..World::default()
     };
     assert_eq!(
@@ -501,10 +509,10 @@ fn a_node_whose_pods_have_left_is_upgraded_until_its_new_agent_was_started() {
         assert_eq!(world.todo("a", 0), begin, "{upgrade:?} {state}");
     }
     let (name, mut record) = touched("a", InstanceState::Starting);
-    record.started = Some("1.0".to_owned());
+    record.started = stated("1.0");
     world.records = BTreeMap::from([(name.clone(), record.clone())]);
     assert_eq!(world.todo("a", 0), begin, "its agent is of another version");
-    record.started = world.version.map(str::to_owned);
+    record.started = world.version.clone().map(StatedVersion::from);
     world.records = BTreeMap::from([(name, record)]);
     assert_eq!(
         world.todo("a", 0),

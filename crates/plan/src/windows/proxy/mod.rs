@@ -169,7 +169,7 @@ impl fmt::Display for Source {
 
 /// What each source says.
 #[derive(Debug, Clone, Copy)]
-pub struct Said<'a> {
+pub struct ProxySources<'a> {
     /// The operator's own environment.
     pub environment: &'a ProxySettings,
     /// The status of the cluster's Proxy; nothing as long as nobody has looked.
@@ -204,7 +204,7 @@ pub struct ProxyDecision {
 /// has to be asked was not heard.
 ///
 /// A value that will not do is never taken for none: nodes would pass the proxy by.
-pub fn decide(said: Said<'_>, last: &ProxySettings) -> Option<ProxyDecision> {
+pub fn decide(said: ProxySources<'_>, last: &ProxySettings) -> Option<ProxyDecision> {
     let mut believed = None;
     for source in Source::ALL {
         let given = match source {

@@ -10,8 +10,8 @@ fn said<'a>(
     environment: &'a ProxySettings,
     cluster: &'a ProxySettings,
     chart: &'a ProxySettings,
-) -> Said<'a> {
-    Said {
+) -> ProxySources<'a> {
+    ProxySources {
         environment,
         cluster: Some(cluster),
         chart,
@@ -43,13 +43,13 @@ fn the_first_source_that_names_a_proxy_is_believed_whole() {
     assert_eq!(decided(&alone, &none, &none), (None, none.clone()));
     assert_eq!(decided(&alone, &cluster, &none).0, Some(Source::Cluster));
     // Nobody decides without having asked.
-    let unheard = Said {
+    let unheard = ProxySources {
         environment: &none,
         cluster: None,
         chart: &chart,
     };
     assert_eq!(decide(unheard, &none), None);
-    let needless = Said {
+    let needless = ProxySources {
         environment: &environment,
         ..unheard
     };

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use evenkeel_api::windows::version::Version;
+use evenkeel_api::windows::version::{StatedVersion, Version};
 
 use crate::windows::windows_pool::trouble::PoolFailure;
 
@@ -74,10 +74,8 @@ pub const REFUSALS: [&str; 3] = [OLD_KUBERNETES, SKIPS_MAJOR, NOT_LISTED];
 
 /// Why a node that runs `from` does not go to `to`. What nobody can read is nobody's version: it goes to one of
 /// ours.
-pub fn between(from: &str, to: &str) -> Option<String> {
-    let (Ok(from), Ok(to)) = (from.parse::<Version>(), to.parse::<Version>()) else {
-        return None;
-    };
+pub fn between(from: &StatedVersion, to: &Version) -> Option<String> {
+    let from = from.version().ok()?;
     (to.major > from.major.saturating_add(1)).then(|| {
         format!(
             "it runs {from}, but {to} would skip major version {}: install a version {}.x first",
@@ -85,6 +83,11 @@ pub fn between(from: &str, to: &str) -> Option<String> {
             from.major.saturating_add(1)
         )
     })
+}
+
+/// The version of a node, for people.
+pub fn shown(version: Option<&StatedVersion>) -> String {
+    version.map_or_else(|| "no version".to_owned(), ToString::to_string)
 }
 
 #[cfg(test)]
@@ -123,7 +126,7 @@ mod tests {
             ("5.0.0-aaaaaaa", "1.0.0-bbbbbbb", true),
             ("rubbish", "3.0.0-bbbbbbb", true),
         ] {
-            let why = between(from, to);
+            let why = between(&from.to_owned().into(), &to.parse().unwrap());
             assert_eq!(why.is_none(), is_open, "{from} {to}: {why:?}");
             if let Some(why) = why {
                 assert!(why.contains("install a version 2.x first"), "{why}");

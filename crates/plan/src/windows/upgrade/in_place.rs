@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use evenkeel_api::names::annotation;
 use evenkeel_api::notice::Notice;
+use evenkeel_api::windows::version::Version;
+use evenkeel_api::windows::windows_pool::UpdatePhase;
 use jiff::Timestamp;
 
 use crate::fleet::budget;
 use crate::fleet::node::{DrainRequest, Node, NodePatch};
 use crate::machine::phase::Drain;
 use crate::windows::instances::{START, UpgradeStage};
-use crate::windows::windows_pool::phase;
+use crate::windows::upgrade::gate;
 use crate::windows::windows_pool::release::Grant;
 
 /// How long after its files were there a node may take until it runs them and is ready.
@@ -50,7 +52,7 @@ impl FromStr for Supplied {
         };
         Ok(Self {
             grant: Grant {
-                version: (*version).to_owned(),
+                version: version.parse().map_err(|_| NotSupplied)?,
                 hash: (*hash).to_owned(),
             },
             at: at.parse().map_err(|_| NotSupplied)?,
@@ -80,8 +82,8 @@ pub enum InPlaceStep {
 
 impl InPlaceStep {
     /// What is next for `node` on its way to `version`.
-    pub fn of(node: &Node, version: &str) -> Self {
-        let is_supplied = Supplied::on(node).is_some_and(|it| it.grant.version == version);
+    pub fn of(node: &Node, version: &Version) -> Self {
+        let is_supplied = Supplied::on(node).is_some_and(|it| it.grant.version == *version);
         if is_supplied {
             Self::Apply
         } else if node.desired_drain.as_deref() != Some(&Drain::for_upgrade(version)) {
@@ -97,12 +99,12 @@ impl InPlaceStep {
     }
 
     /// How the pool's status calls it.
-    pub fn phase(self) -> &'static str {
+    pub fn phase(self) -> UpdatePhase {
         match self {
-            Self::Ask => phase::GRANTED,
-            Self::AwaitDrain => phase::DRAINING,
-            Self::Supply => phase::SUPPLYING,
-            Self::Apply => phase::APPLYING,
+            Self::Ask => UpdatePhase::Granted,
+            Self::AwaitDrain => UpdatePhase::Draining,
+            Self::Supply => UpdatePhase::Supplying,
+            Self::Apply => UpdatePhase::Applying,
         }
     }
 }
@@ -123,7 +125,7 @@ fn release_of(node: &Node) -> Option<String> {
     match node.desired_drain.as_deref().filter(|it| !it.is_empty()) {
         Some(asked) => Drain::release_of_upgrade(asked),
         None if budget::holds_permit(node) => {
-            let version = node.windows.as_ref()?.version.as_deref()?;
+            let version = node.windows.as_ref()?.version.as_ref()?;
             Drain::release_of_upgrade(&Drain::for_upgrade(version))
         }
         None => None,
@@ -131,10 +133,10 @@ fn release_of(node: &Node) -> Option<String> {
 }
 
 /// Whether hands are needed on the machine of `node`, which was granted `version`.
-pub fn hands_on(node: &Node, version: &str) -> Option<UpgradeStage> {
+pub fn hands_on(node: &Node, version: &Version) -> Option<UpgradeStage> {
     let windows = node.windows.as_ref()?;
     let has_served = windows.version.is_some() || windows.current_services.is_some();
-    if !has_served || windows.version.as_deref() == Some(version) {
+    if !has_served || windows.runs(version) {
         return None;
     }
     match InPlaceStep::of(node, version) {
@@ -145,7 +147,7 @@ pub fn hands_on(node: &Node, version: &str) -> Option<UpgradeStage> {
 }
 
 /// Asks the pods of `node` to leave for `version`, unless that was asked.
-pub fn ask(node: &Node, version: &str) -> NodePatch {
+pub fn ask(node: &Node, version: &Version) -> NodePatch {
     if InPlaceStep::of(node, version) != InPlaceStep::Ask {
         return keep_asking(node, version);
     }
@@ -155,7 +157,7 @@ pub fn ask(node: &Node, version: &str) -> NodePatch {
 }
 
 /// What was asked for stays so until the end, whoever writes there.
-fn keep_asking(node: &Node, version: &str) -> NodePatch {
+fn keep_asking(node: &Node, version: &Version) -> NodePatch {
     let request = Drain::for_upgrade(version);
     if node.desired_drain.as_deref() == Some(&request) {
         return NodePatch::default();
@@ -183,7 +185,7 @@ pub fn release(node: &Node) -> NodePatch {
 pub fn notice(node: &Node, change: &NodePatch, target: Option<&Grant>) -> Option<Notice> {
     let to = &target?.version;
     let windows = node.windows.as_ref()?;
-    let from = windows.version.as_deref().unwrap_or("no version");
+    let from = gate::shown(windows.version.as_ref());
     let after = change.made_to(node);
     let asked = after.desired_drain.as_deref();
     if change.annotations.contains_key(annotation::DESIRED_DRAIN) {
@@ -194,9 +196,8 @@ pub fn notice(node: &Node, change: &NodePatch, target: Option<&Grant>) -> Option
         let message = format!("upgraded to {from}: the node takes pods again");
         return Some(Notice::normal("Upgraded", message));
     }
-    let is_told = after.windows.as_ref()?.desired_version.as_ref() == Some(to);
-    let was_told = windows.desired_version.as_ref() == Some(to);
-    let is_upgrade = is_told && !was_told && windows.version.as_ref() != Some(to);
+    let is_told = after.windows.as_ref()?.is_told(to);
+    let is_upgrade = is_told && !windows.is_told(to) && !windows.runs(to);
     is_upgrade.then(|| {
         let message = format!(
             "upgrading from {from} to {to}: the files are copied, and the new agent starts"

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::notice::Notice;
+use evenkeel_api::windows::version::Version;
 use evenkeel_api::windows::windows_pool::{Strategy, UpdatingNode};
 use serde_json::Value;
 
@@ -86,14 +87,15 @@ impl Machines {
     }
 }
 
-/// Whether a node was told something else than `version` and never came to run anything: nobody configures it any
+/// Whether a node was told something else than `version`, and never came to run anything: nobody configures it any
 /// more, and it may itself be replaced.
-pub fn is_stranded(node: &Node, version: &str) -> bool {
+pub fn is_stranded(node: &Node, version: Option<&Version>) -> bool {
     node.windows.as_deref().is_some_and(|it| {
-        let told = it.desired_version.as_deref();
+        let is_told = version.is_some_and(|version| it.is_told(version));
         it.version.is_none()
             && it.current_services.is_none()
-            && told.is_some_and(|it| it != version)
+            && it.desired_version.is_some()
+            && !is_told
     })
 }
 
@@ -132,7 +134,7 @@ impl MachineLedger {
         seen: &Machines,
         nodes: &BTreeMap<&str, &Node>,
         leaving: &BTreeSet<&str>,
-        version: &str,
+        version: Option<&Version>,
     ) -> Self {
         let mut sets = BTreeMap::new();
         for (name, set) in &seen.sets {
@@ -276,9 +278,9 @@ pub fn notices(
         notice: Notice::warning("InvalidMaxUnhealthy", message),
     });
     let alone = nodes.iter().filter_map(|node| {
-        let runs = node.windows.as_deref()?.version.as_deref()?;
+        let runs = node.windows.as_deref()?.version.as_ref()?;
         let machine = context.machines.of_node(&node.name)?;
-        let is_alone = context.machines.set_of(machine).is_none() && runs != target.version;
+        let is_alone = context.machines.set_of(machine).is_none() && *runs != target.version;
         is_alone.then(|| MachineNotice {
             object: machine.name.clone(),
             is_set: false,

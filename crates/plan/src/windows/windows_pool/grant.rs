@@ -2,13 +2,14 @@
 //! written, and in which words that is said.
 
 use evenkeel_api::notice::Notice;
-use evenkeel_api::windows::version::Version;
-use evenkeel_api::windows::windows_pool::UpdatingNode;
+use evenkeel_api::windows::version::StatedVersion;
+use evenkeel_api::windows::windows_pool::{UpdatePhase, UpdatingNode};
 
 use super::release::Grant;
-use super::{WindowsNodeRollout, WindowsNodeState, phase, removal};
+use super::{WindowsNodeRollout, WindowsNodeState, removal};
 use crate::fleet::node::{Node, NodePatch};
 use crate::machine::phase::Drain;
+use crate::windows::upgrade::gate;
 use crate::windows::upgrade::in_place::{InPlaceStep, Supplied};
 
 /// What was granted, read off the nodes, where no pool says so: whoever is told the target and does not run
@@ -17,13 +18,13 @@ pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> 
     let phase_of = |node: &Node| {
         let target = target?;
         let windows = node.windows.as_deref()?;
-        if windows.version.as_ref() != Some(&target.version) {
+        if !windows.runs(&target.version) {
             let request = Drain::for_upgrade(&target.version);
             let is_asked = node.desired_drain.as_ref() == Some(&request);
             return is_asked.then(|| InPlaceStep::of(node, &target.version).phase());
         }
         let is_behind = windows.current_services.as_ref() != Some(&target.hash);
-        (is_told(node, Some(target)) && is_behind).then_some(phase::APPLYING)
+        (is_told(node, Some(target)) && is_behind).then_some(UpdatePhase::Applying)
     };
     let granted = nodes.iter().filter_map(|node| {
         let is_removed = removal::is_asked(node);
@@ -34,9 +35,9 @@ pub fn as_written(target: Option<&Grant>, nodes: &[&Node]) -> Vec<UpdatingNode> 
         };
         let to = target.filter(|_| !is_removed);
         Some(UpdatingNode {
-            phase: phase.to_owned(),
+            phase,
             node: node.name.clone(),
-            to: to.map(|it| it.version.clone()).unwrap_or_default(),
+            to: to.map(|it| it.version.clone().into()).unwrap_or_default(),
             machine_set: None,
             removal: is_removed,
         })
@@ -57,14 +58,13 @@ pub fn put_back(node: &Node, change: &NodePatch) -> Option<Notice> {
     let is_turn = was_told == runs && is_told != runs;
     let is_later = is_told != runs && was_told.0 == is_told.0 && was_told.1.is_some();
     // An upgrade that is followed by another one before its end.
-    let is_next = Supplied::on(node)
-        .is_some_and(|it| Some(&it.grant.version) == is_told.0.as_ref())
-        && was_told.0.as_deref().is_some_and(is_version);
+    let is_next = Supplied::on(node).is_some_and(|it| after.is_told(&it.grant.version))
+        && was_told.0.as_ref().is_some_and(|it| it.version().is_ok());
     if is_turn || is_later || is_next || was_told == is_told {
         return None;
     }
-    let shown = |version: &Option<String>, hash: &Option<String>| {
-        let version = version.as_deref().unwrap_or("no version");
+    let shown = |version: &Option<StatedVersion>, hash: &Option<String>| {
+        let version = gate::shown(version.as_ref());
         let hash = hash.as_deref().unwrap_or("no services");
         format!("{version} ({})", hash.get(..12).unwrap_or(hash))
     };
@@ -88,12 +88,12 @@ pub(super) fn wanted(
     let own = || {
         // In the middle of an upgrade it has the files of what it was told, and none of what it ran.
         if let Some(supplied) = Supplied::on(rollout.node)
-            && windows.version.as_ref() != Some(&supplied.grant.version)
+            && !windows.runs(&supplied.grant.version)
         {
             return Some(supplied.grant);
         }
         Some(Grant {
-            version: windows.version.clone().filter(|it| is_version(it))?,
+            version: windows.version.as_ref()?.version().ok()?.clone(),
             hash: windows.current_services.clone()?,
         })
     };
@@ -111,17 +111,12 @@ pub(super) fn wanted(
     };
     // An upgrade tells it the new version when its files are there, and not before.
     let was_told = windows.version.as_ref() == Some(&entry.to)
-        || [phase::APPLYING, phase::FAILING].contains(&entry.phase.as_str());
+        || matches!(entry.phase, UpdatePhase::Applying | UpdatePhase::Failing);
     if !was_told {
         return own();
     }
     // Nobody knows the hash of a version that is not the target any more: what is there stays.
-    target.filter(|it| it.version == entry.to).cloned()
-}
-
-/// What is no version is told to nobody, whoever wrote it.
-fn is_version(text: &str) -> bool {
-    text.parse::<Version>().is_ok()
+    target.filter(|it| entry.to == it.version).cloned()
 }
 
 pub(super) fn is_told(node: &Node, target: Option<&Grant>) -> bool {

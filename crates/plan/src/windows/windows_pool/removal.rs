@@ -6,9 +6,9 @@ use std::fmt;
 
 use evenkeel_api::names::annotation;
 use evenkeel_api::notice::Notice;
-use evenkeel_api::windows::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::{UpdatePhase, UpdatingNode};
 
-use super::{WindowsNodeState, phase};
+use super::WindowsNodeState;
 use crate::fleet::budget::{DisruptionPermit, WaitReason};
 use crate::fleet::node::{DrainRequest, Node, NodePatch};
 use crate::machine::phase::Drain;
@@ -39,11 +39,11 @@ impl RemovalStep {
     }
 
     /// How the pool's status calls it.
-    pub fn phase(self) -> &'static str {
+    pub fn phase(self) -> UpdatePhase {
         match self {
-            Self::Ask => phase::GRANTED,
-            Self::AwaitDrain => phase::DRAINING,
-            Self::Remove => phase::REMOVING,
+            Self::Ask => UpdatePhase::Granted,
+            Self::AwaitDrain => UpdatePhase::Draining,
+            Self::Remove => UpdatePhase::Removing,
         }
     }
 }
@@ -76,7 +76,7 @@ impl Removal {
             Self::Granted(RemovalStep::AwaitDrain) => match node.overdue() {
                 Some(overdue) => overdue.to_owned(),
                 _ if node.claims_permit() => "its pods must leave first".to_owned(),
-                _ => "its drain has not started: maxUnavailable is reached, or the WindowsPool is paused".to_owned(),
+                _ => "its drain has not started: maxUnavailable is reached, no maintenance window is open, or the WindowsPool is paused".to_owned(),
             },
             Self::Granted(RemovalStep::Remove) => return None,
         };
@@ -127,12 +127,12 @@ pub(super) fn state(entry: Option<&UpdatingNode>, node: &Node) -> Option<Windows
 pub(super) fn entry(removal: &Removal, node: &Node) -> Option<UpdatingNode> {
     let phase = match removal {
         Removal::Waits(_) => return None,
-        Removal::Next => phase::GRANTED,
+        Removal::Next => UpdatePhase::Granted,
         Removal::Granted(step) => step.phase(),
     };
     Some(UpdatingNode {
         node: node.name.clone(),
-        phase: phase.to_owned(),
+        phase,
         removal: true,
         ..UpdatingNode::default()
     })

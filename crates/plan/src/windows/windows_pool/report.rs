@@ -7,6 +7,7 @@ use super::removal::Removal;
 use super::trouble::PoolFailure;
 use super::{Grant, WindowsNodeRollout, WindowsNodeState, WindowsPool, WindowsRollout};
 use crate::fleet::coexistence::{Coexistence, Half};
+use crate::fleet::field_problem::FieldProblem;
 use crate::fleet::rollout::told;
 use crate::listing::listed;
 use crate::windows::upgrade::gate::NOT_LISTED;
@@ -70,7 +71,9 @@ pub fn status(
     let counts = WindowsCounts::of(round);
     let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     WindowsPoolStatus {
-        version: target.map(|it| it.version.clone()).unwrap_or_default(),
+        version: target
+            .map(|it| it.version.clone().into())
+            .unwrap_or_default(),
         nodes: WindowsNodeCounts {
             total: number(counts.total),
             updated: number(counts.updated),
@@ -159,11 +162,17 @@ fn updating(pool: &WindowsPool, round: &WindowsRollout<'_>, counts: WindowsCount
             let note = format!("rollout stopped: nodes fail: {why}");
             told(kind, moves, "Stopped", note)
         }
-        Some(_) if pool.allowance.paused => told(
+        Some(_) if pool.budget.paused => told(
             kind,
             moves,
             "Paused",
             "spec.paused is true: no node starts to update",
+        ),
+        Some(_) if let Some(closed) = pool.budget.closed => told(
+            kind,
+            moves,
+            closed.reason(),
+            format!("{closed}: no node starts to update"),
         ),
         _ if moves => {
             let note = format!("maxUnavailable is {}; updating: {moving}", round.limit);
@@ -189,9 +198,8 @@ fn degraded(
     if let Some(trouble) = trouble {
         return told(kind, true, trouble.category, trouble.note.as_str());
     }
-    if !pool.problems.is_empty() {
-        let problems: Vec<_> = pool.problems.iter().map(ToString::to_string).collect();
-        return told(kind, true, "InvalidPool", problems.join("; "));
+    if let Some(problems) = FieldProblem::listed(&pool.problems) {
+        return told(kind, true, "InvalidPool", problems);
     }
     match &round.stopped {
         Some(why) => told(kind, true, "NodesFailing", why.as_str()),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_api::windows::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::{UpdatePhase, UpdatingNode};
 
 use super::grant::is_told;
-use super::{Grant, WindowsNodeRollout, WindowsNodeState, WindowsPool, phase, removal, runs};
+use super::{Grant, WindowsNodeRollout, WindowsNodeState, WindowsPool, removal, runs};
 use crate::fleet::node::{DrainRequest, Node};
 use crate::windows::upgrade::UpgradeContext;
 use crate::windows::upgrade::in_place::InPlaceStep;
@@ -21,7 +21,7 @@ pub(super) fn updating(
 ) -> Vec<UpdatingNode> {
     let mut all = away.to_vec();
     for entry in &mut all {
-        phase::REPLACING.clone_into(&mut entry.phase);
+        entry.phase = UpdatePhase::Replacing;
     }
     for WindowsNodeRollout { node, state } in rollouts {
         let known = granted.get(node.name.as_str()).copied();
@@ -37,10 +37,10 @@ pub(super) fn updating(
             {
                 all.push(UpdatingNode {
                     node: node.name.clone(),
-                    to: target.version.clone(),
-                    phase: phase::GRANTED.to_owned(),
+                    to: target.version.clone().into(),
+                    phase: UpdatePhase::Granted,
                     machine_set: renewed
-                        .filter(|_| runs(node) != Some(&target.version))
+                        .filter(|_| !runs(node, &target.version))
                         .map(|(_, set)| set.to_owned()),
                     removal: false,
                 });
@@ -52,17 +52,17 @@ pub(super) fn updating(
                 if known.machine_set.is_some() && (is_going || is_gone || renewed.is_some()) =>
             {
                 let phase = if is_going || is_gone {
-                    phase::REPLACING
+                    UpdatePhase::Replacing
                 } else {
-                    phase::GRANTED
+                    UpdatePhase::Granted
                 };
                 all.push(UpdatingNode {
-                    phase: phase.to_owned(),
+                    phase,
                     ..known.clone()
                 });
             }
             (Some(known), state, target) => all.push(UpdatingNode {
-                phase: phase_now(known, state, node, target).to_owned(),
+                phase: phase_now(known, state, node, target),
                 machine_set: None,
                 ..known.clone()
             }),
@@ -74,39 +74,40 @@ pub(super) fn updating(
 }
 
 /// How far a node is that was granted something.
-fn phase_now<'k>(
-    known: &'k UpdatingNode,
+fn phase_now(
+    known: &UpdatingNode,
     state: &WindowsNodeState,
     node: &Node,
     target: Option<&Grant>,
-) -> &'k str {
+) -> UpdatePhase {
     let Some(target) = target.filter(|it| known.to == it.version) else {
-        return &known.phase;
+        return known.phase;
     };
-    let version = node.windows.as_ref().and_then(|it| it.version.as_ref());
     let fails = matches!(state, WindowsNodeState::Failing(_));
-    if version == Some(&target.version) {
+    if runs(node, &target.version) {
         return if fails && is_told(node, Some(target)) {
-            phase::FAILING
+            UpdatePhase::Failing
         } else {
             phase_of(node, Some(target))
         };
     }
     match InPlaceStep::of(node, &target.version) {
-        InPlaceStep::Apply if fails => phase::FAILING,
+        InPlaceStep::Apply if fails => UpdatePhase::Failing,
         // Once told it is not untold, also if somebody takes the note off that its files are there.
-        _ if known.phase == phase::APPLYING || known.phase == phase::FAILING => phase::APPLYING,
+        _ if matches!(known.phase, UpdatePhase::Applying | UpdatePhase::Failing) => {
+            UpdatePhase::Applying
+        }
         step => step.phase(),
     }
 }
 
-fn phase_of(node: &Node, target: Option<&Grant>) -> &'static str {
+fn phase_of(node: &Node, target: Option<&Grant>) -> UpdatePhase {
     let is_draining = matches!(node.request(), DrainRequest::Drain(_));
     if !is_told(node, target) {
-        phase::GRANTED
+        UpdatePhase::Granted
     } else if is_draining {
-        phase::DRAINING
+        UpdatePhase::Draining
     } else {
-        phase::APPLYING
+        UpdatePhase::Applying
     }
 }

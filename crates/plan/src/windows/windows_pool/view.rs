@@ -1,9 +1,14 @@
 //! The Windows pool as people look at it: which node is on its way from where to where, how far it is, and what it waits
 //! for. All of it is read off the pool's status and the nodes, by anybody who may look.
 
-use evenkeel_api::windows::windows_pool::{UpdatingNode, WindowsPoolStatus, condition};
+use std::fmt;
 
-use super::{OwnedNodes, is_managed_node, phase};
+use evenkeel_api::windows::version::StatedVersion;
+use evenkeel_api::windows::windows_pool::{
+    UpdatePhase, UpdatingNode, WindowsPoolStatus, condition,
+};
+
+use super::{OwnedNodes, is_managed_node};
 use crate::fleet::node::Node;
 use crate::windows::upgrade::gate::NOT_LISTED;
 
@@ -13,11 +18,11 @@ pub struct WindowsNodeView<'a> {
     /// The name of the node.
     pub node: &'a str,
     /// The version that it runs.
-    pub from: Option<&'a str>,
+    pub from: Option<&'a StatedVersion>,
     /// The version that it goes to; none if it is there.
-    pub to: Option<&'a str>,
-    /// One word.
-    pub state: &'a str,
+    pub to: Option<&'a StatedVersion>,
+    /// How far it is.
+    pub state: WindowsNodeProgress,
     /// What it waits for; nothing if it is as it should be.
     pub waits_for: String,
 }
@@ -25,14 +30,36 @@ pub struct WindowsNodeView<'a> {
 impl WindowsNodeView<'_> {
     /// Whether it is as it should be.
     pub fn is_done(&self) -> bool {
-        self.state == DONE
+        self.state == WindowsNodeProgress::Done
     }
 }
 
-const DONE: &str = "Done";
-const NOT_READY: &str = "NotReady";
-const NEW: &str = "New";
-const WAITING: &str = "Waiting";
+/// How far a node is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WindowsNodeProgress {
+    /// It is as it should be.
+    Done,
+    /// It runs what it is to run, and its kubelet is not ready.
+    NotReady,
+    /// It is being configured for the first time.
+    New,
+    /// It has to wait.
+    Waiting,
+    /// It is on its way, or cannot go on.
+    Updating(UpdatePhase),
+}
+
+impl fmt::Display for WindowsNodeProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done => "Done",
+            Self::NotReady => "NotReady",
+            Self::New => "New",
+            Self::Waiting => "Waiting",
+            Self::Updating(phase) => phase.as_str(),
+        })
+    }
+}
 
 /// All nodes of ours in the order of their names, and those that are gone until another one serves in their place. Who
 /// is only listed, and never was a node, is not among them.
@@ -48,8 +75,8 @@ pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<Window
     views.extend(gone.map(|granted| WindowsNodeView {
         node: &granted.node,
         from: None,
-        to: Some(granted.to.as_str()).filter(|it| !it.is_empty()),
-        state: &granted.phase,
+        to: Some(&granted.to).filter(|it| !it.is_empty()),
+        state: WindowsNodeProgress::Updating(granted.phase),
         waits_for: match &granted.machine_set {
             Some(set) => format!("a new Machine of MachineSet {set} to replace it"),
             None => "its Node, which was deleted".to_owned(),
@@ -61,23 +88,35 @@ pub fn view<'a>(status: &'a WindowsPoolStatus, nodes: &[&'a Node]) -> Vec<Window
 
 fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> WindowsNodeView<'a> {
     let windows = node.windows.as_deref();
-    let from = windows.and_then(|it| it.version.as_deref());
+    let from = windows.and_then(|it| it.version.as_ref());
     let has_served = from.is_some() || windows.is_some_and(|it| it.current_services.is_some());
     let is_there = from == Some(&status.version) || status.version.is_empty();
     let granted = status.granted(&node.name);
     let (state, waits_for) = match granted {
-        Some(granted) => (granted.phase.as_str(), on_its_way(status, granted, node)),
-        None if !has_served => (NEW, "being configured for the first time".to_owned()),
-        None if !is_there => (WAITING, before_rollout(status)),
-        None if node.is_degraded() => (phase::FAILING, node.reason.clone().unwrap_or_default()),
-        None if !node.ready => (NOT_READY, "the kubelet to become ready".to_owned()),
-        None => (DONE, String::new()),
+        Some(granted) => (
+            WindowsNodeProgress::Updating(granted.phase),
+            on_its_way(status, granted, node),
+        ),
+        None if !has_served => (
+            WindowsNodeProgress::New,
+            "being configured for the first time".to_owned(),
+        ),
+        None if !is_there => (WindowsNodeProgress::Waiting, before_rollout(status)),
+        None if node.is_degraded() => (
+            WindowsNodeProgress::Updating(UpdatePhase::Failing),
+            node.reason.clone().unwrap_or_default(),
+        ),
+        None if !node.ready => (
+            WindowsNodeProgress::NotReady,
+            "the kubelet to become ready".to_owned(),
+        ),
+        None => (WindowsNodeProgress::Done, String::new()),
     };
     let to = match granted {
         Some(granted) if granted.removal => None,
-        Some(granted) => Some(granted.to.as_str()).filter(|it| from != Some(it)),
+        Some(granted) => Some(&granted.to).filter(|it| from != Some(it)),
         None if is_there => None,
-        None => Some(status.version.as_str()),
+        None => Some(&status.version),
     };
     WindowsNodeView {
         node: &node.name,
@@ -90,19 +129,21 @@ fn one<'a>(status: &'a WindowsPoolStatus, node: &'a Node) -> WindowsNodeView<'a>
 
 fn on_its_way(status: &WindowsPoolStatus, granted: &UpdatingNode, node: &Node) -> String {
     let reason = node.reason.clone().filter(|it| !it.is_empty());
-    match granted.phase.as_str() {
-        phase::GRANTED => "its drain to start".to_owned(),
-        phase::DRAINING => reason.unwrap_or_else(|| "its pods to leave".to_owned()),
-        phase::SUPPLYING => "its new files to be copied".to_owned(),
-        phase::REMOVING => "its instance to be cleaned up".to_owned(),
-        phase::REPLACING => {
+    match granted.phase {
+        UpdatePhase::Granted => "its drain to start".to_owned(),
+        UpdatePhase::Draining => reason.unwrap_or_else(|| "its pods to leave".to_owned()),
+        UpdatePhase::Supplying => "its new files to be copied".to_owned(),
+        UpdatePhase::Removing => "its instance to be cleaned up".to_owned(),
+        UpdatePhase::Replacing => {
             let set = granted.machine_set.as_deref().unwrap_or_default();
             format!("its Machine to be deleted; MachineSet {set} creates a new one")
         }
-        phase::FAILING => reason
+        UpdatePhase::Failing => reason
             .or_else(|| said(status, condition::DEGRADED, "True"))
             .unwrap_or_default(),
-        _ => reason.unwrap_or_else(|| "its agent to apply the new version".to_owned()),
+        UpdatePhase::Applying => {
+            reason.unwrap_or_else(|| "its agent to apply the new version".to_owned())
+        }
     }
 }
 
@@ -140,7 +181,7 @@ mod tests {
             name: name.to_owned(),
             ready: true,
             windows: Some(Box::new(WindowsFacts {
-                version: Some(version.to_owned()),
+                version: Some(version.to_owned().into()),
                 ..WindowsFacts::default()
             })),
             ..Node::default()
@@ -148,11 +189,11 @@ mod tests {
         let nodes = [node("c", "1.0"), node("a", "2.0"), node("b", "1.0")];
         let nodes: Vec<_> = nodes.iter().collect();
         let mut status = WindowsPoolStatus {
-            version: "2.0".to_owned(),
+            version: "2.0".to_owned().into(),
             updating: vec![UpdatingNode {
                 node: "b".to_owned(),
-                to: "2.0".to_owned(),
-                phase: phase::DRAINING.to_owned(),
+                to: "2.0".to_owned().into(),
+                phase: UpdatePhase::Draining,
                 ..UpdatingNode::default()
             }],
             ..WindowsPoolStatus::default()
@@ -160,7 +201,9 @@ mod tests {
         let shown = |status: &WindowsPoolStatus| {
             let view = view(status, &nodes);
             let line = |it: &WindowsNodeView<'_>| {
-                let versions = (it.from.unwrap_or_default(), it.to.unwrap_or_default());
+                let text =
+                    |it: Option<&StatedVersion>| it.map(ToString::to_string).unwrap_or_default();
+                let versions = (text(it.from), text(it.to));
                 format!("{} {versions:?} {}: {}", it.node, it.state, it.waits_for)
             };
             view.iter().map(line).collect::<Vec<_>>()
@@ -183,7 +226,7 @@ mod tests {
         // One that is removed goes to no version.
         status.updating = vec![UpdatingNode {
             node: "b".to_owned(),
-            phase: phase::REMOVING.to_owned(),
+            phase: UpdatePhase::Removing,
             removal: true,
             ..UpdatingNode::default()
         }];
@@ -197,8 +240,8 @@ mod tests {
         status.updating = ["b", "gone"]
             .map(|node| UpdatingNode {
                 node: node.to_owned(),
-                to: "2.0".to_owned(),
-                phase: phase::REPLACING.to_owned(),
+                to: "2.0".to_owned().into(),
+                phase: UpdatePhase::Replacing,
                 machine_set: Some("ns/win".to_owned()),
                 removal: false,
             })

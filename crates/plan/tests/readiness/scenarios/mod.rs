@@ -145,7 +145,7 @@ fn shown(action: &ReadinessAction) -> String {
         ReadinessAction::Confirm { node, .. } => format!("read again what {node} is silent about"),
         ReadinessAction::Publish { node, .. } => format!("publish conditions of {node}"),
         ReadinessAction::Relist(feed) => format!("list {} again", feed.describe()),
-        ReadinessAction::Evict(node) => format!("evict the pods of {node}"),
+        ReadinessAction::Evict { node, .. } => format!("evict the pods of {node}"),
         ReadinessAction::Spare(node) => format!("stop evicting pods of {node}"),
     }
 }

@@ -18,6 +18,7 @@
 
 use std::fmt::Write;
 
+use evenkeel_api::windows::version::StatedVersion;
 use evenkeel_plan::fleet::budget::MaxUnavailable;
 
 use crate::script::{Result, lines, number};
@@ -75,8 +76,8 @@ impl Scenario {
             ["take-out", _] => world.take_out(at),
             ["version", to] => world.target = version(number(to)?),
             ["breaks", which] => world.broken = Some(version(number(which)?).version),
-            ["pause"] => world.pool.allowance.paused = true,
-            ["resume"] => world.pool.allowance.paused = false,
+            ["pause"] => world.pool.budget.paused = true,
+            ["resume"] => world.pool.budget.paused = false,
             ["settle"] => return self.settle(),
             _ => return Err(format!("nobody knows what {line:?} is")),
         }
@@ -129,6 +130,7 @@ impl Scenario {
             None | Some("") => "-".to_owned(),
             Some(text) => text.to_owned(),
         };
+        let text = |it: Option<&StatedVersion>| it.map(ToString::to_string);
         let lines = self.world.nodes.iter().map(|node| {
             let windows = node.windows.as_deref();
             let granted = self.world.granted.iter().find(|it| it.node == node.name);
@@ -145,9 +147,9 @@ impl Scenario {
             format!(
                 "{}: runs {}, is told {}, phase {}, drain {}, reason {}{}",
                 node.name,
-                said(windows.and_then(|it| it.version.as_ref())),
-                said(windows.and_then(|it| it.desired_version.as_ref())),
-                said(granted.map(|it| &it.phase)),
+                said(text(windows.and_then(|it| it.version.as_ref())).as_ref()),
+                said(text(windows.and_then(|it| it.desired_version.as_ref())).as_ref()),
+                granted.map_or("-", |it| it.phase.as_str()),
                 said(node.desired_drain.as_ref()),
                 said(node.reason.as_ref()),
                 marks.concat()

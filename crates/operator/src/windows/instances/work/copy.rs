@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use evenkeel_api::notice::Notice;
-use evenkeel_plan::windows::instances::workflow::Machine;
+use evenkeel_plan::windows::instances::workflow::MachineFacts;
 use serde::Deserialize;
 
 use super::Job;
@@ -22,9 +22,14 @@ const PROGRESS: Duration = Duration::from_secs(2);
 impl Job {
     /// Copies what the instance does not have, makes the folders that it needs, and says what it is. What was copied is
     /// looked at once more by whoever uses it: `bootstrap`, or the agent that is there.
-    pub(super) async fn supply(&self, reached: &Reached, supply: &Supply) -> Result<Machine> {
-        let mut lines = questions("prepare", &supply.files).into_iter();
-        let first = lines.next().unwrap_or_else(|| "prepare".to_owned());
+    pub(super) async fn supply(&self, reached: &Reached, supply: &Supply) -> Result<MachineFacts> {
+        let script = supply.node_name_script.as_deref();
+        let prepare = match script {
+            Some(script) => format!("prepare --node-name-script \"{script}\""),
+            None => "prepare".to_owned(),
+        };
+        let mut lines = questions(&prepare, &supply.files).into_iter();
+        let first = lines.next().unwrap_or_else(|| prepare.clone());
         let prepared: Prepared = reached.ask(&first, SUMS).await?;
         let mut sums = prepared.checksums;
         for line in lines {
@@ -34,7 +39,23 @@ impl Job {
         self.bring(reached, &differing).await?;
         remove_parts(reached, &supply.files).await?;
         make_folders(reached, supply).await?;
-        Ok(prepared.machine)
+        let Some(script) = script else {
+            return Ok(prepared.machine);
+        };
+        // It, or what it asks, was not there before.
+        let machine = if differing.is_empty() && prepared.machine.node_name.is_some() {
+            prepared.machine
+        } else {
+            reached.ask::<Prepared>(&prepare, SUMS).await?.machine
+        };
+        match &machine.node_name_problem {
+            // Its kubelet would not have a name either.
+            Some(why) => Err(Error::NodeName {
+                script: script.to_owned(),
+                why: why.clone(),
+            }),
+            None => Ok(machine),
+        }
     }
 
     /// Copies the agent, which then tells what else is to be copied.
@@ -121,7 +142,7 @@ impl Job {
 
 impl Reached {
     /// Has the agent close its folder to others, and say what the machine is.
-    pub(super) async fn prepare(&self) -> Result<Machine> {
+    pub(super) async fn prepare(&self) -> Result<MachineFacts> {
         let prepared: Prepared = self.ask("prepare", SUMS).await?;
         Ok(prepared.machine)
     }
@@ -151,7 +172,7 @@ type Sums = BTreeMap<String, Option<String>>;
 /// What an agent says before anything else is copied.
 #[derive(Debug, Deserialize)]
 struct Prepared {
-    machine: Machine,
+    machine: MachineFacts,
     checksums: Sums,
 }
 

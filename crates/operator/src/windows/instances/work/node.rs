@@ -4,22 +4,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use evenkeel_api::names::{annotation, label};
+use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::windows::instances::workflow::Answer;
 use evenkeel_plan::windows::instances::{Claim, Found, InstanceFailure};
-use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use kube::api::Patch;
-use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::{Job, api};
+use crate::fleet::nodes::NodeObject;
 use crate::objects::{only, ours};
 
 /// How long after somebody else wrote to a Node it is read again.
 const AGAIN: Duration = Duration::from_millis(200);
 
 impl Job {
-    fn nodes(&self) -> Api<Node> {
+    fn nodes(&self) -> Api<NodeObject> {
         Api::all(self.fleet.client.clone())
     }
 
@@ -34,7 +34,7 @@ impl Job {
         }
         let node = self.nodes().get_opt(name).await;
         let node = node.map_err(|error| api("cannot read its Node", &error))?;
-        let found = node.as_ref().map(found);
+        let found = node.map(|it| Found::from(NodeFacts::from(it)));
         Ok(self.check(name, found.as_ref()).map(|()| found))
     }
 
@@ -89,29 +89,5 @@ impl Job {
             }
             Err(error) => Err(api(failing, &error)),
         }
-    }
-}
-
-/// A Node, as far as it tells whose it is, and how far.
-fn found(node: &Node) -> Found {
-    let annotation = |name: &str| node.annotations().get(name).cloned();
-    let instance = annotation(annotation::INSTANCE);
-    let instance = instance.map(|it| {
-        it.rsplit_once('@')
-            .map_or(it.clone(), |(_, name)| name.to_owned())
-    });
-    let status = node.status.as_ref();
-    let addresses = status.and_then(|it| it.addresses.as_ref());
-    let addresses = addresses.into_iter().flatten();
-    Found {
-        name: node.name_any(),
-        is_windows: node.labels().get(label::OS).map(String::as_str) == Some("windows"),
-        instance,
-        addresses: addresses.map(|it| it.address.clone()).collect(),
-        uid: node.uid(),
-        resource_version: node.resource_version(),
-        version: annotation(annotation::WINDOWS_VERSION),
-        desired_version: annotation(annotation::WINDOWS_DESIRED_VERSION),
-        supplied: annotation(annotation::SUPPLIED),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_api::names::{object, windows};
 use evenkeel_plan::windows::instances::workflow::AgentLogin;
-use evenkeel_plan::windows::instances::{FailureKind, InstanceFailure};
+use evenkeel_plan::windows::instances::{Fact, FailureKind, InstanceFailure};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -82,7 +82,7 @@ impl Job {
             pinned.map_err(|error| api("cannot store its host key", &error))?;
         }
         let records = &self.fleet.records;
-        records.change(&self.name, |it| it.address = reached);
+        records.learn(&self.name, Fact::Reached(reached));
         let files = session.files().await?;
         files.must_be_windows().await?;
         let reached = Reached {

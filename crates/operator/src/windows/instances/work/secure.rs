@@ -8,7 +8,7 @@ use evenkeel_plan::windows::instances::InstanceFailure;
 use evenkeel_plan::windows::instances::workflow::{PayloadFolder, foreign};
 
 use super::reach::Reached;
-use crate::windows::ssh::{Error, Kind};
+use crate::windows::ssh::{Error, FileKind};
 
 /// How long a program of Windows may take.
 const SYSTEM: Duration = Duration::from_secs(30);
@@ -25,16 +25,16 @@ impl Reached {
     /// What lies where the payload goes.
     pub(super) async fn inspect_folder(&self) -> Result<PayloadFolder, InstanceFailure> {
         let mut found = self.files.kind(folder()).await?;
-        if found == Kind::Folder {
+        if found == FileKind::Folder {
             // One that is empty, as an earlier try may have left it, is not worth keeping.
             self.files.remove_if_empty(folder()).await?;
             found = self.files.kind(folder()).await?;
         }
         Ok(match found {
-            Kind::Nothing => PayloadFolder::Missing,
-            Kind::Link => PayloadFolder::Link,
-            Kind::Folder | Kind::File if self.has_service().await? => PayloadFolder::Own,
-            Kind::Folder | Kind::File => PayloadFolder::Foreign,
+            FileKind::Nothing => PayloadFolder::Missing,
+            FileKind::Link => PayloadFolder::Link,
+            FileKind::Folder | FileKind::File if self.has_service().await? => PayloadFolder::Own,
+            FileKind::Folder | FileKind::File => PayloadFolder::Foreign,
         })
     }
 

@@ -10,8 +10,8 @@ use crate::windows::instances::supply::Supply;
 use crate::windows::ssh::{Local, Result};
 
 impl Job {
-    /// Brings the new agent beside the one that is there, and asks that one from now on. If it is the same,
-    /// there is nothing to bring. Says whether it lies beside.
+    /// Brings the new agent next to the one that is there, and asks that one from now on. If it is the same,
+    /// there is nothing to bring. Says whether it lies next to it.
     pub(super) async fn bring_new_agent(
         &self,
         reached: &mut Reached,
@@ -22,14 +22,14 @@ impl Job {
             return Ok(false);
         }
         let place = windows::NEW_AGENT.to_owned();
-        let beside = Local {
+        let new_agent = Local {
             place,
             ..agent.clone()
         };
         reached.program = windows::NEW_AGENT;
-        if !reached.files.is_there(&beside).await? {
+        if !reached.files.is_there(&new_agent).await? {
             self.step("copying the new agent next to the old one");
-            self.put_whole(reached, &beside).await?;
+            self.put_whole(reached, &new_agent).await?;
         }
         Ok(true)
     }

@@ -14,9 +14,13 @@ use std::time::Duration;
 
 use evenkeel_api::names::windows;
 use evenkeel_api::notice::Notice;
+use evenkeel_api::windows::version::StatedVersion;
 use jiff::Timestamp;
 
-pub use self::step::{AgentLogin, Answer, Machine, PayloadFolder, Said, Step, is_below, obsolete};
+pub use self::step::{
+    AgentLogin, Answer, CommandReport, MachineFacts, PayloadFolder, WorkflowStep, is_below,
+    obsolete,
+};
 use super::{Fact, FailureKind, InstanceFailure, InstanceRecord, Work};
 use crate::excerpt::excerpt;
 use crate::windows::windows_pool::Grant;
@@ -45,7 +49,7 @@ pub struct Workflow {
 
 /// How far the work is, and what was learned: each state waits for the answer to the last step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Progress {
+pub enum WorkflowState {
     /// Nothing was done.
     Begun,
     /// It is reached: may it be another machine than before?
@@ -90,9 +94,9 @@ pub struct Upgrade {
     /// The Node.
     pub node: String,
     /// The version that it ran.
-    pub from: Option<String>,
+    pub from: Option<StatedVersion>,
     /// Whether the new agent lies beside its place.
-    pub is_beside: bool,
+    pub has_new_agent: bool,
     /// How many files were copied; none if all were there.
     pub copied: Option<usize>,
 }
@@ -107,21 +111,45 @@ impl Upgrade {
 }
 
 /// How far the work is then, and what is done for that.
-type Transition = (Progress, Vec<Step>);
-type Next = Result<Transition, InstanceFailure>;
+type Transition = (WorkflowState, Vec<WorkflowStep>);
+type NextState = Result<Transition, InstanceFailure>;
+
+/// What the agent of an instance does with a login that it is brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AgentCommand {
+    /// Makes the machine a node.
+    Bootstrap,
+    /// Gets a login of its own.
+    LogIn,
+    /// Removes what is ours.
+    CleanUp,
+}
+
+impl AgentCommand {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bootstrap => "bootstrap",
+            Self::LogIn => "login",
+            Self::CleanUp => "cleanup",
+        }
+    }
+}
 
 impl Workflow {
     /// What is next after an answer.
-    pub fn next(&self, progress: Progress, answer: Answer, now: Timestamp) -> Next {
-        use Progress as P;
+    pub fn next(&self, progress: WorkflowState, answer: Answer, now: Timestamp) -> NextState {
+        use WorkflowState as P;
         Ok(match (progress, answer) {
             (P::Begun, Answer::Done) => self.begin()?,
             // Whoever has another key now, or was never seen, may be another machine.
             (P::Reaching, Answer::Is(true)) if self.record.is_known_inside() => self.enter(),
             (P::Reaching, Answer::Is(_)) => {
                 let [touch, save] = remember(Fact::Touched);
-                let say = Step::Say("checking its folder");
-                (P::Inspecting, vec![touch, save, say, Step::InspectFolder])
+                let say = WorkflowStep::Say("checking its folder");
+                (
+                    P::Inspecting,
+                    vec![touch, save, say, WorkflowStep::InspectFolder],
+                )
             }
             (P::Inspecting, Answer::Folder(found)) => self.inspected(found, now)?,
             (P::Closing, Answer::Is(true)) => self.secured(),
@@ -132,7 +160,7 @@ impl Workflow {
             (P::LookingForAgent, Answer::Is(is_there)) => {
                 // Why there is none to bring.
                 _ = is_there || self.grant().map(|_| true)?;
-                (P::Asking, vec![Step::Prepare])
+                (P::Asking, vec![WorkflowStep::Prepare])
             }
             (P::Asking, Answer::Machine(machine)) => self.asked(machine),
             (P::Identifying(node, has_agent), Answer::Node(found)) => match self.work {
@@ -146,13 +174,13 @@ impl Workflow {
             (P::Bootstrapping(node), Answer::Said(said)) => {
                 configure::bootstrapped(node, said.node)?
             }
-            (P::BringingAgent(mut upgrade), Answer::Is(is_beside)) => {
-                upgrade.is_beside = is_beside;
+            (P::BringingAgent(mut upgrade), Answer::Is(has_new_agent)) => {
+                upgrade.has_new_agent = has_new_agent;
                 self.clean(upgrade)
             }
             (P::Cleaning(upgrade), Answer::Said(said)) => {
-                let say = Step::Say("copying files that are new or changed");
-                let steps = vec![say, Step::CopyNewFiles];
+                let say = WorkflowStep::Say("copying files that are new or changed");
+                let steps = vec![say, WorkflowStep::CopyNewFiles];
                 (P::Copying(upgrade, said.files), steps)
             }
             (P::Copying(upgrade, old), Answer::Count(count)) => Self::copied(upgrade, old, count),
@@ -167,8 +195,8 @@ impl Workflow {
             }
             (P::Confirming(node), Answer::Is(true)) => self.take_out(node),
             (P::Confirming(_), Answer::Is(false)) => {
-                let stays = Step::Say("listed again: it stays");
-                (P::Ended, vec![stays, Step::Disconnect])
+                let stays = WorkflowStep::Say("listed again: it stays");
+                (P::Ended, vec![stays, WorkflowStep::Disconnect])
             }
             (P::DeletingNode(node, uid), Answer::Node(found)) => self.delete(node, uid, found),
             (P::DeletingNode(..), Answer::Done) => self.let_go(None),
@@ -176,7 +204,7 @@ impl Workflow {
         })
     }
 
-    fn begin(&self) -> Next {
+    fn begin(&self) -> NextState {
         let mut steps = Vec::new();
         match self.work {
             Work::Deconfigure => {}
@@ -186,7 +214,7 @@ impl Workflow {
             _ => _ = self.grant()?,
         }
         if self.work == Work::Configure {
-            steps.push(Step::LearnKubelets);
+            steps.push(WorkflowStep::LearnKubelets);
         }
         if self.work == Work::Upgrade {
             if self.record.node.is_none() {
@@ -194,13 +222,13 @@ impl Workflow {
             }
             steps.extend(remember(Fact::Touched));
         }
-        steps.extend([Step::Say("connecting"), Step::Connect]);
-        Ok((Progress::Reaching, steps))
+        steps.extend([WorkflowStep::Say("connecting"), WorkflowStep::Connect]);
+        Ok((WorkflowState::Reaching, steps))
     }
 
     /// Everybody who may log in to a Windows machine may make folders on C:, and own them: what was there before us is put
     /// aside unseen, and ours is closed before anything is in it.
-    fn inspected(&self, found: PayloadFolder, now: Timestamp) -> Next {
+    fn inspected(&self, found: PayloadFolder, now: Timestamp) -> NextState {
         let mut steps = Vec::new();
         match found {
             PayloadFolder::Own => return Ok(self.secured()),
@@ -217,11 +245,11 @@ impl Workflow {
                     self.instance
                 );
                 let notice = Notice::warning("FolderMovedAside", note);
-                steps.extend([Step::PutAside(aside), Step::Tell(notice)]);
+                steps.extend([WorkflowStep::PutAside(aside), WorkflowStep::Tell(notice)]);
             }
         }
-        steps.push(Step::MakeFolder);
-        Ok((Progress::Closing, steps))
+        steps.push(WorkflowStep::MakeFolder);
+        Ok((WorkflowState::Closing, steps))
     }
 
     fn secured(&self) -> Transition {
@@ -235,27 +263,37 @@ impl Workflow {
         match self.work {
             Work::Configure => {
                 let [touch, save] = remember(Fact::Touched);
-                let say = Step::Say("reading the state of the machine");
-                let steps = vec![touch, save, Step::BringAgent, say, Step::Supply];
-                (Progress::Asking, steps)
+                let say = WorkflowStep::Say("reading the state of the machine");
+                let steps = vec![
+                    touch,
+                    save,
+                    WorkflowStep::BringAgent,
+                    say,
+                    WorkflowStep::Supply,
+                ];
+                (WorkflowState::Asking, steps)
             }
-            Work::Restore => (Progress::Restoring, vec![Step::RestoreFiles]),
+            Work::Restore => (WorkflowState::Restoring, vec![WorkflowStep::RestoreFiles]),
             // Nothing is run of which nobody knows what it is, unless there is nothing else and the folder is ours.
-            Work::Deconfigure if self.supply.is_err() => {
-                (Progress::LookingForAgent, vec![Step::LookForAgent])
-            }
-            Work::Deconfigure => (Progress::Asking, vec![Step::BringAgent, Step::Prepare]),
+            Work::Deconfigure if self.supply.is_err() => (
+                WorkflowState::LookingForAgent,
+                vec![WorkflowStep::LookForAgent],
+            ),
+            Work::Deconfigure => (
+                WorkflowState::Asking,
+                vec![WorkflowStep::BringAgent, WorkflowStep::Prepare],
+            ),
             _ => identify(self.record.node.clone().unwrap_or_default(), false),
         }
     }
 
-    fn asked(&self, machine: Machine) -> Transition {
+    fn asked(&self, machine: MachineFacts) -> Transition {
         let mut services = machine.services.iter();
         let has_agent = services.any(|it| it.eq_ignore_ascii_case(windows::AGENT_SERVICE));
         // Of one that leaves, what we remember counts; what the machine says, only if nobody knows better.
         let known = self.record.node.clone();
         let known = known.filter(|_| self.work == Work::Deconfigure);
-        let claimed = known.or(machine.node);
+        let claimed = known.or(machine.node).or(machine.node_name);
         let claimed = claimed.unwrap_or_else(|| machine.host_name.to_lowercase());
         identify(claimed, has_agent)
     }
@@ -265,45 +303,51 @@ impl Workflow {
         supply.map(|(grant, _)| grant).map_err(Clone::clone)
     }
 
-    fn install_service(&self) -> Step {
+    fn install_service(&self) -> WorkflowStep {
         let line = format!("service install --namespace {}", self.namespace);
-        Step::Ask(line, QUESTION, None)
+        WorkflowStep::Ask(line, QUESTION, None)
     }
 
     /// Has the agent run `command` with a login that is brought for it.
     fn log_in_and(
         &self,
-        command: &str,
+        command: AgentCommand,
         options: &str,
         node: Option<String>,
         within: Duration,
-    ) -> Step {
+    ) -> WorkflowStep {
         let (login, logs, namespace) = (windows::LOGIN, windows::LOGS, &self.namespace);
+        let name = command.as_str();
         let line = format!(
-            "{command}{options} --kubeconfig {login} --namespace {namespace} --log-file {logs}{command}.log"
+            "{name}{options} --kubeconfig {login} --namespace {namespace} --log-file {logs}{name}.log"
         );
-        let joins = command == "bootstrap";
-        Step::Ask(line, within, Some(AgentLogin { node, joins }))
+        let joins = command == AgentCommand::Bootstrap;
+        WorkflowStep::Ask(line, within, Some(AgentLogin { node, joins }))
     }
 
-    fn clean_up_for_upgrade(&self, node: &str) -> Step {
-        self.log_in_and("cleanup", " --upgrade", Some(node.to_owned()), CLEANUP)
+    fn clean_up_for_upgrade(&self, node: &str) -> WorkflowStep {
+        self.log_in_and(
+            AgentCommand::CleanUp,
+            " --upgrade",
+            Some(node.to_owned()),
+            CLEANUP,
+        )
     }
 
     /// What is said of it at its end.
-    fn done(&self, category: &'static str, note: &str) -> Step {
+    fn done(&self, category: &'static str, note: &str) -> WorkflowStep {
         let note = format!("instance {}{note}", self.instance);
-        Step::Tell(Notice::normal(category, note))
+        WorkflowStep::Tell(Notice::normal(category, note))
     }
 }
 
-fn remove_service() -> Step {
-    Step::Ask("service remove".to_owned(), QUESTION, None)
+fn remove_service() -> WorkflowStep {
+    WorkflowStep::Ask("service remove".to_owned(), QUESTION, None)
 }
 
 fn identify(node: String, has_agent: bool) -> Transition {
-    let read = Step::ReadNode(node.clone());
-    (Progress::Identifying(node, has_agent), vec![read])
+    let read = WorkflowStep::ReadNode(node.clone());
+    (WorkflowState::Identifying(node, has_agent), vec![read])
 }
 
 /// An answer that says nothing to what was asked.
@@ -313,12 +357,12 @@ fn unexpected(answer: &impl fmt::Debug) -> InstanceFailure {
 }
 
 /// Remembers a fact, also if the operator is killed before the next step.
-fn remember(fact: Fact) -> [Step; 2] {
+fn remember(fact: Fact) -> [WorkflowStep; 2] {
     let failing = match fact {
         Fact::Node(_) => "cannot record which Node it is",
         _ => "cannot write the status of the instance",
     };
-    [Step::Remember(fact), Step::Save(failing)]
+    [WorkflowStep::Remember(fact), WorkflowStep::Save(failing)]
 }
 
 /// What lies where the payload goes is not ours.

@@ -3,7 +3,10 @@
 use evenkeel_api::names::windows;
 use evenkeel_api::notice::Notice;
 
-use super::{CLEANUP, Progress, Step, Transition, Workflow, remember, remove_service};
+use super::{
+    AgentCommand, CLEANUP, Transition, Workflow, WorkflowState, WorkflowStep, remember,
+    remove_service,
+};
 use crate::windows::instances::{Fact, Found, InstanceFailure, Work};
 
 impl Workflow {
@@ -14,42 +17,42 @@ impl Workflow {
     ) -> Transition {
         let (node, warn) = match found {
             Ok(_) => (Some(node), None),
-            Err(problem) => (None, Some(Step::Warn(problem.message))),
+            Err(problem) => (None, Some(WorkflowStep::Warn(problem.message))),
         };
-        let steps = warn.into_iter().chain([Step::AskWhetherLeaving]);
-        (Progress::Confirming(node), steps.collect())
+        let steps = warn.into_iter().chain([WorkflowStep::AskWhetherLeaving]);
+        (WorkflowState::Confirming(node), steps.collect())
     }
 
     /// It is taken out to the end from here, also by whoever comes after us.
     pub(super) fn take_out(&self, node: Option<String>) -> Transition {
         let cleanup = if self.supply.is_ok() {
-            self.log_in_and("cleanup", "", node.clone(), CLEANUP)
+            self.log_in_and(AgentCommand::CleanUp, "", node.clone(), CLEANUP)
         } else {
             let own = format!("{}kubeconfig", windows::OWN_STATE);
             let line = format!("cleanup --kubeconfig {own} --namespace {}", self.namespace);
-            Step::Ask(line, CLEANUP, None)
+            WorkflowStep::Ask(line, CLEANUP, None)
         };
         let mut steps = remember(Fact::Going).to_vec();
         steps.extend([
-            Step::Say("stopping its agent"),
+            WorkflowStep::Say("stopping its agent"),
             remove_service(),
-            Step::Say("removing services, variables and certificates"),
+            WorkflowStep::Say("removing services, variables and certificates"),
             cleanup,
-            Step::Say("removing its files"),
-            Step::RemoveFiles,
-            Step::Disconnect,
+            WorkflowStep::Say("removing its files"),
+            WorkflowStep::RemoveFiles,
+            WorkflowStep::Disconnect,
         ]);
         self.part(node, steps)
     }
 
     /// Its Node goes after `steps`, and then all that is known of it.
-    pub(super) fn part(&self, node: Option<String>, mut steps: Vec<Step>) -> Transition {
+    pub(super) fn part(&self, node: Option<String>, mut steps: Vec<WorkflowStep>) -> Transition {
         let Some(node) = node else {
             let (progress, rest) = self.let_go(None);
             return (progress, [steps, rest].concat());
         };
-        steps.push(Step::ReadNode(node.clone()));
-        (Progress::DeletingNode(node, None), steps)
+        steps.push(WorkflowStep::ReadNode(node.clone()));
+        (WorkflowState::DeletingNode(node, None), steps)
     }
 
     /// Deletes the Node of this machine. One that is not, or that another machine has become meanwhile, stays.
@@ -61,8 +64,8 @@ impl Workflow {
     ) -> Transition {
         match found {
             Ok(Some(seen)) if uid.is_none() || uid == seen.uid => {
-                let progress = Progress::DeletingNode(node, uid.or(seen.uid.clone()));
-                (progress, vec![Step::DeleteNode(seen)])
+                let progress = WorkflowState::DeletingNode(node, uid.or(seen.uid.clone()));
+                (progress, vec![WorkflowStep::DeleteNode(seen)])
             }
             Ok(_) => self.let_go(None),
             Err(problem) => {
@@ -79,11 +82,14 @@ impl Workflow {
     pub(super) fn let_go(&self, first: Option<Notice>) -> Transition {
         let tell = match self.work {
             Work::Forget => None,
-            Work::Abandon => Some(Step::Tell(self.abandoned())),
+            Work::Abandon => Some(WorkflowStep::Tell(self.abandoned())),
             _ => Some(self.done("InstanceRemoved", " is cleaned up and no longer a node")),
         };
-        let steps = first.map(Step::Tell).into_iter().chain([Step::Forget]);
-        (Progress::Ended, steps.chain(tell).collect())
+        let steps = first
+            .map(WorkflowStep::Tell)
+            .into_iter()
+            .chain([WorkflowStep::Forget]);
+        (WorkflowState::Ended, steps.chain(tell).collect())
     }
 
     /// What stays behind on a machine that nobody reaches any more.

@@ -12,7 +12,7 @@ use super::super::{Fact, Found, InstanceFailure};
 
 /// One step. Its answer is [`Answer::Done`], where it says no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum WorkflowStep {
     /// Says what is being done.
     Say(&'static str),
     /// Warns in the log.
@@ -39,7 +39,7 @@ pub enum Step {
     BringAgent,
     /// Has the agent close its folder, and say what the machine is. [`Answer::Machine`].
     Prepare,
-    /// As [`Step::Prepare`], and brings all that the machine lacks. [`Answer::Machine`].
+    /// As [`WorkflowStep::Prepare`], and brings all that the machine lacks. [`Answer::Machine`].
     Supply,
     /// Brings files of the payload that went missing. [`Answer::Count`].
     RestoreFiles,
@@ -107,11 +107,11 @@ pub enum Answer {
     /// What lies where the payload goes.
     Folder(PayloadFolder),
     /// What the machine is.
-    Machine(Machine),
+    Machine(MachineFacts),
     /// The Node of a name, if there is one, or why the machine is not that Node.
     Node(Result<Option<Found>, InstanceFailure>),
     /// What the agent says.
-    Said(Said),
+    Said(CommandReport),
 }
 
 /// What lies where the payload goes.
@@ -130,9 +130,13 @@ pub enum PayloadFolder {
 /// What an agent says of its machine.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Machine {
+pub struct MachineFacts {
     /// Its computer name.
     pub host_name: String,
+    /// What its Node is to be called, as the script says that also its kubelet gets it from; nothing without one.
+    pub node_name: Option<String>,
+    /// Why that script says nothing.
+    pub node_name_problem: Option<String>,
     /// The Node that it is.
     pub node: Option<String>,
     /// Services of ours on it.
@@ -142,7 +146,7 @@ pub struct Machine {
 /// What an agent says of what it did.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
-pub struct Said {
+pub struct CommandReport {
     /// The Node that its machine is.
     pub node: Option<String>,
     /// When its login ends.

@@ -15,7 +15,7 @@ fn failure(category: FailureKind, message: &str) -> InstanceFailure {
 /// The work on a machine that was reached and secured before.
 fn workflow(work: Work) -> Workflow {
     let grant = Grant {
-        version: "2.0.0-abc1234".to_owned(),
+        version: "2.0.0-abc1234".parse().unwrap(),
         hash: "hash".to_owned(),
     };
     Workflow {
@@ -40,8 +40,8 @@ fn found(desired: &str, resource_version: &str) -> Found {
         is_windows: true,
         uid: Some("u1".to_owned()),
         resource_version: Some(resource_version.to_owned()),
-        version: Some("1.0.0-aaaaaaa".to_owned()),
-        desired_version: Some(desired.to_owned()),
+        version: Some("1.0.0-aaaaaaa".to_owned().into()),
+        desired_version: Some(desired.to_owned().into()),
         ..Found::default()
     }
 }
@@ -51,8 +51,10 @@ fn node(desired: &str) -> Answer {
 }
 
 fn machine(has_agent: bool) -> Answer {
-    Answer::Machine(Machine {
+    Answer::Machine(MachineFacts {
         host_name: "WIN-1".to_owned(),
+        node_name: None,
+        node_name_problem: None,
         node: None,
         services: has_agent
             .then(|| "Evenkeel-Agent".to_owned())
@@ -62,18 +64,18 @@ fn machine(has_agent: bool) -> Answer {
 }
 
 /// What a machine answers on which nothing is wrong.
-fn usual(step: &Step) -> Answer {
+fn usual(step: &WorkflowStep) -> Answer {
     match step {
-        Step::Connect
-        | Step::MakeFolder
-        | Step::LookForAgent
-        | Step::BringNewAgent
-        | Step::AskWhetherLeaving => Answer::Is(true),
-        Step::InspectFolder => Answer::Folder(PayloadFolder::Missing),
-        Step::RestoreFiles | Step::CopyNewFiles => Answer::Count(3),
-        Step::Prepare | Step::Supply => machine(true),
-        Step::ReadNode(_) => node("2.0.0-abc1234"),
-        Step::Ask(..) => Answer::Said(Said {
+        WorkflowStep::Connect
+        | WorkflowStep::MakeFolder
+        | WorkflowStep::LookForAgent
+        | WorkflowStep::BringNewAgent
+        | WorkflowStep::AskWhetherLeaving => Answer::Is(true),
+        WorkflowStep::InspectFolder => Answer::Folder(PayloadFolder::Missing),
+        WorkflowStep::RestoreFiles | WorkflowStep::CopyNewFiles => Answer::Count(3),
+        WorkflowStep::Prepare | WorkflowStep::Supply => machine(true),
+        WorkflowStep::ReadNode(_) => node("2.0.0-abc1234"),
+        WorkflowStep::Ask(..) => Answer::Said(CommandReport {
             node: Some("win-1".to_owned()),
             ends: Some(at(600)),
             files: vec![r"C:\k\old.exe".to_owned()],
@@ -85,15 +87,15 @@ fn usual(step: &Step) -> Answer {
 /// All steps until the work ends.
 fn steps(
     workflow: &Workflow,
-    mut answers: impl FnMut(&Step) -> Answer,
-) -> Result<Vec<Step>, InstanceFailure> {
-    let (mut progress, mut answer, mut all) = (Progress::Begun, Answer::Done, Vec::new());
+    mut answers: impl FnMut(&WorkflowStep) -> Answer,
+) -> Result<Vec<WorkflowStep>, InstanceFailure> {
+    let (mut progress, mut answer, mut all) = (WorkflowState::Begun, Answer::Done, Vec::new());
     let mut now = at(0);
-    while progress != Progress::Ended {
+    while progress != WorkflowState::Ended {
         let (next, steps) = workflow.next(progress, answer, now)?;
         (progress, answer) = (next, Answer::Done);
         for step in steps {
-            if let Step::Pause(time) = step {
+            if let WorkflowStep::Pause(time) = step {
                 now += time;
             }
             answer = answers(&step);
@@ -105,11 +107,11 @@ fn steps(
 }
 
 /// Steps in short, without what is only said.
-fn brief(steps: &[Step]) -> String {
-    let one = |step: &Step| match step {
-        Step::Say(_) | Step::Save(_) => None,
-        Step::Ask(line, ..) => Some(line.split(" --kube").next().unwrap().to_owned()),
-        Step::Tell(notice) => Some(notice.category.to_string()),
+fn brief(steps: &[WorkflowStep]) -> String {
+    let one = |step: &WorkflowStep| match step {
+        WorkflowStep::Say(_) | WorkflowStep::Save(_) => None,
+        WorkflowStep::Ask(line, ..) => Some(line.split(" --kube").next().unwrap().to_owned()),
+        WorkflowStep::Tell(notice) => Some(notice.category.to_string()),
         other => {
             let text = format!("{other:?}");
             let end = text.find(|it: char| !it.is_alphanumeric());
@@ -170,8 +172,8 @@ fn bootstrap_is_left_out_where_agent_and_node_are_there_and_begins_anew_where_th
     ] {
         let mut bootstrapped = exists;
         let done = steps(&workflow(Work::Configure), |step| match step {
-            Step::Supply => machine(has_agent),
-            Step::ReadNode(name) => {
+            WorkflowStep::Supply => machine(has_agent),
+            WorkflowStep::ReadNode(name) => {
                 assert_eq!(name, "win-1");
                 let there = bootstrapped.then(|| found("", "1"));
                 bootstrapped = true;
@@ -191,11 +193,11 @@ fn bootstrap_is_left_out_where_agent_and_node_are_there_and_begins_anew_where_th
     // Who may ask for certificates in the name of the Node, and joins by it.
     let logins = |work| {
         let done = steps(&workflow(work), |step| match step {
-            Step::Supply => machine(false),
+            WorkflowStep::Supply => machine(false),
             other => usual(other),
         });
         let logins = done.unwrap().into_iter().filter_map(|it| match it {
-            Step::Ask(_, _, login) => login.map(|it| (it.node, it.joins)),
+            WorkflowStep::Ask(_, _, login) => login.map(|it| (it.node, it.joins)),
             _ => None,
         });
         logins.collect::<Vec<_>>()
@@ -209,12 +211,12 @@ fn bootstrap_is_left_out_where_agent_and_node_are_there_and_begins_anew_where_th
 #[test]
 fn a_machine_that_claims_another_name_or_anothers_node_gets_no_further() {
     let done = steps(&workflow(Work::Configure), |step| match step {
-        Step::Supply => machine(false),
-        Step::Ask(..) => Answer::Said(Said {
+        WorkflowStep::Supply => machine(false),
+        WorkflowStep::Ask(..) => Answer::Said(CommandReport {
             node: Some("win-2".to_owned()),
-            ..Said::default()
+            ..CommandReport::default()
         }),
-        Step::WriteNode { .. } => panic!("{step:?}"),
+        WorkflowStep::WriteNode { .. } => panic!("{step:?}"),
         other => usual(other),
     });
     let problem = done.unwrap_err();
@@ -229,16 +231,16 @@ fn a_machine_that_claims_another_name_or_anothers_node_gets_no_further() {
     );
     for work in [Work::Configure, Work::Upgrade, Work::LogIn] {
         let done = steps(&workflow(work), |step| match step {
-            Step::ReadNode(_) => Answer::Node(Err(taken.clone())),
-            Step::Ask(..) | Step::WriteNode { .. } => panic!("{work:?} {step:?}"),
+            WorkflowStep::ReadNode(_) => Answer::Node(Err(taken.clone())),
+            WorkflowStep::Ask(..) | WorkflowStep::WriteNode { .. } => panic!("{work:?} {step:?}"),
             other => usual(other),
         });
         assert_eq!(done, Err(taken.clone()), "{work:?}");
     }
     // One that leaves is cleaned up without that Node, which stays.
     let done = steps(&workflow(Work::Deconfigure), |step| match step {
-        Step::ReadNode(_) => Answer::Node(Err(taken.clone())),
-        Step::Ask(_, _, Some(login)) => {
+        WorkflowStep::ReadNode(_) => Answer::Node(Err(taken.clone())),
+        WorkflowStep::Ask(_, _, Some(login)) => {
             assert_eq!(login.node, None);
             usual(step)
         }
@@ -252,7 +254,7 @@ fn a_machine_that_claims_another_name_or_anothers_node_gets_no_further() {
     // It turns out last.
     let mut reads = 0;
     let done = steps(&workflow(Work::Deconfigure), |step| match step {
-        Step::ReadNode(_) => {
+        WorkflowStep::ReadNode(_) => {
             reads += 1;
             if reads == 1 {
                 usual(step)
@@ -274,7 +276,7 @@ fn a_node_that_somebody_else_wrote_meanwhile_is_looked_at_anew() {
     for work in [Work::Configure, Work::Upgrade, Work::Deconfigure] {
         let mut writes = Vec::new();
         let done = steps(&workflow(work), |step| match step {
-            Step::WriteNode { seen, .. } | Step::DeleteNode(seen) => {
+            WorkflowStep::WriteNode { seen, .. } | WorkflowStep::DeleteNode(seen) => {
                 writes.push(seen.resource_version.clone().unwrap());
                 match writes.len() {
                     1 => Answer::Node(Ok(Some(found("", "2")))),
@@ -293,7 +295,7 @@ fn a_node_that_somebody_else_wrote_meanwhile_is_looked_at_anew() {
         (Err(other), FailureKind::NodeNameTaken),
     ] {
         let done = steps(&workflow(Work::Configure), |step| match step {
-            Step::WriteNode { .. } => Answer::Node(now.clone()),
+            WorkflowStep::WriteNode { .. } => Answer::Node(now.clone()),
             other => usual(other),
         });
         assert_eq!(done.unwrap_err().category, category);
@@ -301,7 +303,7 @@ fn a_node_that_somebody_else_wrote_meanwhile_is_looked_at_anew() {
     // A Node that was made anew under the same name is not the one that leaves.
     let mut deleted = 0;
     let done = steps(&workflow(Work::Abandon), |step| match step {
-        Step::DeleteNode(_) => {
+        WorkflowStep::DeleteNode(_) => {
             deleted += 1;
             let uid = Some("u2".to_owned());
             Answer::Node(Ok(Some(Found {
@@ -326,12 +328,12 @@ fn an_upgrade_goes_on_where_its_files_are_complete_and_waits_a_minute_for_its_no
     };
     for (version, brings) in [("2.0.0-abc1234", false), ("1.0.0-aaaaaaa", true)] {
         let done = steps(&workflow(Work::Upgrade), |step| match step {
-            Step::ReadNode(_) => Answer::Node(Ok(Some(supplied(version)))),
+            WorkflowStep::ReadNode(_) => Answer::Node(Ok(Some(supplied(version)))),
             other => usual(other),
         });
         let done = done.unwrap();
         assert_eq!(brief(&done).contains("BringNewAgent"), brings);
-        let Some(Step::Tell(notice)) = done.last() else {
+        let Some(WorkflowStep::Tell(notice)) = done.last() else {
             panic!("{done:?}")
         };
         let copied = if brings {
@@ -346,14 +348,14 @@ fn an_upgrade_goes_on_where_its_files_are_complete_and_waits_a_minute_for_its_no
     }
     // The same agent: nothing lies beside it.
     let done = steps(&workflow(Work::Upgrade), |step| match step {
-        Step::BringNewAgent => Answer::Is(false),
+        WorkflowStep::BringNewAgent => Answer::Is(false),
         other => usual(other),
     });
     assert!(!brief(&done.unwrap()).contains("PlaceNewAgent"));
     let mut waits = 0;
     let done = steps(&workflow(Work::Upgrade), |step| match step {
-        Step::ReadNode(_) => node("1.0.0-aaaaaaa"),
-        Step::Pause(_) => {
+        WorkflowStep::ReadNode(_) => node("1.0.0-aaaaaaa"),
+        WorkflowStep::Pause(_) => {
             waits += 1;
             Answer::Done
         }
@@ -362,7 +364,7 @@ fn an_upgrade_goes_on_where_its_files_are_complete_and_waits_a_minute_for_its_no
     assert_eq!(done.unwrap_err().category, FailureKind::NotToldYet);
     assert_eq!(waits, 300);
     let done = steps(&workflow(Work::Upgrade), |step| match step {
-        Step::ReadNode(_) => Answer::Node(Ok(None)),
+        WorkflowStep::ReadNode(_) => Answer::Node(Ok(None)),
         other => usual(other),
     });
     assert_eq!(done.unwrap_err().category, FailureKind::NodeGone);
@@ -372,7 +374,7 @@ fn an_upgrade_goes_on_where_its_files_are_complete_and_waits_a_minute_for_its_no
 #[test]
 fn one_that_is_listed_again_is_left_as_it_is() {
     let done = steps(&workflow(Work::Deconfigure), |step| match step {
-        Step::AskWhetherLeaving => Answer::Is(false),
+        WorkflowStep::AskWhetherLeaving => Answer::Is(false),
         other => usual(other),
     });
     let done = brief(&done.unwrap());
@@ -397,11 +399,11 @@ fn without_a_payload_nothing_begins_but_a_removal_by_the_agent_that_is_there() {
     let own = r"cleanup --kubeconfig C:\k\state\kubeconfig --namespace evenkeel";
     assert!(
         done.iter()
-            .any(|it| matches!(it, Step::Ask(line, _, None) if line == own)),
+            .any(|it| matches!(it, WorkflowStep::Ask(line, _, None) if line == own)),
         "{done:?}"
     );
     let done = steps(&work(Work::Deconfigure), |step| match step {
-        Step::LookForAgent => Answer::Is(false),
+        WorkflowStep::LookForAgent => Answer::Is(false),
         other => usual(other),
     });
     assert_eq!(done, Err(obstacle));
@@ -429,8 +431,8 @@ fn a_folder_of_unknown_origin_is_put_aside_and_one_of_ours_is_kept() {
         (PayloadFolder::Foreign, true, "Connect, RestoreFiles"),
     ] {
         let done = steps(&workflow(Work::Restore), |step| match step {
-            Step::Connect => Answer::Is(is_known),
-            Step::InspectFolder => Answer::Folder(found),
+            WorkflowStep::Connect => Answer::Is(is_known),
+            WorkflowStep::InspectFolder => Answer::Folder(found),
             other => usual(other),
         });
         let done = brief(&done.unwrap());
@@ -452,8 +454,8 @@ fn a_folder_of_unknown_origin_is_put_aside_and_one_of_ours_is_kept() {
         ),
     ] {
         let done = steps(&new, |step| match step {
-            Step::InspectFolder => Answer::Folder(found),
-            Step::MakeFolder => Answer::Is(is_empty),
+            WorkflowStep::InspectFolder => Answer::Folder(found),
+            WorkflowStep::MakeFolder => Answer::Is(is_empty),
             other => usual(other),
         });
         let problem = done.unwrap_err();
@@ -487,7 +489,7 @@ fn answers() -> impl Strategy<Value = Answer> {
         Just(Answer::Node(Ok(None))),
         Just(Answer::Node(Err(failure(FailureKind::NodeNameTaken, "no")))),
         Just(Answer::Folder(PayloadFolder::Foreign)),
-        Just(usual(&Step::Ask(String::new(), QUESTION, None))),
+        Just(usual(&WorkflowStep::Ask(String::new(), QUESTION, None))),
     ]
 }
 
@@ -503,7 +505,7 @@ proptest! {
         let mut last = None;
         let mut is_right = true;
         _ = steps(&workflow(work), |step| {
-            if let Step::WriteNode { seen, .. } | Step::DeleteNode(seen) = step {
+            if let WorkflowStep::WriteNode { seen, .. } | WorkflowStep::DeleteNode(seen) = step {
                 is_right &= last.as_ref() == Some(seen) && seen.uid.is_some();
             }
             let is_random = coins.next().unwrap_or_default();
@@ -523,7 +525,7 @@ fn a_nodes_annotations_say_what_it_is_told_and_what_it_is_made_of() {
     let written = |work| {
         let done = steps(&workflow(work), usual).unwrap();
         let written = done.into_iter().find_map(|it| match it {
-            Step::WriteNode { annotations, .. } => Some(annotations),
+            WorkflowStep::WriteNode { annotations, .. } => Some(annotations),
             _ => None,
         });
         written.unwrap()

@@ -5,11 +5,21 @@ use proptest::prelude::*;
 use proptest::strategy::Strategy;
 
 use super::*;
+use evenkeel_api::windows::version::StatedVersion;
+
 use crate::fleet::budget::DisruptionBudget;
 use crate::fleet::node::WindowsFacts;
 
 const OLD: &str = "1.0.0-aaaaaaa";
 const NEW: &str = "2.0.0-bbbbbbb";
+
+fn stated(version: &str) -> StatedVersion {
+    version.to_owned().into()
+}
+
+fn target() -> Option<Version> {
+    NEW.parse().ok()
+}
 const SET: &str = "machines/a";
 
 fn node(name: &str, version: Option<&str>) -> Node {
@@ -20,8 +30,8 @@ fn node(name: &str, version: Option<&str>) -> Node {
         created: Timestamp::from_second(0).unwrap(),
         ready: true,
         windows: Some(Box::new(WindowsFacts {
-            version: version.map(text),
-            desired_version: version.map(text),
+            version: version.map(stated),
+            desired_version: version.map(stated),
             current_services: version.map(text),
             ..WindowsFacts::default()
         })),
@@ -64,13 +74,13 @@ fn by_name(nodes: &[Node]) -> BTreeMap<&str, &Node> {
 fn chosen(nodes: &[Node], seen: &Machines, leaving: &[&str]) -> Vec<(String, DisruptionPermit)> {
     let all = by_name(nodes);
     let leaving = leaving.iter().copied().collect();
-    let mut ledger = MachineLedger::of(seen, &all, &leaving, NEW);
+    let mut ledger = MachineLedger::of(seen, &all, &leaving, target().as_ref());
     let members: Vec<&Node> = nodes.iter().collect();
-    let allowance = DisruptionBudget {
+    let budget = DisruptionBudget {
         max_unavailable: MaxUnavailable::Count(100),
         ..DisruptionBudget::default()
     };
-    let mut usage = BudgetUsage::of(allowance, &members, |node| {
+    let mut usage = BudgetUsage::of(budget, &members, |node| {
         leaving.contains(node.name.as_str())
     });
     let asks = |node: &&Node| !leaving.contains(node.name.as_str());
@@ -148,7 +158,7 @@ fn a_node_without_a_version_counts_as_unavailable_and_may_itself_be_replaced() {
     );
     // It was told an older one, to which nobody brings it any more: it goes, and only it.
     if let Some(windows) = &mut nodes[1].windows {
-        windows.desired_version = Some(OLD.to_owned());
+        windows.desired_version = Some(stated(OLD));
     }
     assert_eq!(granted(&chosen(&nodes, &seen, &[])), ["b"]);
 }
@@ -209,7 +219,7 @@ fn a_set_that_shrinks_or_is_gone_replaces_nobody() {
 fn a_node_that_was_replaced_holds_its_permit_until_its_set_has_another_that_serves() {
     let entry = |node: &str| UpdatingNode {
         node: node.to_owned(),
-        to: NEW.to_owned(),
+        to: NEW.to_owned().into(),
         machine_set: Some(SET.to_owned()),
         removal: false,
         ..UpdatingNode::default()
@@ -220,7 +230,7 @@ fn a_node_that_was_replaced_holds_its_permit_until_its_set_has_another_that_serv
         let all: Vec<Node> = nodes.iter().chain(new).cloned().collect();
         let seen = one_set(&all, set(replicas, Some("100%")));
         let all = by_name(&all);
-        let ledger = MachineLedger::of(&seen, &all, &BTreeSet::new(), NEW);
+        let ledger = MachineLedger::of(&seen, &all, &BTreeSet::new(), target().as_ref());
         still_away(&granted, &all, &ledger).len()
     };
     assert_eq!(away(3, &[]), 2);
@@ -264,31 +274,31 @@ impl World {
     }
 
     /// What the operator does, once.
-    fn operate(&mut self, allowance: DisruptionBudget) {
+    fn operate(&mut self, budget: DisruptionBudget) {
         let all: BTreeMap<&str, &Node> = self.nodes.iter().map(|(k, v)| (k.as_str(), v)).collect();
         let named = |entries: &[UpdatingNode]| -> Vec<String> {
             entries.iter().map(|it| it.node.clone()).collect()
         };
         let names = named(&self.granted);
         let leaving: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-        let mut ledger = MachineLedger::of(&self.seen, &all, &leaving, NEW);
+        let mut ledger = MachineLedger::of(&self.seen, &all, &leaving, target().as_ref());
         let away = still_away(&self.granted, &all, &ledger);
         let is_counted = |node: &&Node| {
             let has_version = node
                 .windows
                 .as_deref()
                 .is_some_and(|it| it.version.is_some());
-            has_version || is_stranded(node, NEW)
+            has_version || is_stranded(node, target().as_ref())
         };
         let members: Vec<&Node> = self.nodes.values().filter(is_counted).collect();
         let gone: Vec<&str> = away.iter().map(|it| it.node.as_str()).collect();
         let holds =
             |node: &Node| budget::holds_permit(node) || leaving.contains(node.name.as_str());
-        let mut usage = BudgetUsage::of(allowance, &members, holds).counting(&gone);
+        let mut usage = BudgetUsage::of(budget, &members, holds).counting(&gone);
         let mut next = Vec::new();
         for node in self.nodes.values() {
-            let runs = node.windows.as_deref().and_then(|it| it.version.as_deref());
-            let is_old = runs == Some(OLD) || is_stranded(node, NEW);
+            let runs = node.windows.as_deref().and_then(|it| it.version.as_ref());
+            let is_old = runs == Some(&stated(OLD)) || is_stranded(node, target().as_ref());
             let Some(machine) = self.seen.of_node(&node.name) else {
                 continue;
             };
@@ -301,7 +311,7 @@ impl World {
             if ledger.ask(set, node, &mut usage) == DisruptionPermit::Granted {
                 next.push(UpdatingNode {
                     node: node.name.clone(),
-                    to: NEW.to_owned(),
+                    to: NEW.to_owned().into(),
                     machine_set: Some(set.to_owned()),
                     removal: false,
                     ..UpdatingNode::default()
@@ -368,14 +378,14 @@ impl World {
                         machine.node = Some(name.clone());
                         let mut new = node(&name, None);
                         if let Some(windows) = &mut new.windows {
-                            windows.desired_version = Some(NEW.to_owned());
+                            windows.desired_version = Some(stated(NEW));
                         }
                         self.nodes.insert(name, new);
                     }
                     Some(name) => {
                         if let Some(seen) = self.nodes.get_mut(&name)
                             && seen.windows.as_ref().is_some_and(|it| it.version.is_none())
-                            && !is_stranded(seen, NEW)
+                            && !is_stranded(seen, target().as_ref())
                         {
                             *seen = node(&name, Some(NEW));
                         }
@@ -431,14 +441,14 @@ proptest! {
         // One that no set backs is never deleted.
         world.nodes.insert("alone".to_owned(), node("alone", Some(OLD)));
         world.seen.machines.push(machine("alone", None));
-        let allowance = DisruptionBudget { max_unavailable: pool, ..DisruptionBudget::default() };
+        let budget = DisruptionBudget { max_unavailable: pool, ..DisruptionBudget::default() };
         let settle = [1, 0, 2, 3].into_iter().cycle().take(4000).enumerate();
         let settle = settle.map(|(step, what)| (what, step / 4));
         for (what, who) in events.into_iter().chain(settle) {
             let before: BTreeMap<String, usize> = world.seen.sets.keys()
                 .map(|it| (it.clone(), world.unavailable(it))).collect();
             let (held, size) = (world.granted.len(), world.size());
-            world.operate(allowance);
+            world.operate(budget);
             for (name, set) in &world.seen.sets {
                 let limit = set.limit().unwrap().of(set.replicas);
                 let now = world.unavailable(name);
@@ -452,7 +462,7 @@ proptest! {
                 break;
             }
         }
-        world.operate(allowance);
+        world.operate(budget);
         let old: Vec<_> = world.nodes.values().filter(|it| it.name.starts_with("old-")).collect();
         prop_assert!(old.is_empty(), "{old:?} {:?}", world.granted);
         prop_assert!(world.granted.is_empty(), "{:?}", world.granted);
