@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use evenkeel_plan::machine::disruption::Disruption;
 
 /// Keep machines in their declared state, and see what a change would do before you make it.
 ///
@@ -71,6 +73,42 @@ pub(crate) enum Format {
     Json,
     /// One YAML document.
     Yaml,
+}
+
+/// Output formats of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum PlanFormat {
+    /// Text for people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+    /// A comment on a pull request.
+    Markdown,
+}
+
+impl PlanFormat {
+    /// The same as other commands have; none for a comment.
+    pub(crate) fn plain(self) -> Option<Format> {
+        match self {
+            Self::Text => Some(Format::Text),
+            Self::Json => Some(Format::Json),
+            Self::Yaml => Some(Format::Yaml),
+            Self::Markdown => None,
+        }
+    }
+}
+
+/// Reads a disruption by the word that plans say.
+fn disruption() -> impl TypedValueParser<Value = Disruption> {
+    let words = Disruption::ALL.map(Disruption::as_str);
+    PossibleValuesParser::new(words).map(|word| {
+        let mut all = Disruption::ALL.into_iter();
+        // Only their words pass.
+        all.find(|it| it.as_str() == word).unwrap_or_default()
+    })
 }
 
 /// The cluster to use, and the login.
@@ -315,8 +353,19 @@ pub(crate) struct PlanArguments {
     pub(crate) cluster: ClusterArguments,
     #[command(flatten)]
     pub(crate) tree: RootArguments,
-    #[command(flatten)]
-    pub(crate) output: Output,
+    /// Fail (exit code 1) if the change disrupts the machine, or any node of the pool, more than this. The plan is
+    /// printed all the same.
+    #[arg(long, value_name = "DISRUPTION", value_parser = disruption())]
+    pub(crate) max_disruption: Option<Disruption>,
+    /// Output format.
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub(crate) format: PlanFormat,
 }
 
 #[derive(Debug, Args)]

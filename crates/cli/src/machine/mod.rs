@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod demo;
+pub(crate) mod markdown;
 pub(crate) mod plan;
 pub(crate) mod render;
 pub(crate) mod verify;
