@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use evenkeel_api::fleet::machine_config_pool::Condition;
 use evenkeel_api::readiness::{NodeCounts, RuleStatus, Worst};
+use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::{Doing, Result, need};
 use serde_json::{Value, json};
@@ -385,6 +386,9 @@ fn status_shows_the_rules_of_node_readiness_controller_and_which_nobody_follows(
     fleet.apply(&definition)?;
     let definition = format!("crd/{KIND}");
     fleet.kubectl(&["wait", "--for=condition=Established", &definition])?;
+    // Who may look with this option may look at them, too.
+    let chart = Chart::render("evenkeel", &["--set=readiness.nrcRules=true"])?;
+    chart.component("people").apply(fleet.control_plane)?;
     for node in ["gpu-1", "gpu-2"] {
         fleet.node(node, "gpu", "rendered-gpu-1")?;
     }
