@@ -22,6 +22,21 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Bring the machine to a configuration. If a step fails, all changes are rolled back.
     Apply(ApplyArguments),
+    /// Say what a machine was provisioned from, before its first configuration. Touches nothing on it.
+    ///
+    /// Disks, file systems, users, groups, fips, the kernel type and extensions cannot change on a running machine. A first
+    /// configuration that has any of them is refused, unless the machine was provisioned with the same: then it is
+    /// adopted. A node of OpenShift says itself what that was, and the agent adopts it without this command. For any other
+    /// machine (Ignition, cloud-init, an installer) give the configuration that says it, as an Ignition config or a
+    /// `MachineConfig`; its files and units are not read.
+    ///
+    /// Run it again to correct it; after the first configuration it is refused.
+    ///
+    /// Exit codes: 0 done, 1 error, 2 with --dry-run: it would be adopted.
+    #[command(
+        after_help = "Examples:\n  sudo evenkeel adopt -f provision.ign\n  kubectl get machineconfig rendered-worker-1 -o yaml | sudo evenkeel adopt -f -"
+    )]
+    Adopt(AdoptArguments),
     /// List every difference between the machine and a configuration.
     Verify(VerifyArguments),
     /// Report drift as it happens, or repair it (--heal). Stop with Ctrl-C.
@@ -380,6 +395,21 @@ pub(crate) struct ApplyArguments {
     /// Reboot this machine at the end if the plan needs it. Without this flag, the output asks you to reboot.
     #[arg(long, conflicts_with_all = ["root", "dry_run"])]
     pub(crate) reboot: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AdoptArguments {
+    /// Configuration that the machine was provisioned from: an Ignition config or a `MachineConfig` in YAML or JSON, or `-`
+    /// for standard input. Default: what the machine keeps of it, on a node of OpenShift.
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tree: RootArguments,
+    /// Show what would be adopted, and remember nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

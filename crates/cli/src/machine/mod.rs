@@ -1,5 +1,6 @@
 //! The machine that a command works on: this one, or a directory tree.
 
+pub(crate) mod adopt;
 pub(crate) mod apply;
 pub(crate) mod demo;
 pub(crate) mod markdown;
