@@ -18,6 +18,11 @@ pub mod annotation {
     /// In the middle of an upgrade: `<version> <hash> <time>` of the services whose files were brought to
     /// the node's machine. Written by the operator.
     pub const SUPPLIED: &str = "evenkeel.dev/supplied";
+    /// SHA-256 of the SSH key with which OpenShift's operator for Windows nodes logs in. That one writes it on every node that it
+    /// made; our operator removes it when the node was taken over.
+    pub const WMCO_KEY_HASH: &str = "windowsmachineconfig.openshift.io/pub-key-hash";
+    /// That operator is to reboot the node.
+    pub const WMCO_REBOOT: &str = "windowsmachineconfig.openshift.io/reboot-required";
     /// Name of the rendered configuration that a Linux node is to run. Written by the operator.
     pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
     /// The voucher: the same name, written by the operator in the same patch. A [`DESIRED_CONFIG`] without
@@ -158,6 +163,8 @@ pub mod label {
     pub const SERVICES: &str = "evenkeel.dev/services";
     /// Marks the ConfigMaps with the record of each instance.
     pub const INSTANCE_STATUS: &str = "evenkeel.dev/instance-status";
+    /// On a Windows node that OpenShift's operator is upgrading.
+    pub const WMCO_UPGRADING: &str = "windowsmachineconfig.openshift.io/upgrading";
     /// Marks Machines that run Windows.
     pub const MACHINE_OS_ID: &str = "machine.openshift.io/os-id";
     /// Marks the ConfigMap with the trust bundle as one that we made.
@@ -376,6 +383,14 @@ pub mod windows {
     pub const CLIENT_CA: &str = r"C:\k\kubelet-ca.crt";
     /// The login with which the agent on a new instance asks for its own.
     pub const LOGIN: &str = r"C:\k\login";
+    /// The login of the kubelet, which is the identity of its Node.
+    pub const KUBECONFIG: &str = r"C:\k\kubeconfig";
+    /// The kubelet's service.
+    pub const KUBELET_SERVICE: &str = "kubelet";
+    /// The service of the agent of OpenShift's operator for Windows nodes.
+    pub const WMCO_SERVICE: &str = "windows-instance-config-daemon";
+    /// The program of that agent.
+    pub const WMCO_AGENT: &str = r"C:\k\windows-instance-config-daemon.exe";
     /// The agent's service.
     pub const AGENT_SERVICE: &str = "evenkeel-agent";
     /// Tag of what is ours: a service's description, a certificate's friendly name.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use evenkeel_daemon::panics::supervise;
 use evenkeel_daemon::{Daemon, Metrics, Term};
+use evenkeel_plan::fleet::coexistence::Half;
 use evenkeel_plan::fleet::drain::DrainSettings;
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
@@ -237,6 +238,7 @@ async fn care_for_windows(
         ),
         machine_sets: MachineSets::new(client.clone()),
         known: Known::default(),
+        takes_over: arguments.take_over.contains(&Half::Windows),
         client,
     });
     let given = arguments.proxy.given();

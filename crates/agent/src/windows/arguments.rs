@@ -137,6 +137,11 @@ pub(crate) struct CleanupArguments {
     /// Remove services only, because another version of the payload follows
     #[arg(long)]
     pub(crate) upgrade: bool,
+    /// Take this machine over from OpenShift's Windows Machine Config Operator: get a login as the agent of this Node, which
+    /// must have an address of this machine, then remove that operator's services too. --kubeconfig is a login that may
+    /// request certificates
+    #[arg(long, value_name = "NODE", requires = "upgrade")]
+    pub(crate) take_over: Option<String>,
 }
 
 #[derive(Debug, Clone, Subcommand)]

@@ -2,6 +2,7 @@
 //! machine that could do it would shed what an administrator set there.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_api::names::windows::AGENT_SERVICE;
@@ -15,14 +16,23 @@ use super::arguments::CleanupArguments;
 use super::bootstrap::own_node;
 use super::cluster;
 use super::machine::Machine;
-use super::{answer, on_machine};
+use super::{answer, on_machine, take_over};
 
 /// How long the Node is looked for if nobody remembers its name.
 const LOOK: Duration = Duration::from_secs(5);
 
-pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Result<()> {
+pub(crate) async fn cleanup(
+    daemon: &Daemon,
+    login: Option<&Path>,
+    arguments: CleanupArguments,
+) -> Result<()> {
     let listed = listed(&daemon.client(), &arguments.namespace).await?;
     let upgrade = arguments.upgrade;
+    // Before anything goes: whoever has no login yet could not go on.
+    if let Some(node) = &arguments.take_over {
+        take_over::log_in(&daemon.client(), login, node).await?;
+    }
+    let variables = take_over::variables(arguments.take_over.is_some());
     let clear = move |machine: &Machine| {
         machine.settle()?;
         let node = machine.node_name()?;
@@ -35,12 +45,14 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
             );
         }
         for tagged in found.names {
+            let order = take_over::removal_order(&tagged);
             listed
                 .entry(tagged.to_lowercase())
-                .or_insert((tagged, u32::MAX));
+                .or_insert((tagged, order));
         }
         listed.remove(AGENT_SERVICE);
-        let plan = machine.clear(upgrade, &listed.into_values().collect::<Vec<_>>())?;
+        let listed: Vec<_> = listed.into_values().collect();
+        let plan = machine.clear(upgrade, &listed, variables)?;
         if !upgrade {
             trust::sync(&[])?.whole()?;
         }
@@ -50,7 +62,10 @@ pub(crate) async fn cleanup(daemon: &Daemon, arguments: CleanupArguments) -> Res
     let (node, gone) = on_machine(clear).await?;
     if upgrade {
         // The operator brought them, and takes away what the next version does not have.
-        let files = on_machine(Machine::kept_files).await?;
+        let mut files = on_machine(Machine::kept_files).await?;
+        if arguments.take_over.is_some() {
+            files.extend(on_machine(take_over::files).await?);
+        }
         return answer(&serde_json::json!({ "removed": gone, "node": null, "files": files }));
     }
     let node = match node {

@@ -197,8 +197,13 @@ impl Machine {
     }
 
     /// Removes what is managed: everything, or services alone. What is `listed`, by name and number, is
-    /// ours too if we do not remember better.
-    pub(crate) fn clear(&self, services_only: bool, listed: &[(String, u32)]) -> Result<Plan> {
+    /// ours too if we do not remember better, and so are `variables`, which were not there before.
+    pub(crate) fn clear(
+        &self,
+        services_only: bool,
+        listed: &[(String, u32)],
+        variables: &[&str],
+    ) -> Result<Plan> {
         let claim = Claim::take(&self.host, &self.state)?;
         let mut record = claim.record()?;
         for (name, order) in listed {
@@ -208,6 +213,19 @@ impl Machine {
                 let owned = Owned {
                     resource: Resource::Service(name.clone()),
                     part: Part::Service(*order),
+                    entry,
+                    before: Entry::Absent,
+                };
+                record.owned.entry(place).or_insert(owned);
+            }
+        }
+        for name in variables {
+            let place = place::variable(name);
+            let entry = self.host.disk().look(&place)?;
+            if let Entry::Variable { .. } = &entry {
+                let owned = Owned {
+                    resource: Resource::Variable((*name).to_owned()),
+                    part: Part::Whole,
                     entry,
                     before: Entry::Absent,
                 };

@@ -19,6 +19,7 @@ mod roots;
 mod service;
 mod services_source;
 mod system;
+mod take_over;
 mod trigger;
 mod values;
 
@@ -95,9 +96,10 @@ async fn command(line: CommandLine, stop: Stop) -> Result<()> {
                 .await
         }
         Command::Cleanup(arguments) => {
+            let login = line.daemon.kubeconfig.clone();
             let daemon = Daemon::start(PROGRAM, &one_shot).await?;
             daemon
-                .run(async |daemon| cleanup::cleanup(daemon, arguments).await)
+                .run(async |daemon| cleanup::cleanup(daemon, login.as_deref(), arguments).await)
                 .await
         }
         Command::Controller(arguments) => {

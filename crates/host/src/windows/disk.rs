@@ -6,6 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::windows::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_plan::machine::attributes::Attributes;
@@ -281,6 +282,29 @@ fn look_at(path: &str) -> io::Result<Entry> {
             owner: Ids::default(),
         }),
     }
+}
+
+/// All files below a folder. What is in a link is elsewhere.
+pub(super) fn files_below(path: &str) -> io::Result<Vec<String>> {
+    let top = Path::new(path);
+    let (mut files, mut folders) = (Vec::new(), vec![top.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        let inside = match fs::read_dir(&folder) {
+            // Somebody took it away meanwhile, or there never was one.
+            Err(error) if is_missing(&error) => continue,
+            inside => inside?,
+        };
+        for entry in inside {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            } else if let Some(text) = entry.path().to_str() {
+                files.push(text.to_owned());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// The hash of a file, which is never in memory as a whole.

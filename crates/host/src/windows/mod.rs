@@ -95,6 +95,11 @@ impl WindowsHost {
             .map_err(|error| Error::path("create with restricted access the folder", path, error))
     }
 
+    /// All files below a folder, as far as no link leads elsewhere; none if there is no such folder.
+    pub fn files_below(&self, path: &str) -> Result<Vec<String>> {
+        disk::files_below(path).map_err(|error| Error::path("list", path, error))
+    }
+
     /// The SHA-256 of a file; nothing if there is none.
     pub fn checksum(&self, path: &str) -> Result<Option<Hash>> {
         match disk::hash_of(path) {

@@ -21,6 +21,7 @@ pub(crate) fn context(fleet: &Fleet, closed: Option<PoolFailure>) -> UpgradeCont
     let mut context = UpgradeContext {
         closed,
         removals: fleet.removals.nodes(),
+        takes_over: fleet.takes_over,
         now: Timestamp::now(),
         ..UpgradeContext::default()
     };
@@ -44,6 +45,9 @@ pub(crate) fn context(fleet: &Fleet, closed: Option<PoolFailure>) -> UpgradeCont
         // What leaves is upgraded no more.
         if record.leaving_since.is_some() {
             continue;
+        }
+        if record.is_surveyed {
+            context.surveyed.insert(node.clone());
         }
         if record.state == InstanceState::Failing {
             context

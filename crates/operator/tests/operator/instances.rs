@@ -12,6 +12,7 @@ mod naming;
 mod proxy;
 mod release;
 mod removal;
+mod take_over;
 mod trouble;
 mod upgrade;
 mod upgrade_watcher;

@@ -83,6 +83,10 @@ pub struct WindowsFacts {
     pub missing_files: Option<String>,
     /// Whose files were brought to its machine in the middle of an upgrade, as written on it.
     pub supplied: Option<String>,
+    /// The hash of the SSH key of OpenShift's operator, on a node that this one made.
+    pub wmco_key: Option<String>,
+    /// Whether that operator is to reboot it, as written on it.
+    pub wmco_reboot: Option<String>,
     /// Its addresses and host names; for the caller to fill in.
     pub addresses: Vec<String>,
 }
@@ -91,6 +95,14 @@ impl WindowsFacts {
     /// Whether it runs this version, as its agent says.
     pub fn runs(&self, version: &Version) -> bool {
         self.version.as_ref().is_some_and(|it| it == version)
+    }
+
+    /// Whether OpenShift's operator made it, and nobody of us came after that one. Whose its machine is this does not say.
+    pub fn is_wmcos(&self) -> bool {
+        self.wmco_key.is_some()
+            && self.version.is_some()
+            && self.supplied.is_none()
+            && self.current_services.is_none()
     }
 
     /// Whether it is told this version.
@@ -242,13 +254,15 @@ impl Node {
             (annotation::DRIFT, &mut self.drift),
         ];
         let windows = self.windows.as_mut().map(|it| {
-            let facts: [(&'static str, &mut dyn Annotated); 6] = [
+            let facts: [(&'static str, &mut dyn Annotated); 8] = [
                 (annotation::WINDOWS_VERSION, &mut it.version),
                 (annotation::WINDOWS_DESIRED_VERSION, &mut it.desired_version),
                 (annotation::DESIRED_SERVICES, &mut it.desired_services),
                 (annotation::CURRENT_SERVICES, &mut it.current_services),
                 (annotation::MISSING_FILES, &mut it.missing_files),
                 (annotation::SUPPLIED, &mut it.supplied),
+                (annotation::WMCO_KEY_HASH, &mut it.wmco_key),
+                (annotation::WMCO_REBOOT, &mut it.wmco_reboot),
             ];
             facts
         });

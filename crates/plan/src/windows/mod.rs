@@ -8,6 +8,7 @@ pub mod payload;
 pub mod proxy;
 pub mod service_maps;
 pub mod services;
+pub mod take_over;
 pub mod trust;
 pub mod trusted_ca;
 pub mod upgrade;

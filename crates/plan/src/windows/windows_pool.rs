@@ -20,12 +20,13 @@ use std::fmt;
 
 use evenkeel_api::names::{annotation, cordon};
 use evenkeel_api::windows::version::{StatedVersion, Version};
-use evenkeel_api::windows::windows_pool::UpdatingNode;
+use evenkeel_api::windows::windows_pool::{Strategy, UpdatingNode};
 
 use crate::excerpt::excerpt;
 use crate::fleet::budget::{self, BudgetUsage, DisruptionPermit, WaitReason};
 use crate::fleet::node::{Node, NodePatch};
 use crate::machine::phase::Drain;
+use crate::windows::take_over;
 use crate::windows::upgrade::in_place::{self, InPlaceStep};
 use crate::windows::upgrade::recreate::{self, MachineLedger};
 use crate::windows::upgrade::{UpgradeContext, gate};
@@ -359,7 +360,8 @@ fn state(
     // What was never brought to what it was told, and is told so no more, is made anew.
     let is_stranded = entry.is_none() && recreate::is_stranded(node, Some(&target.version));
     if is_stranded && context.renewed(pool.strategy, &node.name).is_some() {
-        return refused(None, target, node, context).map(WindowsNodeState::Refused);
+        let refused = refused(None, target, node, pool.strategy, context);
+        return refused.map(WindowsNodeState::Refused);
     }
     let trouble = if node.is_degraded() {
         node.reason.as_deref().map(excerpt)
@@ -402,7 +404,7 @@ fn state(
     if is_granted {
         return Some(well(WindowsNodeState::Moving));
     }
-    refused(version, target, node, context).map(WindowsNodeState::Refused)
+    refused(version, target, node, pool.strategy, context).map(WindowsNodeState::Refused)
 }
 
 /// Whether a node runs this version, as its agent says.
@@ -428,10 +430,15 @@ fn refused(
     version: Option<&StatedVersion>,
     target: &Grant,
     node: &Node,
+    strategy: Strategy,
     context: &UpgradeContext,
 ) -> Option<PoolFailure> {
     if context.closed.is_some() {
         return context.closed.clone();
+    }
+    if node.windows.as_ref().is_some_and(|it| it.is_wmcos()) {
+        // Their versions are not counted as ours are.
+        return take_over::refused(node, strategy, context);
     }
     let trouble = |category, note| Some(PoolFailure { category, note });
     if !context.backing.contains_key(&node.name) {

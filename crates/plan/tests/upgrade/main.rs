@@ -207,6 +207,43 @@ fn nobody_is_upgraded_who_may_not_be_and_the_pool_says_why() {
     assert!(old.is_done());
 }
 
+/// Covers O08.
+#[test]
+fn a_node_of_openshifts_operator_serves_on_until_it_was_checked_and_goes_in_its_turn() {
+    let mut world = World::new(3, ONE);
+    world.made_by_wmco(1);
+    let theirs = world.nodes[1].clone();
+    for (is_said, why) in [
+        (false, gate::NOT_TAKEN_OVER),
+        (true, gate::TAKE_OVER_REFUSED),
+    ] {
+        world.context.takes_over = is_said;
+        for _ in 0..30 {
+            world.calm_round();
+            assert_eq!(world.nodes[1], theirs, "nobody writes on it");
+        }
+        let round = world.round();
+        let said = status(&world.pool, Some(&world.target), &round, None);
+        let found = said.condition(condition::UPDATING).cloned().unwrap();
+        assert_eq!((&*found.status, &*found.reason), ("False", why));
+        assert!(found.message.starts_with("win-0001: it was made by"));
+        let found = said.condition(condition::UPGRADEABLE).cloned().unwrap();
+        assert_eq!(found.status, "True", "the version is not at fault");
+    }
+    // It holds nobody up.
+    for at in [0, 2] {
+        assert_eq!(facts(&world, at), (stated(2), stated(2)));
+    }
+    world.context.surveyed.insert("win-0001".to_owned());
+    for _ in 0..30 {
+        world.calm_round();
+        assert!(world.down().len() <= 1, "{:?}", world.down());
+    }
+    assert!(world.is_done(), "{:?} {:?}", world.granted, world.nodes);
+    let windows = world.nodes[1].windows.as_deref().unwrap();
+    assert_eq!(windows.wmco_key, None, "it is theirs no more");
+}
+
 /// Covers U01, H35.
 #[test]
 fn a_node_of_a_version_that_nobody_knows_is_upgraded_and_never_told_rubbish() {

@@ -108,6 +108,19 @@ impl World {
         }
     }
 
+    /// OpenShift's operator made this node: it has none of our agents.
+    pub(crate) fn made_by_wmco(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let version = Some("10.20.1-4bd2d8b".to_owned().into());
+        node.windows = Some(Box::new(WindowsFacts {
+            version: version.clone(),
+            desired_version: version,
+            wmco_key: Some("1f3a".to_owned()),
+            ..WindowsFacts::default()
+        }));
+        self.agents.remove(&node.name);
+    }
+
     pub(crate) fn limit(&self) -> usize {
         self.pool.budget.max_unavailable.of(self.nodes.len())
     }

@@ -55,6 +55,8 @@ pub(crate) struct Fleet {
     pub(crate) machines: Machines,
     pub(crate) machine_sets: MachineSets,
     pub(crate) known: Known,
+    /// Whether the owner says that nodes of OpenShift's operator are taken over.
+    pub(crate) takes_over: bool,
 }
 
 /// What is learned on the way.

@@ -5,6 +5,7 @@ mod copy;
 mod node;
 mod reach;
 mod secure;
+mod take_over;
 mod upgrade;
 
 use std::net::IpAddr;
@@ -57,6 +58,7 @@ impl Job {
             instance: self.name.clone(),
             namespace: self.fleet.namespace.clone(),
             record: self.record(),
+            takes_over: self.fleet.takes_over,
             supply: supply.as_ref().map(granted).map_err(Clone::clone),
             began: Timestamp::now(),
         };
@@ -112,6 +114,11 @@ impl Job {
                     reached.session.close().await;
                 }
             }
+            WorkflowStep::Survey => return Ok(Answer::Survey(there(way)?.survey().await?)),
+            WorkflowStep::ReadWmcoNode(node) => {
+                return Ok(Answer::Node(self.wmco_node(&node).await?));
+            }
+            WorkflowStep::TakeFolder => there(way)?.take_folder().await?,
             WorkflowStep::InspectFolder => {
                 return Ok(Answer::Folder(there(way)?.inspect_folder().await?));
             }

@@ -112,6 +112,8 @@ kinds! {
     NodeNameTaken,
     /// The operator has not read yet what it needs.
     NotKnownYet,
+    /// It is a node of OpenShift's operator, and nobody says to take it over.
+    NotTakenOver,
     /// Its node is not told of the version yet.
     NotToldYet,
     /// It does not run Windows.
@@ -120,6 +122,8 @@ kinds! {
     PayloadIncomplete,
     /// It is listed twice.
     SameInstance,
+    /// It is a node of OpenShift's operator, and lacks what taking it over needs.
+    TakeOverRefused,
 }
 
 impl FailureKind {

@@ -9,6 +9,7 @@ use evenkeel_api::windows::version::StatedVersion;
 use super::{DesiredInstance, FailureKind, InstanceFailure, InstanceRecord, WindowsNode};
 use crate::excerpt::excerpt;
 use crate::fleet::node_facts::NodeFacts;
+use crate::windows::take_over::{self, Missing};
 
 /// Names that lead to the API server or to a Service from wherever somebody asks.
 const RESERVED: [&str; 4] = ["localhost", "kubernetes", "kubernetes.default", "svc"];
@@ -28,6 +29,8 @@ pub struct Claim<'a> {
     pub found: Option<&'a Found>,
     /// What is remembered of all machines.
     pub records: &'a BTreeMap<String, InstanceRecord>,
+    /// Whether the machine may be a Node that OpenShift's operator made.
+    pub takes_over: bool,
 }
 
 /// A Node of any kind, as far as it tells whose it is.
@@ -51,11 +54,14 @@ pub struct Found {
     pub desired_version: Option<StatedVersion>,
     /// Whose files were brought to its machine in the middle of an upgrade, as written on it.
     pub supplied: Option<String>,
+    /// What of a node of OpenShift's operator is not as it must be, if it is one.
+    pub wmco: Option<Vec<Missing>>,
 }
 
 impl From<NodeFacts> for Found {
     fn from(facts: NodeFacts) -> Self {
         let is_windows = facts.node.is_windows();
+        let wmco = take_over::unfinished(&facts.node);
         let windows = facts.node.windows.map(|it| *it).unwrap_or_default();
         let instance = facts.instance.map(|it| {
             let name = it.rsplit_once('@').map_or(&*it, |(_, name)| name);
@@ -71,6 +77,7 @@ impl From<NodeFacts> for Found {
             version: windows.version,
             desired_version: windows.desired_version,
             supplied: windows.supplied,
+            wmco,
         }
     }
 }
@@ -122,6 +129,7 @@ impl Claim<'_> {
                 "that Node does not run Windows: give the machine another computer name".to_owned(),
             );
         }
+        let is_taken_over = self.takes_over && found.wmco.is_some();
         match found.instance.as_deref() {
             Some(instance) if instance != self.instance => Some(format!(
                 "that Node belongs to instance {}: give the machine another computer name",
@@ -129,13 +137,13 @@ impl Claim<'_> {
             )),
             // It was at our own hands that it became this one.
             Some(_) if is_known => None,
-            None if !is_known => Some(
+            None if !(is_known || is_taken_over) => Some(
                 "Evenkeel did not create that Node: delete it if its machine was recreated, or give this machine another computer name"
                     .to_owned(),
             ),
             _ if found.is_at(self.addresses) => None,
             // Its cloud gives it one when it knows it, and until then its name is all that there is of it.
-            None if has_none(&found.addresses) => None,
+            None if is_known && has_none(&found.addresses) => None,
             _ => Some(format!(
                 "that Node has the address {} and the machine {}: give the machine another computer name, or, if it is that Node, list it with nodeAddress=<address of the Node>",
                 excerpt(&found.addresses.join(", ")),
@@ -281,8 +289,62 @@ mod tests {
             addresses: &OWN,
             found,
             records: &records,
+            takes_over: false,
         };
         claim.check()
+    }
+
+    /// Covers O08, S01.
+    #[test]
+    fn a_node_of_openshifts_operator_is_that_of_the_machine_at_its_address_and_of_no_other() {
+        let node = |address: &str, instance: Option<&str>| Found {
+            wmco: Some(Vec::new()),
+            ..found(true, instance, address)
+        };
+        let records = BTreeMap::from([("b".to_owned(), record(Some("win-2"), true))]);
+        let check = |name: &str, found: &Found, takes_over: bool| {
+            let claim = Claim {
+                instance: "a",
+                node: name,
+                addresses: &OWN,
+                found: Some(found),
+                records: &records,
+                takes_over,
+            };
+            claim.check().map_err(|it| it.message)
+        };
+        let here = node("10.0.0.1", None);
+        assert_eq!(check("win-1", &here, true), Ok(()));
+        let bare = found(true, None, "10.0.0.1");
+        for (what, name, found, takes_over, words) in [
+            ("nobody looks", "win-1", &here, false, "did not create"),
+            ("not theirs", "win-1", &bare, true, "did not create"),
+            (
+                "elsewhere",
+                "win-1",
+                &node("10.0.0.2", None),
+                true,
+                "has the address 10.0.0.2",
+            ),
+            (
+                "without an address",
+                "win-1",
+                &node("win-1.internal", None),
+                true,
+                "has the address win-1.internal",
+            ),
+            (
+                "of another instance",
+                "win-1",
+                &node("10.0.0.1", Some("b")),
+                true,
+                "belongs to instance b",
+            ),
+            ("another's", "win-2", &here, true, "instance b is that Node"),
+        ] {
+            let said = check(name, found, takes_over).unwrap_err();
+            assert!(said.contains(words), "{what}: {said}");
+        }
     }
 
     /// Covers S01.

@@ -64,6 +64,10 @@ pub struct DesiredInstance {
 
 /// A Windows node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and none excludes another"
+)]
 pub struct WindowsNode {
     /// Its name.
     pub name: String,
@@ -77,6 +81,8 @@ pub struct WindowsNode {
     pub current: (Option<StatedVersion>, Option<String>),
     /// Whether payload files are missing that its agent does not have.
     pub lacks_files: bool,
+    /// Whether OpenShift's operator made it, and nobody of us came after that one.
+    pub is_wmcos: bool,
     /// Whether our agent still keeps pods away.
     pub is_held: bool,
     /// Whether its kubelet says that it is ready.
@@ -127,6 +133,7 @@ impl WindowsNode {
                 windows.desired_services.clone(),
             ),
             current: (windows.version.clone(), windows.current_services.clone()),
+            is_wmcos: windows.is_wmcos(),
             lacks_files: missing_files.is_some_and(|it| !it.is_empty()),
             is_held: node.unschedulable && node.cordoned_by.as_deref() == Some(cordon::AGENT),
             is_ready: node.ready,
@@ -150,6 +157,8 @@ impl WindowsNode {
 pub enum Work {
     /// From a bare machine to a node.
     Configure,
+    /// A node of OpenShift's operator: whether all is there that taking it over needs. Nothing is written on it.
+    Survey,
     /// Files that went missing are brought again.
     Restore,
     /// Its agent's login has ended: a new one is brought.
@@ -172,8 +181,14 @@ impl Work {
 
     /// What people hear of it when it failed.
     pub fn failed(self, instance: &str, problem: &InstanceFailure) -> Notice {
+        let is_theirs = matches!(
+            problem.category,
+            FailureKind::NotTakenOver | FailureKind::TakeOverRefused
+        );
         let what = match self {
+            _ if is_theirs => "cannot be taken over",
             Self::Configure => "cannot be configured",
+            Self::Survey => "cannot be taken over",
             Self::Restore => "cannot restore its files",
             Self::LogIn => "cannot create a new login for its agent",
             Self::Upgrade => "cannot be upgraded",
@@ -325,6 +340,8 @@ fn one_wanted(
         if login_ends.is_some_and(|ends| snapshot.now >= ends) {
             // Whatever else it is to do, its agent cannot hear of it.
             work = Work::LogIn;
+        } else if node.is_wmcos && record.is_none_or(|it| !it.is_surveyed) {
+            work = Work::Survey;
         } else if let Some(upgrade) = node.upgrade {
             // Before anybody knows that it is upgraded it only seems to be starting.
             let started = starting.and_then(|it| it.started.as_ref());
@@ -336,6 +353,10 @@ fn one_wanted(
             }
             work = Work::Upgrade;
         } else if node.has_served() {
+            if node.is_wmcos {
+                // Its turn comes within the disruption budget.
+                return Some(Todo::Note(InstanceState::Waiting, None));
+            }
             // We have no files of any other version.
             if !node.lacks_files
                 || snapshot
@@ -388,7 +409,10 @@ fn is_going(snapshot: &InstanceSnapshot<'_>, name: &str) -> bool {
 /// The Node that a machine is which is taken out.
 fn node_leaving<'n>(snapshot: &InstanceSnapshot<'n>, name: &str) -> Option<&'n WindowsNode> {
     let wanted = snapshot.wanted.and_then(|it| it.get(name));
-    node_of(name, snapshot.records.get(name), wanted, snapshot.nodes)
+    let record = snapshot.records.get(name);
+    // Nothing of ours is on it, and it goes on as it is.
+    let is_ours = |node: &&WindowsNode| !node.is_wmcos || record.is_some_and(|it| it.is_secured);
+    node_of(name, record, wanted, snapshot.nodes).filter(is_ours)
 }
 
 /// Machines that are remembered and not wanted any more, and those that are being taken apart. What a Node says that
@@ -423,7 +447,7 @@ fn one_leaving(
     }
     let nothing = InstanceRecord::default();
     let record = record.unwrap_or(&nothing);
-    if !record.is_touched && node.is_none() {
+    if record.is_untaken() || !record.is_touched && node.is_none() {
         return Some(forget(record));
     }
     let deadline = record.lost_since.map(|since| since + snapshot.leave_within);

@@ -76,6 +76,9 @@ pub struct InstanceRecord {
     /// Whether the payload's folder on it is ours, and closed to others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_secured: bool,
+    /// Whether it is a node of OpenShift's operator, and has all that taking it over needs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_surveyed: bool,
     /// Whether it is a Machine, which others make and remove.
     pub is_machine: bool,
     /// How often it failed in a row.
@@ -106,6 +109,8 @@ pub enum Fact {
     Secured,
     /// It is to be this Node.
     Node(String),
+    /// It is a node of OpenShift's operator, and has all that taking it over needs.
+    Surveyed,
     /// Its agent is stopped to take it out.
     Going,
     /// The agent of this version was started on it.
@@ -181,7 +186,7 @@ impl InstanceRecord {
             _ if self.failures > 0 => InstanceState::Failing,
             Work::LogIn => InstanceState::Starting,
             Work::Upgrade => InstanceState::Upgrading,
-            Work::Configure | Work::Restore => InstanceState::Configuring,
+            Work::Configure | Work::Restore | Work::Survey => InstanceState::Configuring,
         };
         self.enter(state, "connecting", now);
         if work == Work::Deconfigure {
@@ -195,6 +200,15 @@ impl InstanceRecord {
             Fact::Touched => self.is_touched = true,
             Fact::Secured => self.is_secured = true,
             Fact::Node(node) => self.node = Some(node),
+            Fact::Surveyed => {
+                self.is_surveyed = true;
+                // Whatever it was before, its folder is that operator's now.
+                self.is_secured = false;
+                self.started = None;
+                self.failures = 0;
+                self.failed_with = None;
+                self.retry_at = None;
+            }
             Fact::Going => self.is_going = true,
             Fact::Started(version) => self.started = Some(version.into()),
             Fact::LoginEnds(ends) => self.login_ends = Some(ends),
@@ -212,6 +226,11 @@ impl InstanceRecord {
     /// they came to the end once.
     pub fn is_known_inside(&self) -> bool {
         self.is_secured || self.started.is_some()
+    }
+
+    /// Whether nothing of ours is on it, because it is a node of OpenShift's operator whose turn has not come.
+    pub fn is_untaken(&self) -> bool {
+        self.is_surveyed && !self.is_known_inside()
     }
 
     /// Goes to `state`, with what is said of it.

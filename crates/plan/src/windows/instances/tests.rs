@@ -623,3 +623,58 @@ fn what_is_to_be_done_is_remembered_and_said_once() {
         "instance a: cannot be removed: it has no address"
     );
 }
+
+/// Covers O08.
+#[test]
+fn a_node_of_openshifts_operator_is_looked_at_once_waits_for_its_turn_and_is_left_alone_when_it_is_delisted()
+ {
+    let theirs = |upgrade| WindowsNode {
+        current: (stated("10.20.1-4bd2d8b"), None),
+        desired: (stated("10.20.1-4bd2d8b"), None),
+        is_wmcos: true,
+        upgrade,
+        ..node("win-1", None, "10.0.0.1", false)
+    };
+    let mut world = World {
+        wanted: Some(wanted(&[("10.0.0.1", "10.0.0.1")])),
+        nodes: vec![theirs(None)],
+        version: Some("1.2.3-abc1234".parse().unwrap()),
+        ..World::default()
+    };
+    // By its address alone nobody knows it; whoever goes there finds out.
+    let todo = world.todo("10.0.0.1", 0);
+    assert_eq!(todo, Some(Todo::Begin(Work::Configure)));
+    // Its Machine says which Node it is.
+    let record = InstanceRecord {
+        node: Some("win-1".to_owned()),
+        ..InstanceRecord::default()
+    };
+    world.records.insert("10.0.0.1".to_owned(), record);
+    for upgrade in [None, Some(UpgradeStage::Supply)] {
+        world.nodes = vec![theirs(upgrade)];
+        let todo = world.todo("10.0.0.1", 0);
+        assert_eq!(todo, Some(Todo::Begin(Work::Survey)), "{upgrade:?}");
+    }
+    let record = world.records.get_mut("10.0.0.1").unwrap();
+    record.is_touched = true;
+    record.learn(Fact::Surveyed, at(0));
+    assert!(record.is_untaken());
+    world.nodes = vec![theirs(None)];
+    let waits = Todo::Note(InstanceState::Waiting, None);
+    assert_eq!(world.todo("10.0.0.1", 0), Some(waits));
+    world.nodes = vec![theirs(Some(UpgradeStage::Supply))];
+    let todo = world.todo("10.0.0.1", 0);
+    assert_eq!(todo, Some(Todo::Begin(Work::Upgrade)));
+    // Nothing of ours is on it.
+    world.wanted = Some(BTreeMap::new());
+    assert_eq!(world.todo("10.0.0.1", 0), Some(Todo::Forget));
+    let leaving = world.decide(0).leaving.unwrap();
+    assert_eq!(leaving["10.0.0.1"], None, "and its Node is not drained");
+    // From the moment that its folder is ours it is taken out as every node is.
+    let record = world.records.get_mut("10.0.0.1").unwrap();
+    record.learn(Fact::Secured, at(0));
+    let leaving = world.decide(0).leaving.unwrap();
+    assert_eq!(leaving["10.0.0.1"].as_deref(), Some("win-1"));
+    let todo = world.todo("10.0.0.1", 0);
+    assert!(matches!(todo, Some(Todo::Wait { .. })), "{todo:?}");
+}

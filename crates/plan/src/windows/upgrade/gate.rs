@@ -69,8 +69,23 @@ pub const SKIPS_MAJOR: &str = "MajorVersionSkipped";
 /// The word for a node that nobody can lay hands on.
 pub const NOT_LISTED: &str = "NodeNotListed";
 
+/// The word for a node of OpenShift's operator that the owner does not say to take over.
+pub const NOT_TAKEN_OVER: &str = "NotTakenOver";
+
+/// The word for a node of OpenShift's operator that lacks something, or whose machine does.
+pub const TAKE_OVER_REFUSED: &str = "TakeOverRefused";
+
+/// The words for nodes that stay at what they run, and that say nothing about the version that others go to.
+pub const OF_THE_NODE: [&str; 3] = [NOT_LISTED, NOT_TAKEN_OVER, TAKE_OVER_REFUSED];
+
 /// All words for nodes that stay at what they run.
-pub const REFUSALS: [&str; 3] = [OLD_KUBERNETES, SKIPS_MAJOR, NOT_LISTED];
+pub const REFUSALS: [&str; 5] = [
+    OLD_KUBERNETES,
+    SKIPS_MAJOR,
+    NOT_LISTED,
+    NOT_TAKEN_OVER,
+    TAKE_OVER_REFUSED,
+];
 
 /// Why a node that runs `from` does not go to `to`. What nobody can read is nobody's version: it goes to one of
 /// ours.

@@ -171,12 +171,13 @@ pub fn release(node: &Node) -> NodePatch {
     if let Some(release) = release_of(node) {
         change = change.with(annotation::DESIRED_DRAIN, release);
     }
-    if node
-        .windows
-        .as_ref()
-        .is_some_and(|it| it.supplied.is_some())
-    {
+    let windows = node.windows.as_deref();
+    if windows.is_some_and(|it| it.supplied.is_some()) {
         change = change.without(annotation::SUPPLIED);
+    }
+    // From here nobody takes it for a node of OpenShift's operator any more.
+    if windows.is_some_and(|it| it.wmco_key.is_some()) {
+        change = change.without(annotation::WMCO_KEY_HASH);
     }
     change
 }

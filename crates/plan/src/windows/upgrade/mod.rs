@@ -42,6 +42,10 @@ pub struct UpgradeContext {
     pub closed: Option<PoolFailure>,
     /// Nodes whose instances are listed no more; none if nobody has looked yet.
     pub removals: Option<BTreeSet<String>>,
+    /// Whether the owner says that nodes of OpenShift's operator are taken over.
+    pub takes_over: bool,
+    /// Nodes of that operator whose machines have all that taking them over needs.
+    pub surveyed: BTreeSet<String>,
     /// Now.
     pub now: Timestamp,
 }

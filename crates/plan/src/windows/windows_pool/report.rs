@@ -10,7 +10,7 @@ use crate::fleet::coexistence::{Coexistence, Half};
 use crate::fleet::field_problem::FieldProblem;
 use crate::fleet::rollout::told;
 use crate::listing::listed;
-use crate::windows::upgrade::gate::NOT_LISTED;
+use crate::windows::upgrade::gate::OF_THE_NODE;
 
 /// How many names are given in a sentence.
 const NAMES: usize = 5;
@@ -121,8 +121,9 @@ impl WindowsRollout<'_> {
 }
 
 fn upgradeable(trouble: Option<&PoolFailure>, round: &WindowsRollout<'_>) -> Condition {
-    // One whose machine nobody lists says nothing about the version.
-    let refusal = round.refusal().filter(|it| it.category != NOT_LISTED);
+    // One whose machine nobody lists, for example, says nothing about the version.
+    let is_of_version = |it: &PoolFailure| !OF_THE_NODE.contains(&it.category);
+    let refusal = round.refusal().filter(is_of_version);
     match trouble.or(refusal.as_ref()) {
         Some(trouble) => told(
             condition::UPGRADEABLE,

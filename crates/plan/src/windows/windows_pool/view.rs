@@ -10,7 +10,7 @@ use evenkeel_api::windows::windows_pool::{
 
 use super::{OwnedNodes, is_managed_node};
 use crate::fleet::node::Node;
-use crate::windows::upgrade::gate::NOT_LISTED;
+use crate::windows::upgrade::gate::OF_THE_NODE;
 
 /// A node as people look at it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,7 +151,11 @@ fn before_rollout(status: &WindowsPoolStatus) -> String {
     let refused = said(status, condition::UPGRADEABLE, "False");
     let stopped = status
         .condition(condition::UPDATING)
-        .filter(|it| ["Stopped", "Paused", "Waiting", NOT_LISTED].contains(&it.reason.as_str()))
+        .filter(|it| {
+            let words = ["Stopped", "Paused", "Waiting"];
+            let mut words = words.into_iter().chain(OF_THE_NODE);
+            words.any(|word| word == it.reason)
+        })
         .map(|it| it.message.clone());
     let ahead: Vec<_> = status.updating.iter().map(|it| it.node.as_str()).collect();
     refused.or(stopped).unwrap_or_else(|| {

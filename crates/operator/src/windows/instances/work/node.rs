@@ -28,17 +28,39 @@ impl Job {
         &self,
         name: &str,
     ) -> Result<Result<Option<Found>, InstanceFailure>, InstanceFailure> {
+        self.node(name, false).await
+    }
+
+    /// The same, also for a Node that OpenShift's operator made.
+    pub(super) async fn wmco_node(
+        &self,
+        name: &str,
+    ) -> Result<Result<Option<Found>, InstanceFailure>, InstanceFailure> {
+        self.node(name, true).await
+    }
+
+    async fn node(
+        &self,
+        name: &str,
+        takes_over: bool,
+    ) -> Result<Result<Option<Found>, InstanceFailure>, InstanceFailure> {
         // What is no name is not even asked for.
-        if let Err(problem) = self.check(name, None) {
+        if let Err(problem) = self.check(name, None, takes_over) {
             return Ok(Err(problem));
         }
         let node = self.nodes().get_opt(name).await;
         let node = node.map_err(|error| api("cannot read its Node", &error))?;
         let found = node.map(|it| Found::from(NodeFacts::from(it)));
-        Ok(self.check(name, found.as_ref()).map(|()| found))
+        let checked = self.check(name, found.as_ref(), takes_over);
+        Ok(checked.map(|()| found))
     }
 
-    fn check(&self, name: &str, found: Option<&Found>) -> Result<(), InstanceFailure> {
+    fn check(
+        &self,
+        name: &str,
+        found: Option<&Found>,
+        takes_over: bool,
+    ) -> Result<(), InstanceFailure> {
         let addresses = self.fleet.addresses(&self.name);
         self.fleet.records.look(|records| {
             let claim = Claim {
@@ -47,6 +69,7 @@ impl Job {
                 addresses: &addresses,
                 found,
                 records,
+                takes_over,
             };
             claim.check()
         })

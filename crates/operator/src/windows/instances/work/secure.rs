@@ -11,15 +11,14 @@ use super::reach::Reached;
 use crate::windows::ssh::{Error, FileKind};
 
 /// How long a program of Windows may take.
-const SYSTEM: Duration = Duration::from_secs(30);
+pub(super) const SYSTEM: Duration = Duration::from_secs(30);
 
 /// Only administrators write there: the agent's service is there if it was ever installed.
 const ASK_FOR_SERVICE: &str = r"C:\Windows\System32\reg.exe query HKLM\SYSTEM\CurrentControlSet\Services\evenkeel-agent /v ImagePath";
 /// Nobody but the system and administrators may do anything in the folder, or own it.
-const CLOSE: [&str; 2] = [
-    r#"C:\Windows\System32\icacls.exe C:\k /inheritance:r /grant:r "*S-1-5-18:(OI)(CI)F" "*S-1-5-32-544:(OI)(CI)F""#,
-    r#"C:\Windows\System32\icacls.exe C:\k /setowner "*S-1-5-32-544""#,
-];
+const CLOSE: [&str; 2] = [GRANT, OWN];
+pub(super) const GRANT: &str = r#"C:\Windows\System32\icacls.exe C:\k /inheritance:r /grant:r "*S-1-5-18:(OI)(CI)F" "*S-1-5-32-544:(OI)(CI)F""#;
+pub(super) const OWN: &str = r#"C:\Windows\System32\icacls.exe C:\k /setowner "*S-1-5-32-544""#;
 
 impl Reached {
     /// What lies where the payload goes.
@@ -34,16 +33,22 @@ impl Reached {
             FileKind::Nothing => PayloadFolder::Missing,
             FileKind::Link => PayloadFolder::Link,
             FileKind::Folder | FileKind::File if self.has_service().await? => PayloadFolder::Own,
+            FileKind::Folder if self.has_wmco().await? => PayloadFolder::Wmcos,
             FileKind::Folder | FileKind::File => PayloadFolder::Foreign,
         })
     }
 
     /// Whether the agent's service is installed, with its program where we put it.
     async fn has_service(&self) -> Result<bool, InstanceFailure> {
-        match self.session.run(ASK_FOR_SERVICE, SYSTEM).await {
-            Ok(said) => Ok(said.to_lowercase().contains(&windows::AGENT.to_lowercase())),
-            // There is no such key.
-            Err(Error::Command { .. }) => Ok(false),
+        let said = self.registry(ASK_FOR_SERVICE).await?.unwrap_or_default();
+        Ok(said.to_lowercase().contains(&windows::AGENT.to_lowercase()))
+    }
+
+    /// What `reg.exe` prints; nothing if there is no such key.
+    pub(super) async fn registry(&self, query: &str) -> Result<Option<String>, InstanceFailure> {
+        match self.session.run(query, SYSTEM).await {
+            Ok(said) => Ok(Some(said)),
+            Err(Error::Command { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
@@ -67,7 +72,7 @@ impl Reached {
     }
 }
 
-fn folder() -> &'static str {
+pub(super) fn folder() -> &'static str {
     windows::PAYLOAD.trim_end_matches('\\')
 }
 

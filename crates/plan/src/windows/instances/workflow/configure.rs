@@ -30,7 +30,11 @@ impl Workflow {
         if has_agent {
             // Somebody deleted the Node: the kubelet makes it again when it starts anew.
             let say = WorkflowStep::Say("starting over: its Node is gone");
-            steps.extend([say, remove_service(), self.clean_up_for_upgrade(&node)]);
+            steps.extend([
+                say,
+                remove_service(),
+                self.clean_up_for_upgrade(&node, false),
+            ]);
         }
         let Grant { version, hash } = self.grant()?;
         let options = format!(" --desired-version {version} --desired-services {hash}");

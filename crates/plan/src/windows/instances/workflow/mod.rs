@@ -5,6 +5,7 @@
 mod configure;
 mod removal;
 mod step;
+mod take_over;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -23,6 +24,7 @@ pub use self::step::{
 };
 use super::{Fact, FailureKind, InstanceFailure, InstanceRecord, Work};
 use crate::excerpt::excerpt;
+use crate::windows::take_over::{Missing, WmcoMachine};
 use crate::windows::windows_pool::Grant;
 
 /// How long a question to the agent may take.
@@ -41,6 +43,8 @@ pub struct Workflow {
     pub namespace: String,
     /// What is remembered of the machine.
     pub record: InstanceRecord,
+    /// Whether nodes of OpenShift's operator are taken over.
+    pub takes_over: bool,
     /// What it is to run and how many files that takes, or why nobody gets anything now.
     pub supply: Result<(Grant, usize), InstanceFailure>,
     /// When it began.
@@ -56,6 +60,12 @@ pub enum WorkflowState {
     Reaching,
     /// What lies where the payload goes?
     Inspecting,
+    /// What did OpenShift's operator leave on it?
+    Surveying,
+    /// That is there, and the Node that it is said to be: is it that one?
+    Recognising(WmcoMachine),
+    /// The folder of OpenShift's operator is closed to others.
+    TakingFolder,
     /// Its folder is made: was nobody faster?
     Closing,
     /// Is there an agent on it, as there is none to bring?
@@ -95,6 +105,8 @@ pub struct Upgrade {
     pub node: String,
     /// The version that it ran.
     pub from: Option<StatedVersion>,
+    /// Whether OpenShift's operator made it.
+    pub is_wmcos: bool,
     /// Whether the new agent lies beside its place.
     pub has_new_agent: bool,
     /// How many files were copied; none if all were there.
@@ -142,7 +154,11 @@ impl Workflow {
         Ok(match (progress, answer) {
             (P::Begun, Answer::Done) => self.begin()?,
             // Whoever has another key now, or was never seen, may be another machine.
-            (P::Reaching, Answer::Is(true)) if self.record.is_known_inside() => self.enter(),
+            (P::Reaching, Answer::Is(true))
+                if self.record.is_known_inside() && self.work != Work::Survey =>
+            {
+                self.enter()
+            }
             (P::Reaching, Answer::Is(_)) => {
                 let [touch, save] = remember(Fact::Touched);
                 let say = WorkflowStep::Say("checking its folder");
@@ -152,7 +168,9 @@ impl Workflow {
                 )
             }
             (P::Inspecting, Answer::Folder(found)) => self.inspected(found, now)?,
-            (P::Closing, Answer::Is(true)) => self.secured(),
+            (P::Surveying, Answer::Survey(machine)) => Self::surveyed(machine),
+            (P::Recognising(machine), Answer::Node(found)) => self.recognised(&machine, found?)?,
+            (P::TakingFolder, Answer::Done) | (P::Closing, Answer::Is(true)) => self.secured(),
             (P::Closing, Answer::Is(false)) => {
                 let why = "was changed by somebody else while it was created: check who is logged in there";
                 return Err(foreign(why));
@@ -231,6 +249,10 @@ impl Workflow {
     fn inspected(&self, found: PayloadFolder, now: Timestamp) -> NextState {
         let mut steps = Vec::new();
         match found {
+            PayloadFolder::Wmcos => return self.found_wmco(),
+            _ if self.work == Work::Survey || self.record.is_untaken() => {
+                return Err(take_over::lacks(&[Missing::Daemon]));
+            }
             PayloadFolder::Own => return Ok(self.secured()),
             PayloadFolder::Link => {
                 return Err(foreign("is a link that Evenkeel did not create: remove it"));
@@ -325,10 +347,16 @@ impl Workflow {
         WorkflowStep::Ask(line, within, Some(AgentLogin { node, joins }))
     }
 
-    fn clean_up_for_upgrade(&self, node: &str) -> WorkflowStep {
+    /// Where OpenShift's operator made the `node`, the agent has no login yet.
+    fn clean_up_for_upgrade(&self, node: &str, is_wmcos: bool) -> WorkflowStep {
+        let options = if is_wmcos {
+            format!(" --upgrade --take-over {node}")
+        } else {
+            " --upgrade".to_owned()
+        };
         self.log_in_and(
             AgentCommand::CleanUp,
-            " --upgrade",
+            &options,
             Some(node.to_owned()),
             CLEANUP,
         )

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::super::{Fact, Found, InstanceFailure};
+use crate::windows::take_over::WmcoMachine;
 
 /// One step. Its answer is [`Answer::Done`], where it says no other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,12 @@ pub enum WorkflowStep {
     LearnKubelets,
     /// Logs in. [`Answer::Is`]: it answered with the host key that is pinned, and not the first time.
     Connect,
+    /// Looks at what OpenShift's operator left on the machine, with programs of Windows alone. [`Answer::Survey`].
+    Survey,
+    /// Reads the Node of this name, also if OpenShift's operator made it. [`Answer::Node`].
+    ReadWmcoNode(String),
+    /// Closes the payload's folder to others, as OpenShift's operator left it.
+    TakeFolder,
     /// Looks at the payload's folder, and removes one that is empty. [`Answer::Folder`].
     InspectFolder,
     /// Gives the payload's folder this name.
@@ -110,6 +117,8 @@ pub enum Answer {
     Machine(MachineFacts),
     /// The Node of a name, if there is one, or why the machine is not that Node.
     Node(Result<Option<Found>, InstanceFailure>),
+    /// What OpenShift's operator left on the machine.
+    Survey(WmcoMachine),
     /// What the agent says.
     Said(CommandReport),
 }
@@ -123,6 +132,8 @@ pub enum PayloadFolder {
     Link,
     /// A folder with an agent that Windows runs as our service.
     Own,
+    /// A folder with the agent of OpenShift's operator, which Windows runs as a service.
+    Wmcos,
     /// Something else.
     Foreign,
 }

@@ -8,12 +8,12 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-fn failure(category: FailureKind, message: &str) -> InstanceFailure {
+pub(super) fn failure(category: FailureKind, message: &str) -> InstanceFailure {
     InstanceFailure::new(category, message)
 }
 
 /// The work on a machine that was reached and secured before.
-fn workflow(work: Work) -> Workflow {
+pub(super) fn workflow(work: Work) -> Workflow {
     let grant = Grant {
         version: "2.0.0-abc1234".parse().unwrap(),
         hash: "hash".to_owned(),
@@ -29,12 +29,13 @@ fn workflow(work: Work) -> Workflow {
             is_secured: true,
             ..InstanceRecord::default()
         },
+        takes_over: false,
         supply: Ok((grant, 7)),
         began: at(0),
     }
 }
 
-fn found(desired: &str, resource_version: &str) -> Found {
+pub(super) fn found(desired: &str, resource_version: &str) -> Found {
     Found {
         name: "win-1".to_owned(),
         is_windows: true,
@@ -43,6 +44,24 @@ fn found(desired: &str, resource_version: &str) -> Found {
         version: Some("1.0.0-aaaaaaa".to_owned().into()),
         desired_version: Some(desired.to_owned().into()),
         ..Found::default()
+    }
+}
+
+/// What OpenShift's operator leaves on a machine.
+pub(super) fn wmco() -> WmcoMachine {
+    WmcoMachine {
+        kubelet: Some(r"C:\k\kubelet.exe --hostname-override=WIN-1".to_owned()),
+        host_name: Some("EC2AMAZ-1".to_owned()),
+        has_login: true,
+    }
+}
+
+/// A Node of that operator, of which this is not as it must be.
+pub(super) fn found_wmco(unfinished: &[Missing]) -> Found {
+    Found {
+        version: Some("10.20.1-4bd2d8b".to_owned().into()),
+        wmco: Some(unfinished.to_vec()),
+        ..found("10.20.1-4bd2d8b", "1")
     }
 }
 
@@ -64,7 +83,7 @@ fn machine(has_agent: bool) -> Answer {
 }
 
 /// What a machine answers on which nothing is wrong.
-fn usual(step: &WorkflowStep) -> Answer {
+pub(super) fn usual(step: &WorkflowStep) -> Answer {
     match step {
         WorkflowStep::Connect
         | WorkflowStep::MakeFolder
@@ -75,6 +94,8 @@ fn usual(step: &WorkflowStep) -> Answer {
         WorkflowStep::RestoreFiles | WorkflowStep::CopyNewFiles => Answer::Count(3),
         WorkflowStep::Prepare | WorkflowStep::Supply => machine(true),
         WorkflowStep::ReadNode(_) => node("2.0.0-abc1234"),
+        WorkflowStep::Survey => Answer::Survey(wmco()),
+        WorkflowStep::ReadWmcoNode(_) => Answer::Node(Ok(Some(found_wmco(&[])))),
         WorkflowStep::Ask(..) => Answer::Said(CommandReport {
             node: Some("win-1".to_owned()),
             ends: Some(at(600)),
@@ -85,7 +106,7 @@ fn usual(step: &WorkflowStep) -> Answer {
 }
 
 /// All steps until the work ends.
-fn steps(
+pub(super) fn steps(
     workflow: &Workflow,
     mut answers: impl FnMut(&WorkflowStep) -> Answer,
 ) -> Result<Vec<WorkflowStep>, InstanceFailure> {
@@ -107,7 +128,7 @@ fn steps(
 }
 
 /// Steps in short, without what is only said.
-fn brief(steps: &[WorkflowStep]) -> String {
+pub(super) fn brief(steps: &[WorkflowStep]) -> String {
     let one = |step: &WorkflowStep| match step {
         WorkflowStep::Say(_) | WorkflowStep::Save(_) => None,
         WorkflowStep::Ask(line, ..) => Some(line.split(" --kube").next().unwrap().to_owned()),
@@ -479,7 +500,7 @@ fn only_payload_files_that_the_new_version_does_not_have_are_removed() {
     assert_eq!(obsolete(&before, now.into_iter()), [r"C:\k\cni\old.exe"]);
 }
 
-fn answers() -> impl Strategy<Value = Answer> {
+pub(super) fn answers() -> impl Strategy<Value = Answer> {
     prop_oneof![
         Just(Answer::Done),
         any::<bool>().prop_map(Answer::Is),

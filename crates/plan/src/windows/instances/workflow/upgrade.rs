@@ -25,6 +25,7 @@ impl Workflow {
         let supplied = found.supplied.and_then(|it| it.parse::<Supplied>().ok());
         let mut upgrade = Upgrade::of(node);
         upgrade.from = found.version;
+        upgrade.is_wmcos = found.wmco.is_some();
         let version = &self.grant()?.version;
         if supplied.is_some_and(|it| it.grant.version == *version) {
             return Ok(Self::await_version(upgrade, now));
@@ -39,7 +40,7 @@ impl Workflow {
             WorkflowStep::Say("stopping its old agent"),
             remove_service(),
             WorkflowStep::Say("removing the services of its old version"),
-            self.clean_up_for_upgrade(&upgrade.node),
+            self.clean_up_for_upgrade(&upgrade.node, upgrade.is_wmcos),
         ];
         (WorkflowState::Cleaning(upgrade), steps)
     }
