@@ -44,6 +44,8 @@ mod helm;
 #[cfg(target_os = "linux")]
 pub mod ignition;
 #[cfg(target_os = "linux")]
+pub mod machine_config_operator;
+#[cfg(target_os = "linux")]
 pub mod machine_double;
 #[cfg(target_os = "linux")]
 pub mod need;

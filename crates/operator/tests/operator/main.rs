@@ -11,6 +11,7 @@ mod hostile;
 mod idle;
 mod instances;
 mod interruptions;
+mod machine_config_operator;
 mod memory;
 mod metrics;
 mod own_pods;

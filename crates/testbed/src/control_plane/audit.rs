@@ -1,4 +1,4 @@
-//! What the API server itself writes down about requests of our agents: counted there, none is missed,
+//! What the API server itself writes down about requests of our programs: counted there, none is missed,
 //! also when the program that made them is gone.
 
 use std::fmt;
@@ -9,13 +9,17 @@ use serde_json::Value;
 pub(super) const POLICY_FILE: &str = "audit.yaml";
 /// The file with what was asked.
 pub(super) const LOG: &str = "audit.log";
-/// Who asked for what, for agents by certificate alone: they are few, and the rest is much.
+/// Who asked for what, for agents by certificate: they are few, and the rest is much. Of service accounts, such as the
+/// operator's, what they wrote.
 pub(super) const POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
 rules:
 - level: Metadata
   userGroups: ['evenkeel:agents']
+- level: Metadata
+  userGroups: ['system:serviceaccounts']
+  verbs: [create, update, patch, delete, deletecollection]
 - level: None
 ";
 
@@ -26,6 +30,8 @@ pub struct Request {
     pub verb: String,
     /// The plural: `nodes`.
     pub resource: String,
+    /// Empty for what belongs to the whole cluster.
+    pub namespace: String,
     /// The status code of the answer.
     pub code: u64,
 }
@@ -48,6 +54,7 @@ pub(super) fn requests(log: &str, user: &str) -> Vec<Request> {
             Request {
                 verb: text(&entry["verb"]),
                 resource: text(&entry["objectRef"]["resource"]),
+                namespace: text(&entry["objectRef"]["namespace"]),
                 code: entry["responseStatus"]["code"].as_u64().unwrap_or_default(),
             }
         })

@@ -248,8 +248,8 @@ impl ControlPlane {
             .args(arguments))
     }
 
-    /// What the agent that logs in as `user` has asked for and was answered by now, oldest first. Only
-    /// members of the group `evenkeel:agents` are written down.
+    /// What `user` has asked for and was answered by now, oldest first. Written down are members of the group
+    /// `evenkeel:agents`, and what service accounts write.
     pub fn requests_of(&self, user: &str) -> Result<Vec<Request>> {
         let path = self.servers.file(audit::LOG);
         let log = std::fs::read_to_string(&path)
