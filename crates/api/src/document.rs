@@ -90,10 +90,45 @@ pub fn fragments(file: &str, bytes: &[u8]) -> Result<Vec<Fragment>, Problems> {
     Ok(found.fragments.unwrap_or_default())
 }
 
+/// The one MachineConfig or bare Ignition config that a machine was provisioned from, as somebody keeps it:
+/// its name, and the sections that cannot change on a running machine.
+///
+/// It need not say its kind, which OpenShift leaves out on its nodes. Nothing else of it is read or judged: it was carried
+/// out already, by a program that may understand more of it.
+pub fn provisioned_from(file: &str, bytes: &[u8]) -> Result<MachineConfig, Problems> {
+    let found = Found {
+        sections_only: true,
+        ..Found::default()
+    };
+    let (found, _) = read_all(file, bytes, found)?;
+    let mut findings = Findings::of(file);
+    let config = match found.documents.as_slice() {
+        [Document::MachineConfig(config)] => config.clone(),
+        [other] => {
+            let message = format!("found a {}: write {PROVISIONED}", other.kind());
+            findings.problem(&At::top(None), message);
+            MachineConfig::default()
+        }
+        several => {
+            let message = format!("found {} objects: write {PROVISIONED}", several.len());
+            findings.problem(&At::top(None), message);
+            MachineConfig::default()
+        }
+    };
+    let (config, _) = findings.finish(config)?;
+    Ok(config)
+}
+
+/// What a machine can be provisioned from, for a sentence.
+const PROVISIONED: &str =
+    "the one MachineConfig or Ignition config that the machine was provisioned from";
+
 /// What a file holds.
 #[derive(Debug, Default)]
 struct Found {
     documents: Vec<Document>,
+    /// Of a MachineConfig only its name and the sections that cannot change are read.
+    sections_only: bool,
     /// Only where they are asked for: they hold all contents once more.
     fragments: Option<Vec<Fragment>>,
 }
@@ -134,6 +169,12 @@ fn read_object(
                 node.kind()
             ),
         );
+        return;
+    }
+    if found.sections_only
+        && let Some(config) = read_sections(node, at, findings)
+    {
+        found.documents.push(Document::MachineConfig(config));
         return;
     }
     match (node.text("kind"), node.text("apiVersion")) {
@@ -268,6 +309,27 @@ fn read_machine_config(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) ->
     }
     read_spec(spec, &mut config);
     config
+}
+
+/// Name and unchangeable sections of what may be a MachineConfig or a bare Ignition config.
+fn read_sections(node: &Node<'_>, at: &At<'_>, findings: &mut Findings) -> Option<MachineConfig> {
+    let spec = node.get("spec");
+    let ignition = match (node.text("kind"), spec) {
+        (None | Some("MachineConfig"), Some(spec)) => spec.get("config"),
+        (None, None) if node.get("ignition").is_some() => Some(node),
+        _ => return None,
+    };
+    let mut config = MachineConfig {
+        name: name_of(node).map(str::to_owned),
+        ..MachineConfig::default()
+    };
+    if let Some(ignition) = ignition.filter(|it| !it.entries().is_empty()) {
+        ignition::read_sections(ignition, at, &mut config, findings);
+    }
+    if let Some(spec) = spec {
+        read_spec(spec, &mut config);
+    }
+    Some(config)
 }
 
 fn read_config_map(

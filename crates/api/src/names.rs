@@ -339,6 +339,20 @@ pub mod linux {
     pub const UNITS: &str = "/etc/systemd/system";
     /// A file that makes the agent re-apply everything.
     pub const FORCE_FILE: &str = "/run/machine-config-daemon-force";
+    /// The MachineConfig that OpenShift's machine-config daemon brought the machine to last.
+    pub const THEIR_CURRENT_CONFIG: &str = "/etc/machine-config-daemon/currentconfig";
+    /// The MachineConfig that OpenShift's machine-config server gave the machine for its first boot.
+    pub const THEIR_SERVED_CONFIG: &str = "/etc/mcs-machine-config-content.json";
+    /// The same one without its Ignition config; after the first boot, the second file.
+    pub const THEIR_ENCAPSULATED_CONFIG: [&str; 2] = [
+        "/etc/ignition-machine-config-encapsulated.json",
+        "/etc/ignition-machine-config-encapsulated.json.bak",
+    ];
+    /// The first annotations of the Node, which name it; once the daemon has set them, the second file.
+    pub const THEIR_FIRST_ANNOTATIONS: [&str; 2] = [
+        "/etc/machine-config-daemon/node-annotations.json",
+        "/etc/machine-config-daemon/node-annotation.json.bak",
+    ];
 }
 
 /// Places and tags on a Windows node.

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use evenkeel_plan::machine::disruption::Disruption;
 
 /// Keep machines in their declared state, and see what a change would do before you make it.
 ///
@@ -20,6 +22,21 @@ pub(crate) enum Command {
     Plan(PlanArguments),
     /// Bring the machine to a configuration. If a step fails, all changes are rolled back.
     Apply(ApplyArguments),
+    /// Say what a machine was provisioned from, before its first configuration. Touches nothing on it.
+    ///
+    /// Disks, file systems, users, groups, fips, the kernel type and extensions cannot change on a running machine. A first
+    /// configuration that has any of them is refused, unless the machine was provisioned with the same: then it is
+    /// adopted. A node of OpenShift says itself what that was, and the agent adopts it without this command. For any other
+    /// machine (Ignition, cloud-init, an installer) give the configuration that says it, as an Ignition config or a
+    /// `MachineConfig`; its files and units are not read.
+    ///
+    /// Run it again to correct it; after the first configuration it is refused.
+    ///
+    /// Exit codes: 0 done, 1 error, 2 with --dry-run: it would be adopted.
+    #[command(
+        after_help = "Examples:\n  sudo evenkeel adopt -f provision.ign\n  kubectl get machineconfig rendered-worker-1 -o yaml | sudo evenkeel adopt -f -"
+    )]
+    Adopt(AdoptArguments),
     /// List every difference between the machine and a configuration.
     Verify(VerifyArguments),
     /// Report drift as it happens, or repair it (--heal). Stop with Ctrl-C.
@@ -71,6 +88,42 @@ pub(crate) enum Format {
     Json,
     /// One YAML document.
     Yaml,
+}
+
+/// Output formats of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum PlanFormat {
+    /// Text for people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+    /// A comment on a pull request.
+    Markdown,
+}
+
+impl PlanFormat {
+    /// The same as other commands have; none for a comment.
+    pub(crate) fn plain(self) -> Option<Format> {
+        match self {
+            Self::Text => Some(Format::Text),
+            Self::Json => Some(Format::Json),
+            Self::Yaml => Some(Format::Yaml),
+            Self::Markdown => None,
+        }
+    }
+}
+
+/// Reads a disruption by the word that plans say.
+fn disruption() -> impl TypedValueParser<Value = Disruption> {
+    let words = Disruption::ALL.map(Disruption::as_str);
+    PossibleValuesParser::new(words).map(|word| {
+        let mut all = Disruption::ALL.into_iter();
+        // Only their words pass.
+        all.find(|it| it.as_str() == word).unwrap_or_default()
+    })
 }
 
 /// The cluster to use, and the login.
@@ -315,8 +368,19 @@ pub(crate) struct PlanArguments {
     pub(crate) cluster: ClusterArguments,
     #[command(flatten)]
     pub(crate) tree: RootArguments,
-    #[command(flatten)]
-    pub(crate) output: Output,
+    /// Fail (exit code 1) if the change disrupts the machine, or any node of the pool, more than this. The plan is
+    /// printed all the same.
+    #[arg(long, value_name = "DISRUPTION", value_parser = disruption())]
+    pub(crate) max_disruption: Option<Disruption>,
+    /// Output format.
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    pub(crate) format: PlanFormat,
 }
 
 #[derive(Debug, Args)]
@@ -331,6 +395,21 @@ pub(crate) struct ApplyArguments {
     /// Reboot this machine at the end if the plan needs it. Without this flag, the output asks you to reboot.
     #[arg(long, conflicts_with_all = ["root", "dry_run"])]
     pub(crate) reboot: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AdoptArguments {
+    /// Configuration that the machine was provisioned from: an Ignition config or a `MachineConfig` in YAML or JSON, or `-`
+    /// for standard input. Default: what the machine keeps of it, on a node of OpenShift.
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tree: RootArguments,
+    /// Show what would be adopted, and remember nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) output: Output,
 }

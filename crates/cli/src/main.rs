@@ -25,7 +25,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::arguments::{Arguments, Command, StatusOf};
 use crate::fleet::{explain, pool_plan, rollout, status};
-use crate::machine::{apply, demo, plan, render, verify, watch};
+use crate::machine::{adopt, apply, demo, plan, render, verify, watch};
 use crate::windows::{instances, upgrade};
 
 /// How a command ended well.
@@ -97,6 +97,7 @@ fn dispatch(command: Command) -> Result<Ending> {
             None => plan::run(&arguments),
         },
         Command::Apply(arguments) => apply::run(&arguments),
+        Command::Adopt(arguments) => adopt::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Watch(arguments) => watch::run(&arguments),
         Command::Render(arguments) => render::run(&arguments),

@@ -191,7 +191,13 @@ pub(crate) fn summary(plan: &Plan) -> String {
     )
 }
 
-fn diff_of(plan: &Plan, resource: &Resource, old: &Contents, new: &Contents) -> Vec<Line> {
+/// The difference that a plan makes in one resource.
+pub(crate) fn diff_of(
+    plan: &Plan,
+    resource: &Resource,
+    old: &Contents,
+    new: &Contents,
+) -> Vec<Line> {
     let bytes = |hash| old.get(hash).or_else(|| new.get(hash));
     plan.steps
         .iter()

@@ -4,6 +4,7 @@
 pub(crate) mod evidence;
 mod import;
 pub(crate) mod rules;
+mod theirs;
 
 use std::fmt::Write;
 use std::path::PathBuf;

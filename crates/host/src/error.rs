@@ -3,6 +3,7 @@
 use std::io;
 
 use evenkeel_plan::machine::problem::Refused;
+use evenkeel_plan::machine::provision::Managed;
 use evenkeel_plan::machine::record::Unreadable;
 
 /// An error of a host. Its source is not in its text; whoever prints it prints the chain.
@@ -37,6 +38,9 @@ pub enum Error {
     /// The configuration is not one this machine can go to.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// The machine cannot be adopted any more.
+    #[error(transparent)]
+    Managed(#[from] Managed),
     /// The journal is not readable.
     #[error("{path}")]
     Journal {
@@ -117,6 +121,7 @@ impl Error {
             Self::Services { .. } => "ServiceManagerFailed",
             Self::Os { .. } => "OsFailed",
             Self::Refused(refused) => refused.category(),
+            Self::Managed(managed) => managed.category(),
             Self::Journal {
                 source: Unreadable::Newer(_),
                 ..

@@ -15,6 +15,7 @@ use evenkeel_plan::machine::entry::{Entry, Hash, Ids};
 use evenkeel_plan::machine::journal::{Direction, Journal, Move, Stood};
 use evenkeel_plan::machine::os::{OsSnapshot, is_about};
 use evenkeel_plan::machine::place::Location;
+use evenkeel_plan::machine::provision::Provision;
 use evenkeel_plan::machine::record::{Record, newer};
 use evenkeel_plan::machine::step::Step;
 use evenkeel_plan::machine::targets::Targets;
@@ -174,6 +175,17 @@ impl<'a, H: Host> Claim<'a, H> {
     /// What the journal remembers of this machine.
     pub fn record(&self) -> Result<Record> {
         self.state.record(self.host)
+    }
+
+    /// Remembers what the machine was provisioned from, and touches nothing else. `false` if it remembers that already.
+    pub fn adopt(&self, provision: &Provision) -> Result<bool> {
+        let record = self.record()?;
+        let adopted = record.clone().adopting(provision)?;
+        if adopted == record {
+            return Ok(false);
+        }
+        self.remember(&adopted)?;
+        Ok(true)
     }
 
     /// Remembers that the machine is told to boot for what is staged.

@@ -13,6 +13,7 @@ pub mod observe;
 mod os;
 mod place;
 pub mod probe;
+pub mod provision;
 pub mod simulated;
 mod store;
 mod temporary;

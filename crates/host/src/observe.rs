@@ -17,7 +17,7 @@ use evenkeel_plan::machine::{self, MachineSnapshot, Plan, above, interest};
 
 use crate::disk::{Disk, Folder, Host};
 use crate::execute::State;
-use crate::{Error, Result, accounts, verify};
+use crate::{Error, Result, accounts, provision, verify};
 
 /// Contents above this are compared by hash and never shown.
 const LARGEST_SHOWN: usize = 1 << 20;
@@ -57,7 +57,7 @@ pub fn compare<H: Host>(
     desired: &Desired,
     contents: &Contents,
 ) -> Result<(Plan, MachineSnapshot)> {
-    let record = state.record(host)?;
+    let record = provision::record(host, state)?;
     let facts = facts(host, state, desired, &record)?;
     let targets = targets(desired, &facts).map_err(Refused)?;
     let mut seen = look(host.disk(), &targets, &record, contents)?;

@@ -1,7 +1,6 @@
 //! What readiness costs with a thousand nodes on a real API server, against its limits: `cargo bench -p
 //! evenkeel-operator --bench readiness`.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,14 +8,11 @@ use std::time::{Duration, Instant};
 use evenkeel_api::names::taint;
 use evenkeel_testbed::control_plane::ControlPlane;
 use evenkeel_testbed::table::Table;
-use evenkeel_testbed::wait::{Look, until_async};
 use evenkeel_testbed::{Doing, Error, Result};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams};
+use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 
 #[path = "../tests/operator/readiness/bed.rs"]
 #[expect(dead_code, reason = "tests use more of it")]
@@ -27,19 +23,17 @@ mod fleet;
 #[path = "../tests/operator/scene.rs"]
 #[expect(dead_code, reason = "tests use more of it")]
 mod scene;
+mod told;
 
-use bed::is_tainted;
 use fleet::Crowd;
 use scene::Scene;
+use told::{bare_loop, condition, patch_all, until_tainted, watch};
 
 const NODES: usize = 1_000;
-/// How many requests the bare loop has under way, and whoever reports evidence: as many as the operator.
-const AT_ONCE: usize = 32;
 /// How often kubelets and agents renew their Leases.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How long the idle operator is looked at.
 const IDLE: Duration = Duration::from_secs(30);
-const LONG: Duration = Duration::from_mins(5);
 
 /// How long all may take, in bare loops of as many patches.
 const RATIO: f64 = 2.5;
@@ -62,110 +56,6 @@ fn main() -> ExitCode {
     )
 }
 
-/// When the API server had something about each node, by the node's name.
-type Times = BTreeMap<String, Instant>;
-
-/// What a watch of the bench's own has seen: who said that it is bad, and who was tainted.
-#[derive(Default)]
-struct Seen {
-    bad: Times,
-    tainted: Times,
-}
-
-/// Follows the nodes of a scene.
-fn watch(scene: &Scene) -> Arc<Mutex<Seen>> {
-    let api: Api<Node> = scene.nodes();
-    let config = watcher::Config::default().labels(&format!("place={}", scene.name));
-    let seen = Arc::<Mutex<Seen>>::default();
-    let written = Arc::clone(&seen);
-    tokio::spawn(async move {
-        let mut changes = std::pin::pin!(watcher(api, config).default_backoff().applied_objects());
-        while let Some(change) = changes.next().await {
-            let Ok(node) = change else { continue };
-            let (now, name) = (Instant::now(), node.name_any());
-            let conditions = node.status.as_ref().and_then(|it| it.conditions.as_ref());
-            let is_bad = conditions
-                .into_iter()
-                .flatten()
-                .any(|it| it.type_ == "GpuReady" && it.status == "False");
-            let mut seen = written.lock().unwrap_or_else(PoisonError::into_inner);
-            if is_bad {
-                seen.bad.entry(name.clone()).or_insert(now);
-            } else {
-                seen.bad.remove(&name);
-            }
-            if is_tainted(&node) {
-                seen.tainted.entry(name).or_insert(now);
-            } else {
-                seen.tainted.remove(&name);
-            }
-        }
-    });
-    seen
-}
-
-/// Waits until so many are tainted; says when the last one was.
-async fn until_tainted(seen: &Mutex<Seen>, wanted: usize) -> Result<Instant> {
-    until_async("all to be tainted, or none", LONG, async || {
-        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(if seen.tainted.len() == wanted {
-            Look::Found(
-                seen.tainted
-                    .values()
-                    .max()
-                    .copied()
-                    .unwrap_or(Instant::now()),
-            )
-        } else {
-            Look::NotYet(seen.tainted.len().to_string())
-        })
-    })
-    .await
-}
-
-/// Patches every node, or its status.
-async fn patch_all(
-    scene: &Scene,
-    names: &[String],
-    patch: &Value,
-    of_status: bool,
-) -> Result<Duration> {
-    let api: Api<Node> = scene.nodes();
-    let begun = Instant::now();
-    let parameters = PatchParams::default();
-    let done = futures::stream::iter(names).map(async |name| {
-        let done = if of_status {
-            let patch = Patch::Strategic(patch);
-            api.patch_status(name, &parameters, &patch).await
-        } else {
-            api.patch(name, &parameters, &Patch::Merge(patch)).await
-        };
-        done.map(|_| ())
-    });
-    let done: Vec<_> = done.buffer_unordered(AT_ONCE).collect().await;
-    let done: kube::Result<()> = done.into_iter().collect();
-    done.doing(|| "cannot patch a node")?;
-    Ok(begun.elapsed())
-}
-
-fn condition(status: &str) -> Value {
-    let now = jiff::Timestamp::now()
-        .strftime("%Y-%m-%dT%H:%M:%SZ")
-        .to_string();
-    json!({ "status": { "conditions": [{
-        "type": "GpuReady", "status": status, "reason": "Bench", "message": "", "lastHeartbeatTime": now,
-    }] } })
-}
-
-/// Milliseconds of processor time that a process has had.
-fn processor(process: u32) -> Result<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).doing(|| "no operator")?;
-    let after = text.rsplit(')').next().unwrap_or_default();
-    let ticks = after.split_whitespace().skip(11).take(2);
-    let ticks: f64 = ticks.filter_map(|it| it.parse::<f64>().ok()).sum();
-    Ok(ticks * 10.0)
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a thousand fits")]
 async fn bench() -> Result<Table> {
     let control_plane: &'static ControlPlane = Box::leak(Box::new(ControlPlane::start()?));
@@ -175,15 +65,8 @@ async fn bench() -> Result<Table> {
     patch_all(&scene, &crowd.names, &condition("True"), true).await?;
     let mut table = Table::default();
 
-    // The bare loop: one patch for each, and one to take it off again. The better of two counts.
-    let taints = json!([{ "key": taint::META_READINESS, "effect": "NoSchedule" }]);
-    let with = json!({ "spec": { "taints": taints } });
-    let without = json!({ "spec": { "taints": null } });
-    let mut bare = Duration::MAX;
-    for _ in 0..2 {
-        bare = bare.min(patch_all(&scene, &crowd.names, &with, false).await?);
-        patch_all(&scene, &crowd.names, &without, false).await?;
-    }
+    let key = taint::META_READINESS;
+    let bare = bare_loop(&scene, &crowd.names, key).await?;
     Table::note(
         "a bare loop of 1,000 taint patches",
         bare.as_secs_f64(),
@@ -201,12 +84,13 @@ async fn bench() -> Result<Table> {
     let listen = format!("127.0.0.1:{port}");
     let operator = scene.operator(&["--listen", &listen])?;
     crowd.are_ready(&scene, "gpu").await?;
-    let seen = watch(&scene);
+    let seen = watch(&scene, key);
     until_tainted(&seen, 0).await?;
 
-    let before = processor(operator.id())?;
+    let before = operator.processor_time()?;
     tokio::time::sleep(IDLE).await;
-    let idle = (processor(operator.id())? - before) / (IDLE.as_secs_f64() * 10.0);
+    let had = operator.processor_time()?.saturating_sub(before);
+    let idle = had.div_duration_f64(IDLE) * 100.0;
     table.row("idle, of one processor", idle, CPU, "%");
 
     // All of them turn bad, told by as many writers as the operator has requests.

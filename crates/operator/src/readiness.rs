@@ -82,6 +82,7 @@ pub(crate) async fn run(shared: &Shared, needs: Needs<'_>) {
         ticks: 0,
         failed: BTreeMap::new(),
         holding: BTreeSet::new(),
+        released: BTreeSet::new(),
         needs,
     };
     let mut tick = tokio::time::interval(TICK);
@@ -128,7 +129,7 @@ enum Done {
     /// The status of a rule was written, or could not be.
     Said,
     /// A rule of node-readiness-controller is held, or let go, or could not be.
-    Held(String),
+    Held { uid: String, is_done: bool },
     /// Nobody is to be evicted any more.
     Evicted(String),
 }
@@ -202,6 +203,8 @@ struct ReadinessController<'s> {
     failed: BTreeMap<String, String>,
     /// Rules of node-readiness-controller, by uid, that are being held or let go.
     holding: BTreeSet<String>,
+    /// Those that were let go. Until the watch tells that they are gone, a node may come that has the taint of another.
+    released: BTreeSet<String>,
 }
 
 impl ReadinessController<'_> {
@@ -330,8 +333,9 @@ impl ReadinessController<'_> {
             valid.collect::<Vec<_>>()
         });
         let theirs = self.needs.nrc.map(NrcRules::rules);
+        let theirs = theirs.into_iter().flatten();
         own.into_iter()
-            .chain(theirs.into_iter().flatten())
+            .chain(theirs.filter(|it| !self.released.contains(&it.uid)))
             .collect()
     }
 
@@ -387,7 +391,13 @@ impl ReadinessController<'_> {
             }
             Done::Exposed(pods) => self.needs.metrics.exposed(pods),
             Done::Said => {}
-            Done::Held(uid) => drop(self.holding.remove(&uid)),
+            Done::Held { uid, is_done } => {
+                self.holding.remove(&uid);
+                // One that could not be let go is there as before.
+                if !is_done && self.released.remove(&uid) {
+                    self.are_rules_set = false;
+                }
+            }
             Done::Evicted(node) => drop(self.evictions.remove(&node)),
         }
     }

@@ -159,6 +159,17 @@ impl Running {
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
+    /// The processor time that it has had so far, without its children.
+    pub fn processor_time(&self) -> Result<Duration> {
+        let stat = format!("/proc/{}/stat", self.id());
+        let text = std::fs::read_to_string(&stat).doing(|| format!("cannot read {stat}"))?;
+        // User and system time, in hundredths of a second.
+        let after = text.rsplit(')').next().unwrap_or_default();
+        let ticks = after.split_whitespace().skip(11).take(2);
+        let ticks: u64 = ticks.filter_map(|it| it.parse::<u64>().ok()).sum();
+        Ok(Duration::from_millis(ticks * 10))
+    }
+
     /// Sends `signal` to the process alone, not to its group.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         rustix::process::kill_process(self.pid()?, signal)

@@ -28,6 +28,12 @@ impl NodeEvent {
         }
     }
 
+    /// Before its first configuration, what the machine was provisioned from.
+    pub(crate) fn adopted(words: &str) -> Self {
+        let note = format!("adopting this machine, which was provisioned from {words}");
+        Self::normal("MachineAdopted", "Adopt", note)
+    }
+
     /// The paths of `config` are watched from now on.
     pub(crate) fn watching(config: &str, paths: usize) -> Self {
         let note = format!("watching {paths} paths of MachineConfig {config} for drift");

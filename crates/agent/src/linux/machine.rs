@@ -7,11 +7,12 @@ use evenkeel_host::disk::{Disk, Host};
 use evenkeel_host::execute::{Claim, Progress, State};
 use evenkeel_host::linux::LinuxHost;
 use evenkeel_host::verify::Finding;
-use evenkeel_host::{Result, observe, verify, watch};
+use evenkeel_host::{Result, observe, provision, verify, watch};
 use evenkeel_plan::machine::Plan;
 use evenkeel_plan::machine::desired::{Contents, Desired};
 use evenkeel_plan::machine::entry::Entry;
 use evenkeel_plan::machine::os::{self, OsSnapshot};
+use evenkeel_plan::machine::provision::Provision;
 
 use super::update_history::UpdateHistory;
 
@@ -77,6 +78,19 @@ impl Machine {
         verify::difference(&self.host, &self.state, finding)
             .iter()
             .fold(String::new(), |text, line| format!("{text}\n{line}"))
+    }
+
+    /// What the machine's own files say that it was provisioned from, while that counts: it has no configuration of
+    /// ours yet, and nobody has said it otherwise.
+    pub(crate) fn provision(&self) -> Result<Option<Provision>> {
+        let is_new = self.state.record(&self.host)?.is_new();
+        Ok(is_new.then(|| provision::found(self.host.disk())))
+    }
+
+    /// Remembers what the machine was provisioned from.
+    pub(crate) fn adopt(&self, provision: &Provision) -> Result<()> {
+        let claim = Claim::take(&self.host, &self.state)?;
+        claim.adopt(provision).map(|_| ())
     }
 
     /// What would bring this machine to `config`.

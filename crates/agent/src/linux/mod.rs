@@ -1,5 +1,6 @@
 //! A Linux node: one queue of what may have changed, and one worker that reconciles it.
 
+mod adoption;
 mod arguments;
 mod cluster;
 mod config_source;

@@ -51,6 +51,8 @@ pub(crate) struct Linux {
     accessed: bool,
     /// What drifted and is in the way of an update.
     in_the_way: Vec<Finding>,
+    /// What the machine was provisioned from, as it was said.
+    pub(super) adopted: Option<String>,
     /// What is being reported. An answer that is lost on the way does not make it reported.
     telling: Option<Phase>,
 }
@@ -68,6 +70,7 @@ impl Linux {
             foreign: None,
             accessed: false,
             in_the_way: Vec::new(),
+            adopted: None,
             telling: None,
         }
     }
@@ -165,6 +168,7 @@ impl System for Linux {
             }
             let now = SystemTime::now();
             worker.system.history.heads_for(name, now);
+            worker.adopt().await?;
             planned = worker.preflight().await?;
         } else if worker.failure.is_none() && worker.system.source.take().is_some() {
             memory::trim();

@@ -5,6 +5,7 @@
 mod fleet;
 mod scene;
 
+mod adoption;
 mod coexistence;
 mod disruption_policy;
 mod drift;

@@ -14,13 +14,13 @@ use evenkeel_plan::fleet::node_facts::NodeFacts;
 use evenkeel_plan::fleet::overview::{self, Forecast};
 use evenkeel_plan::fleet::pool::{Assignment, Pool};
 use evenkeel_plan::fleet::render::{self, Rendered};
-use evenkeel_plan::machine::disruption::UnitAction;
+use evenkeel_plan::machine::disruption::{Disruption, UnitAction};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::arguments::PlanArguments;
 use crate::cluster::{self, Cluster};
-use crate::machine::{Compared, Wanted};
+use crate::machine::{Compared, Wanted, markdown};
 use crate::output::{self, Paint, PlanDocument};
 use crate::table::{lines, table};
 use crate::{Ending, input, plan};
@@ -33,11 +33,15 @@ pub(crate) fn run(arguments: &PlanArguments, name: &str) -> Result<Ending> {
     let shown = cluster::with(&arguments.cluster, async |cluster| {
         look(&cluster, name, &given).await
     })?;
-    output::show(
-        arguments.output.format,
-        |paint| shown.text(paint),
-        || shown.document(),
-    )?;
+    match arguments.format.plain() {
+        Some(format) => {
+            output::show(format, |paint| shown.text(paint), || shown.document())?;
+        }
+        None => output::print(shown.markdown().as_bytes())?,
+    }
+    if let Some(most) = arguments.max_disruption {
+        shown.hold_to(most)?;
+    }
     let is_same = shown.base.plan.changes.is_empty() && shown.rows().all(|row| row.wave.is_none());
     Ok(Ending::well_if(is_same))
 }
@@ -87,6 +91,7 @@ fn given(arguments: &PlanArguments) -> Result<Vec<Given>> {
 /// What it takes a node to get somewhere.
 struct Way {
     plan: PlanDocument,
+    disruption: Disruption,
     drains: bool,
     reboots: bool,
 }
@@ -124,6 +129,20 @@ struct Row<'a> {
     actions: &'a [String],
     /// What holds it, if anything does.
     held: Option<String>,
+}
+
+impl Row<'_> {
+    /// What happens to it, and what holds it.
+    fn effect(&self) -> String {
+        let disruption = match self.actions {
+            [] => self.disruption.to_owned(),
+            actions => format!("{} ({})", self.disruption, actions.join(", then ")),
+        };
+        match &self.held {
+            Some(held) => format!("{disruption}; {held}"),
+            None => disruption,
+        }
+    }
 }
 
 async fn look(cluster: &Cluster, name: &str, given: &[Given]) -> Result<Shown> {
@@ -251,6 +270,7 @@ async fn way(
     };
     Ok(match plan::between(&Wanted::of(old), wanted) {
         Ok(compared) => Ok(Way {
+            disruption: compared.plan.disruption(),
             drains: compared.plan.actions.contains(&UnitAction::Drain),
             reboots: compared.plan.actions.contains(&UnitAction::Reboot),
             plan: PlanDocument::of(&compared.plan),
@@ -298,6 +318,81 @@ impl Shown {
         }
     }
 
+    /// An error if a node would be disrupted more than that, or nobody knows how much.
+    fn hold_to(&self, most: Disruption) -> Result<()> {
+        let mut above = Vec::new();
+        for row in self.rows() {
+            let way = self.from.get(&row.from.map(str::to_owned));
+            match way {
+                Some(Ok(way)) if way.disruption > most => {
+                    above.push(format!("node {} needs {}", row.node, way.disruption));
+                }
+                // A reboot is what it may come to.
+                Some(Err(why)) if most < Disruption::Reboot => {
+                    above.push(format!("node {}: {why}", row.node));
+                }
+                _ => {}
+            }
+        }
+        let base = self.base.plan.disruption();
+        if above.is_empty() && base > most {
+            above.push(format!("the change needs {base}"));
+        }
+        match above.first() {
+            None => Ok(()),
+            Some(first) => bail!(
+                "--max-disruption allows {most}, and {first}{}",
+                match above.len() - 1 {
+                    0 => String::new(),
+                    more => format!(" (and {more} more)"),
+                }
+            ),
+        }
+    }
+
+    /// What holds the pool as a whole, and what goes down with it.
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.pool.budget.paused {
+            remarks.push(format!(
+                "The pool is paused: the rollout starts after `evenkeel rollout resume {}`.",
+                self.pool.name
+            ));
+        }
+        if let Some(closed) = self.pool.budget.closed {
+            remarks.push(format!("No node may start now: {closed}."));
+        }
+        remarks
+    }
+
+    /// As a comment on a pull request.
+    fn markdown(&self) -> String {
+        let Compared { plan, seen } = &self.base;
+        output::warn(&plan.warnings);
+        let name = markdown::escaped(&self.pool.name);
+        let limit = self.pool.budget.max_unavailable.of(self.nodes);
+        let mut text = format!(
+            "### Pool {name}: {}\n\n{} nodes, at most {limit} at once, to `{}`.\n\n",
+            plan.disruption(),
+            self.nodes,
+            self.new
+        );
+        let remarks = self.remarks().into_iter();
+        let problems = self.pool.problems.iter().map(ToString::to_string);
+        for remark in remarks.chain(problems).chain(self.outage()) {
+            let _ = writeln!(text, "> {}\n", markdown::escaped(&remark));
+        }
+        text.push_str(&markdown::plan(plan, &seen.contents, &self.contents));
+        let rows = self.rows().map(|row| {
+            let wave = row.wave.map_or_else(|| "-".to_owned(), |it| it.to_string());
+            let runs = row.from.unwrap_or("-").to_owned();
+            [wave, row.node.to_owned(), runs, row.effect()]
+        });
+        let head = ["wave", "node", "current", "disruption"];
+        let _ = write!(text, "\n{}", markdown::table(&head, rows));
+        text
+    }
+
     /// The outage that a drain of the cluster's only node is, if it is drained, or may be.
     fn outage(&self) -> Option<String> {
         let only = self.only_node.as_deref()?;
@@ -329,15 +424,8 @@ impl Shown {
             "\nPool {} would roll out {}: {} nodes, at most {limit} at once.",
             self.pool.name, self.new, self.nodes
         );
-        if self.pool.budget.paused {
-            let _ = writeln!(
-                text,
-                "The pool is paused: the rollout starts after `evenkeel rollout resume {}`.",
-                self.pool.name
-            );
-        }
-        if let Some(closed) = self.pool.budget.closed {
-            let _ = writeln!(text, "No node may start now: {closed}.");
+        for remark in self.remarks() {
+            let _ = writeln!(text, "{remark}");
         }
         for problem in &self.pool.problems {
             let _ = writeln!(text, "{} {problem}", paint.red("!"));
@@ -349,14 +437,7 @@ impl Shown {
         let mut is_empty = true;
         for row in self.rows() {
             is_empty = false;
-            let disruption = match row.actions {
-                [] => row.disruption.to_owned(),
-                actions => format!("{} ({})", row.disruption, actions.join(", then ")),
-            };
-            let disruption = match row.held {
-                Some(held) => format!("{disruption}; {held}"),
-                None => disruption,
-            };
+            let effect = row.effect();
             let wave = row
                 .wave
                 .map_or_else(|| "-".to_owned(), |wave| wave.to_string());
@@ -364,7 +445,7 @@ impl Shown {
                 wave,
                 row.node.to_owned(),
                 row.from.unwrap_or("-").to_owned(),
-                disruption,
+                effect,
             ]);
         }
         if !is_empty {

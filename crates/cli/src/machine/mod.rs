@@ -1,7 +1,9 @@
 //! The machine that a command works on: this one, or a directory tree.
 
+pub(crate) mod adopt;
 pub(crate) mod apply;
 pub(crate) mod demo;
+pub(crate) mod markdown;
 pub(crate) mod plan;
 pub(crate) mod render;
 pub(crate) mod verify;

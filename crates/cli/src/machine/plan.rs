@@ -11,18 +11,17 @@ use evenkeel_plan::windows::services;
 
 use crate::arguments::{Format, PlanArguments};
 use crate::input::Configuration;
-use crate::machine::{Compared, Machine, Wanted};
+use crate::machine::{Compared, Machine, Wanted, markdown};
 use crate::output;
 use crate::{Ending, input};
 
 pub(crate) fn run(arguments: &PlanArguments) -> Result<Ending> {
-    let format = arguments.output.format;
     let files = &arguments.configuration.files;
     if arguments.from.is_empty() {
         let new = Wanted::read(files)?;
         let machine = Machine::at(&arguments.tree)?;
         machine.warn_if_unfinished()?;
-        return print(&machine.compare(&new)?, &new.contents, format);
+        return shown(arguments, &machine.compare(&new)?, &new.contents);
     }
     match (
         input::configuration(&arguments.from)?,
@@ -30,7 +29,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Ending> {
     ) {
         (Configuration::Machine(old), Configuration::Machine(new)) => {
             let (old, new) = (Wanted::of(old), Wanted::of(new));
-            print(&between(&old, &new)?, &new.contents, format)
+            shown(arguments, &between(&old, &new)?, &new.contents)
         }
         (Configuration::Services(old), Configuration::Services(new)) => {
             let nothing = Wanted::of(MachineConfig::default());
@@ -38,12 +37,34 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<Ending> {
                 (&nothing, &services::targets(&old)),
                 (&nothing, &services::targets(&new)),
             )?;
-            print(&compared, &nothing.contents, format)
+            shown(arguments, &compared, &nothing.contents)
         }
         _ => bail!(
             "cannot compare a machine configuration (Linux) with a services ConfigMap (Windows): give two of the same kind"
         ),
     }
+}
+
+/// Shows a plan as the arguments ask for it, and holds it against what it may disrupt.
+fn shown(arguments: &PlanArguments, compared: &Compared, contents: &Contents) -> Result<Ending> {
+    let Compared { plan, seen } = compared;
+    let ending = if let Some(format) = arguments.format.plain() {
+        print(compared, contents, format)?
+    } else {
+        output::warn(&plan.warnings);
+        output::warn(&plan.beyond);
+        output::print(markdown::plan(plan, &seen.contents, contents).as_bytes())?;
+        Ending::well_if(plan.changes.is_empty())
+    };
+    if let Some(most) = arguments.max_disruption
+        && plan.disruption() > most
+    {
+        bail!(
+            "this change needs {}, and --max-disruption allows {most}",
+            plan.disruption()
+        );
+    }
+    Ok(ending)
 }
 
 /// Shows a plan in the asked format.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use evenkeel_api::names::group;
 use evenkeel_api::readiness::{
-    KIND, NRC_GROUP, NrcRule, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_spec,
+    KIND, PLURAL, ReadinessRule, RuleStatus, Source, VERSION, rule_from_spec,
 };
 use evenkeel_plan::readiness::{
     Feed, LeaseSnapshot, Limits, Moment, NodeSnapshot, PodSnapshot, Readiness,
@@ -15,6 +15,7 @@ use kube::api::{DynamicObject, GroupVersionKind, ListParams};
 use kube::discovery::pinned_kind;
 
 use crate::cluster::{Cluster, core_kind, kind, leases_kind, whole};
+use crate::readiness::theirs::TheirRule;
 
 /// The time between two readings.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -51,33 +52,10 @@ pub(crate) async fn rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<
             )),
         }
     }
-    let (theirs, wrong) = their_rules(cluster).await?;
-    rules.extend(theirs);
-    problems.extend(wrong);
-    Ok((rules, problems))
-}
-
-/// The rules of node-readiness-controller, where its kind is installed: whoever follows them, they are judged alike.
-async fn their_rules(cluster: &Cluster) -> Result<(Vec<ReadinessRule>, Vec<String>)> {
-    let api = cluster.all(&kind(NRC_GROUP, VERSION, KIND, PLURAL));
-    let (mut rules, mut problems) = (Vec::new(), Vec::new());
-    let objects = match cluster.pages(&api, &ListParams::default()).await {
-        Ok(objects) => objects,
-        // Who may not look is told so also where there is no such kind.
-        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Vec::new(),
-        Err(error) => return Err(cluster.explain("list their nodereadinessrules", error)),
-    };
-    for object in objects {
-        let name = object.metadata.name.unwrap_or_default();
-        match NrcRule::from_spec(&name, &object.data["spec"]) {
-            Ok(rule) => {
-                let is_ending = object.metadata.deletion_timestamp.is_some();
-                let uid = object.metadata.uid.unwrap_or_default();
-                rules.push(rule.to_rule(&uid, is_ending));
-            }
-            Err(wrong) => problems.push(format!(
-                "NodeReadinessRule {name} of node-readiness-controller is invalid and ignored: {wrong}"
-            )),
+    for theirs in TheirRule::all(cluster).await? {
+        match theirs.as_ours() {
+            Ok(rule) => rules.push(rule),
+            Err(problem) => problems.push(problem),
         }
     }
     Ok((rules, problems))

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::output::Paint;
 use crate::readiness::evidence::{self, Rule};
+use crate::readiness::theirs::{TheirCount, TheirRule};
 use crate::table::{lines, table};
 
 /// How many nodes are named at most.
@@ -28,6 +29,8 @@ struct Zone {
 /// All rules of a cluster, and the zones of their nodes.
 pub(crate) struct Rules {
     all: Vec<Rule>,
+    /// Those of node-readiness-controller.
+    theirs: Vec<TheirCount>,
     zones: BTreeMap<String, Zone>,
 }
 
@@ -43,7 +46,9 @@ impl Rules {
                 zone.not_ready += usize::from(node.is_tainted() && node.owners.is_some());
             }
         }
-        Ok(Self { all, zones })
+        let theirs = TheirRule::all(cluster).await?.into_iter();
+        let theirs = theirs.map(|it| TheirCount::of(it, nodes)).collect();
+        Ok(Self { all, theirs, zones })
     }
 
     /// Whether every node that a rule selects is ready, and every rule is followed.
@@ -52,7 +57,7 @@ impl Rules {
             let nodes = rule.status.nodes;
             rule.problems().is_empty() && nodes.not_ready == 0 && nodes.held_back == 0
         };
-        self.all.iter().all(is_healthy)
+        self.all.iter().all(is_healthy) && self.theirs.iter().all(TheirCount::is_well)
     }
 
     /// The worst few of all rules.
@@ -66,7 +71,7 @@ impl Rules {
 
     /// For people; empty if there are no rules.
     pub(crate) fn text(&self, paint: Paint) -> String {
-        if self.all.is_empty() {
+        if self.all.is_empty() && self.theirs.is_empty() {
             return String::new();
         }
         let head = ["RULE", "STATE", "READY", "EVICTING", "HELD BACK"];
@@ -81,6 +86,9 @@ impl Rules {
                 nodes.held_back.to_string(),
             ]);
         }
+        for theirs in &self.theirs {
+            rules.add_row(theirs.row());
+        }
         let mut text = format!("\n{}", lines(&rules));
         for rule in &self.all {
             for problem in rule.problems() {
@@ -88,6 +96,11 @@ impl Rules {
             }
             for note in rule.notes() {
                 let _ = writeln!(text, "  rule {}: {note}", rule.name);
+            }
+        }
+        for theirs in &self.theirs {
+            if let Some(problem) = theirs.problem() {
+                let _ = writeln!(text, "{} rule {}: {problem}", paint.red("!"), theirs.name());
             }
         }
         if self.zones.values().any(|it| it.not_ready > 0) {
@@ -136,6 +149,8 @@ impl Rules {
         let zones = self.zones.iter().map(
             |(name, zone)| json!({ "zone": name, "nodes": zone.nodes, "notReady": zone.not_ready }),
         );
+        let theirs = self.theirs.iter().map(TheirCount::document);
+        let rules = rules.chain(theirs);
         json!({ "rules": rules.collect::<Vec<_>>(), "zones": zones.collect::<Vec<_>>() })
     }
 }

@@ -260,6 +260,33 @@ fn a_plan_for_a_pool_shows_the_difference_who_it_disrupts_how_and_in_which_order
     assert_eq!(json["actions"], json!(["reload crio.service"]));
     assert_eq!(json["outage"], Value::Null, "n4 goes elsewhere");
 
+    // The same as a comment on a pull request, and what holds the request up: the example does both.
+    let workflow = include_str!("../../../../examples/pull-request.yaml");
+    let example = workflow
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("evenkeel "));
+    let example = example.unwrap_or_default().replace("new.yaml", &path);
+    let example = example.split_once(" > ").map_or("", |(words, _)| words);
+    let words: Vec<&str> = example.split(' ').collect();
+    let said = fleet.says("viewer", &words)?;
+    assert_eq!(said.code, Some(1), "{said:?}");
+    for part in [
+        "### Pool worker: reload\n\n4 nodes, at most 2 at once, to `rendered-worker-",
+        "| update | file /etc/containers/registries.conf | contents differ | reload |\n",
+        "\n```diff\n",
+        "| wave | node | current | disruption |\n",
+        "| 2 | n4 | rendered-worker-old | reboot (drain, then reboot) |\n",
+    ] {
+        assert!(said.out.contains(part), "{part} is not in\n{}", said.out);
+    }
+    assert!(
+        said.err
+            .contains("--max-disruption allows drain, and node n4 needs reboot"),
+        "{said:?}"
+    );
+    let words = [&plan[..], &["--max-disruption", "reboot"]].concat();
+    assert_eq!(fleet.says("viewer", &words)?.code, Some(2));
+
     // Nothing changes: nothing to do, but for the node that is not there yet.
     let same = fleet.give("same.json", &config("\"quay.io\""))?;
     let said = fleet.says(

@@ -2,6 +2,8 @@
 #![cfg(target_os = "linux")]
 
 #[cfg(test)]
+mod adopt;
+#[cfg(test)]
 mod apply;
 #[cfg(test)]
 mod bundle;

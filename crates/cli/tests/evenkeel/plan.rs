@@ -45,6 +45,50 @@ fn a_plan_names_each_change_why_and_what_it_disrupts_and_touches_nothing() {
     assert!(!scene.path("/etc/machine-config-daemon").exists());
 }
 
+/// Covers X02.
+#[test]
+fn a_plan_is_a_comment_on_a_pull_request_and_fails_where_it_disrupts_more_than_it_may() {
+    let scene = Scene::new();
+    scene.write("/etc/chrony.conf", "server old\n");
+    let config = files(&[
+        ("/etc/chrony.conf", "```\nserver new\n"),
+        ("/etc/@all|<b>", "x\n"),
+    ]);
+    let config = scene.give_json("new.json", &config);
+    let said = scene.on_root(&["plan", "-f", &config, "-o", "markdown"]);
+    assert_eq!((said.code, said.err.as_str()), (Some(2), ""), "{said:?}");
+    assert_eq!(
+        said.out,
+        "|  | what | why | disruption |\n\
+         | --- | --- | --- | --- |\n\
+         | create | file /etc/&#64;all&#124;&#60;b&#62; | missing | reboot |\n\
+         | update | file /etc/chrony.conf | contents differ | reboot |\n\
+         \n1 to create, 1 to update, 0 to delete.\n\
+         Disruption: reboot (drain, then reboot).\n\
+         \n<details><summary>file /etc/&#64;all&#124;&#60;b&#62;</summary>\n\
+         \n```diff\n@@ -0,0 +1,1 @@\n+x\n```\n\n</details>\n\
+         \n<details><summary>file /etc/chrony.conf</summary>\n\
+         \n````diff\n@@ -1,1 +1,2 @@\n-server old\n+```\n+server new\n````\n\n</details>\n"
+    );
+    let plan = ["plan", "-f", &config, "--max-disruption"];
+    let said = scene.on_root(&[&plan[..], &["drain"]].concat());
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.out.contains("Disruption: reboot"), "{said:?}");
+    assert!(
+        said.err
+            .contains("this change needs reboot, and --max-disruption allows drain"),
+        "{said:?}"
+    );
+    let said = scene.on_root(&[&plan[..], &["reboot"]].concat());
+    assert_eq!((said.code, said.err.as_str()), (Some(2), ""), "{said:?}");
+    let said = scene.on_root(&[&plan[..], &["boot"]].concat());
+    assert!(
+        said.err
+            .contains("[possible values: none, reload, restart, drain, reboot]"),
+        "{said:?}"
+    );
+}
+
 /// Covers O09.
 #[test]
 fn a_plan_names_the_entry_of_the_policy_that_decided() {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use evenkeel_api::fleet::machine_config_pool::Condition;
 use evenkeel_api::readiness::{NodeCounts, RuleStatus, Worst};
+use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::control_plane::ControlPlane;
-use evenkeel_testbed::{Result, need};
+use evenkeel_testbed::{Doing, Result, need};
 use serde_json::{Value, json};
 
 use super::fleet::Fleet;
@@ -369,5 +370,84 @@ and 1 more; run `evenkeel explain NODE` for the cause
         "{said:?}"
     );
     fleet.kubectl(&["delete", "nodereadinessrules", "--all"])?;
+    Ok(())
+}
+
+/// Covers N07, X07.
+#[test]
+fn status_shows_the_rules_of_node_readiness_controller_and_which_nobody_follows() -> Result<()> {
+    const KIND: &str = "nodereadinessrules.readiness.node.x-k8s.io";
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let fleet = Fleet::start()?;
+    let definition = include_str!("../../../operator/tests/operator/readiness/nrc/crd.json");
+    let definition: Value = serde_json::from_str(definition).doing(|| "no definition")?;
+    fleet.apply(&definition)?;
+    let definition = format!("crd/{KIND}");
+    fleet.kubectl(&["wait", "--for=condition=Established", &definition])?;
+    // Who may look with this option may look at them, too.
+    let chart = Chart::render("evenkeel", &["--set=readiness.nrcRules=true"])?;
+    chart.component("people").apply(fleet.control_plane)?;
+    for node in ["gpu-1", "gpu-2"] {
+        fleet.node(node, "gpu", "rendered-gpu-1")?;
+    }
+    let taint = json!([{ "key": "readiness.k8s.io/network", "effect": "NoSchedule" }]);
+    let patch = json!({ "spec": { "taints": taint } }).to_string();
+    fleet.kubectl(&["patch", "node", "gpu-2", "--type=merge", "-p", &patch])?;
+    fleet.apply(&json!({
+        "apiVersion": "readiness.node.x-k8s.io/v1alpha1", "kind": "NodeReadinessRule", "metadata": { "name": "network" },
+        "spec": {
+            "conditions": [{ "type": "NetReady", "requiredStatus": "True" }], "enforcementMode": "continuous",
+            "taint": { "key": "readiness.k8s.io/network", "effect": "NoSchedule" },
+            "nodeSelector": { "matchLabels": { "pool": "gpu" } },
+        },
+    }))?;
+    let said = fleet.says("viewer", &["status"])?;
+    assert_eq!(said.code, Some(2), "{said:?}");
+    for words in [
+        "nrc/network  not followed  1 of 2",
+        "! rule nrc/network: nobody follows this rule: run node-readiness-controller, or the operator with --nrc-rules",
+    ] {
+        assert!(said.out.contains(words), "{words}: {said:?}");
+    }
+
+    // Whoever follows it has not come to one node.
+    let failed = json!({ "nodeName": "gpu-2", "reason": "Conflict", "message": "the Node was changed", "lastEvaluationTime": "2026-01-01T00:00:00Z" });
+    let patch =
+        json!({ "status": { "observedGeneration": 1, "failedNodes": [failed] } }).to_string();
+    let words = [
+        "patch",
+        KIND,
+        "network",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+    ];
+    fleet.kubectl(&[&words[..], &[&patch]].concat())?;
+    let said = fleet.says("viewer", &["status", "-o", "json"])?.json();
+    let rule = &said["readiness"]["rules"][0];
+    assert_eq!(rule["state"], "followed", "{rule}");
+    assert_eq!(
+        rule["nodes"],
+        json!({ "total": 2, "ready": 1, "notReady": 1 })
+    );
+    assert_eq!(
+        rule["problems"],
+        json!(["node gpu-2 cannot be written: the Node was changed"])
+    );
+
+    // All is well.
+    let patch = json!({ "spec": { "taints": null } }).to_string();
+    fleet.kubectl(&["patch", "node", "gpu-2", "--type=merge", "-p", &patch])?;
+    let patch = json!({ "status": { "failedNodes": null } }).to_string();
+    fleet.kubectl(&[&words[..], &[&patch]].concat())?;
+    let said = fleet.says("viewer", &["status"])?;
+    fleet.kubectl(&["delete", &definition])?;
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(
+        said.out.contains("nrc/network  followed  2 of 2"),
+        "{said:?}"
+    );
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! is proved on the first holds on the second.
 
 #[cfg(test)]
+mod adoption;
+#[cfg(test)]
 mod attributes;
 #[cfg(test)]
 mod configs;

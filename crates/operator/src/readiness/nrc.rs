@@ -296,10 +296,13 @@ impl ReadinessController<'_> {
         let all = rules
             .store()
             .look(|all| all.values().cloned().collect::<Vec<_>>());
+        self.released
+            .retain(|uid| all.iter().any(|it| it.uid == *uid));
         for seen in all {
             let events = &self.shared.events;
             self.reporter.announce_theirs(&seen, &leader, events);
-            if leader != NrcLeader::Nobody || self.holding.contains(&seen.uid) {
+            let is_in_hand = self.holding.contains(&seen.uid) || self.released.contains(&seen.uid);
+            if leader != NrcLeader::Nobody || is_in_hand {
                 continue;
             }
             let is_followed = seen.rule.is_ok();
@@ -331,15 +334,23 @@ impl ReadinessController<'_> {
 
     fn hold(&mut self, rules: NrcRules, seen: ObservedNrcRule, is_held: bool) {
         self.holding.insert(seen.uid.clone());
+        // From here on it may be gone at any time, and takes nothing off a node any more.
+        if !is_held && self.released.insert(seen.uid.clone()) {
+            self.are_rules_set = false;
+        }
         let work = async move {
-            if let Err(error) = rules.hold(&seen, is_held).await {
-                let rule = seen.name;
+            let held = rules.hold(&seen, is_held).await;
+            if let Err(error) = &held {
+                let rule = &seen.name;
                 tracing::warn!(
                     rule,
                     "cannot write the rule's finalizers, will retry: {error}"
                 );
             }
-            Done::Held(seen.uid)
+            Done::Held {
+                uid: seen.uid,
+                is_done: held.is_ok(),
+            }
         };
         self.work.push(work.boxed_local());
     }

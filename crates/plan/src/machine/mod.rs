@@ -13,6 +13,7 @@ pub mod pace;
 pub mod phase;
 pub mod place;
 pub mod problem;
+pub mod provision;
 pub mod record;
 pub mod resource;
 mod route;

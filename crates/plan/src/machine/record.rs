@@ -14,6 +14,7 @@ use crate::machine::attributes::Attributes;
 use crate::machine::desired::Desired;
 use crate::machine::entry::{Entry, Hash};
 use crate::machine::os::deployment::{Deployment, has_arrived, is_about};
+use crate::machine::provision::{Basis, Managed, Provision};
 use crate::machine::resource::Resource;
 use crate::machine::step::Step;
 use crate::machine::targets::{Part, Target, Targets};
@@ -73,6 +74,9 @@ pub struct Record {
     pub kernel_arguments_before: Vec<String>,
     /// What stands in the configuration and may not change.
     pub unsupported: Vec<Standing>,
+    /// Before the first configuration: who says that this is what stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
     /// The security labels of what stood at our paths before us, where it had one.
     #[serde(default, skip_serializing_if = "SecurityLabels::is_empty")]
     pub labels: SecurityLabels,
@@ -123,6 +127,17 @@ pub struct Standing {
     value: Value,
 }
 
+impl Standing {
+    fn all(sections: &BTreeMap<Section, Value>) -> Vec<Self> {
+        let standing = sections.iter().map(|(section, value)| Self {
+            section: section.name.clone(),
+            identity: section.identity.clone(),
+            value: value.clone(),
+        });
+        standing.collect()
+    }
+}
+
 impl Record {
     /// Reads what [`Record::text`] wrote.
     pub fn read(text: &[u8]) -> Result<Self, Unreadable> {
@@ -156,21 +171,31 @@ impl Record {
             os_image_before: None,
             kernel_arguments: desired.kernel_arguments.clone(),
             kernel_arguments_before: Vec::new(),
-            unsupported: desired
-                .unsupported
-                .iter()
-                .map(|(section, value)| Standing {
-                    section: section.name.clone(),
-                    identity: section.identity.clone(),
-                    value: value.clone(),
-                })
-                .collect(),
+            unsupported: Standing::all(&desired.unsupported),
+            basis: None,
             labels: SecurityLabels::new(),
             attributes: BTreeMap::new(),
             written_in: None,
             staged: Vec::new(),
             boots: 0,
         }
+    }
+
+    /// Whether the machine has no configuration of ours yet, and nobody said what it was provisioned from.
+    pub fn is_new(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The same machine, which was provisioned from this. Only one without a configuration of ours is.
+    pub fn adopting(self, provision: &Provision) -> Result<Self, Managed> {
+        if self.basis.is_none() && !self.is_new() {
+            return Err(Managed(self.config));
+        }
+        Ok(Self {
+            unsupported: Standing::all(&provision.sections),
+            basis: Some(provision.basis.clone()),
+            ..self
+        })
     }
 
     /// Whether anything of the operating system is ours, or on its way.

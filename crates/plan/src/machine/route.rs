@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use evenkeel_api::machine::machine_config::Section;
+
 use super::{MachineSnapshot, above};
 use crate::machine::desired::Desired;
 use crate::machine::entry::{Entry, Ids};
@@ -75,9 +77,16 @@ impl Route<'_> {
     fn sections_stand(&mut self, desired: &Desired) {
         let old = self.record.standing();
         let sections: BTreeSet<_> = old.keys().chain(desired.unsupported.keys()).collect();
-        for section in sections {
+        let basis = self.record.basis.as_ref();
+        let open = |section: &Section| basis.is_some_and(|it| it.leaves_open(section));
+        for section in sections.into_iter().filter(|section| !open(section)) {
             let (was, is) = (old.get(section), desired.unsupported.get(section));
-            self.problems.extend(standing::refusal(section, was, is));
+            let refusal = standing::refusal(section, was, is).map(|mut problem| {
+                let advice = basis.map(|basis| basis.advice(section));
+                problem.message.push_str(&advice.unwrap_or_default());
+                problem
+            });
+            self.problems.extend(refusal);
         }
     }
 

@@ -105,6 +105,19 @@ pub(crate) fn read(
     paths::check_together(config, node, at, findings);
 }
 
+/// Reads the sections that are not ours to do, and judges nothing but the version.
+pub(crate) fn read_sections(
+    node: &Node<'_>,
+    at: &At<'_>,
+    config: &mut MachineConfig,
+    findings: &mut Findings,
+) {
+    if let Some(spec) = version(node, at, findings) {
+        let (mut taken, mut unjudged) = (paths::Taken::default(), Findings::of(""));
+        unsupported::read(node, Some(spec), at, &mut taken, config, &mut unjudged);
+    }
+}
+
 /// Reads what several configurations say together, each of them valid and in the words of its version.
 /// That nothing stands in the way of something else is for those who know where both come from.
 pub(crate) fn read_merged(node: &Node<'_>, config: &mut MachineConfig, findings: &mut Findings) {

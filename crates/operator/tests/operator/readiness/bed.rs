@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use evenkeel_api::names::{annotation, group, taint};
+use evenkeel_api::names::{annotation, group, program, taint};
 use evenkeel_testbed::chart::Chart;
 use evenkeel_testbed::wait::{Look, until_async, within};
 use evenkeel_testbed::{Doing, Result};
@@ -315,12 +315,14 @@ pub(crate) async fn until_counted(port: u16, wanted: &str) -> Result<()> {
     .await
 }
 
-/// Follows a Node, and says when its taint came and went and how often its object was written.
+/// Follows a Node, and says when its taint came and went and how often the operator wrote it.
 pub(crate) struct TaintWatcher {
-    /// How often the Node was seen to be written, the first look included.
-    pub(crate) looks: u32,
+    /// How often the operator was seen to write the Node. What kubelet and Kubernetes write is not counted.
+    pub(crate) writes: u32,
     /// The version of the Node that it spoke of last.
     pub(crate) version: Option<u64>,
+    /// Who else had written it then.
+    others: Option<Vec<(String, String)>>,
     changes: mpsc::UnboundedReceiver<(Instant, Node)>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -343,10 +345,19 @@ impl TaintWatcher {
             }
         });
         Self {
-            looks: 0,
+            writes: 0,
             version: None,
+            others: None,
             changes,
             task,
+        }
+    }
+
+    fn look(&mut self, node: &Node) {
+        self.version = order(node);
+        let others = written_by_others(node);
+        if self.others.replace(others.clone()) == Some(others) {
+            self.writes += 1;
         }
     }
 
@@ -354,9 +365,9 @@ impl TaintWatcher {
     pub(crate) async fn taint(&mut self, wanted: bool) -> Result<Instant> {
         let wait = async {
             while let Some((at, node)) = self.changes.recv().await {
-                self.looks += 1;
-                self.version = order(&node);
-                if is_tainted(&node) == wanted {
+                let is_it = is_tainted(&node) == wanted;
+                self.look(&node);
+                if is_it {
                     return Some(at);
                 }
             }
@@ -370,14 +381,43 @@ impl TaintWatcher {
 }
 
 impl TaintWatcher {
-    /// Looks until nothing was written for a while.
-    pub(crate) async fn settle(&mut self) {
-        while let Ok(Some(_)) =
-            tokio::time::timeout(Duration::from_secs(2), self.changes.recv()).await
-        {
-            self.looks += 1;
-        }
+    /// Looks on until `node` was seen, as it is here or newer.
+    pub(crate) async fn catch_up(&mut self, node: &Node) -> Result<()> {
+        let wait = async {
+            while self.version < order(node) {
+                let (_, next) = self.changes.recv().await?;
+                self.look(&next);
+            }
+            Some(())
+        };
+        let found = within(SOON, wait).await.flatten();
+        found.ok_or_else(|| evenkeel_testbed::Error::failed("the Node was never seen"))
     }
+
+    /// Looks on for so long.
+    pub(crate) async fn look_on(&mut self, lasts: Duration) {
+        let look = async {
+            while let Some((_, node)) = self.changes.recv().await {
+                self.look(&node);
+            }
+        };
+        // It ends with its time.
+        let _ = tokio::time::timeout(lasts, look).await;
+    }
+}
+
+/// Who wrote the Node and when, but for the operator: equal before and after a write of its own.
+fn written_by_others(node: &Node) -> Vec<(String, String)> {
+    let entries = node.managed_fields().iter();
+    let mut others: Vec<_> = entries
+        .filter(|it| it.manager.as_deref() != Some(program::OPERATOR))
+        .map(|it| {
+            let who = format!("{:?} {:?} {:?}", it.manager, it.operation, it.subresource);
+            (who, format!("{:?}", it.time))
+        })
+        .collect();
+    others.sort();
+    others
 }
 
 impl Drop for TaintWatcher {

@@ -2,7 +2,7 @@
 //! annotations and status that are there in the end. Here it is done with our operator, through its kind.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_api::names::annotation;
 use evenkeel_api::readiness::{NRC_FINALIZER, NRC_GROUP, NRC_LEASE, NrcRule, NrcStatus};
@@ -363,7 +363,7 @@ async fn its_own_scenarios_end_with_the_same_taints_and_annotations() -> Result<
     let scene = their_scene("nrc").await?;
     let mut scenarios: Vec<Scenario> =
         serde_json::from_str(include_str!("nrc/scenarios.json")).doing(|| "no scenarios")?;
-    assert_eq!(scenarios.len(), 29);
+    assert_eq!(scenarios.len(), 30);
     for (number, scenario) in scenarios.iter_mut().enumerate() {
         with_own_nodes(scenario, number);
     }
@@ -489,6 +489,54 @@ async fn while_its_leader_leads_its_rules_are_left_alone_and_it_says_so() -> Res
     let deleted = leases.delete(NRC_LEASE, &DeleteParams::default()).await;
     deleted.doing(|| "cannot delete the Lease")?;
     until_taints(&scene, &node, &[]).await?;
+    Ok(())
+}
+
+/// Covers N07.
+#[tokio::test]
+async fn a_rule_that_is_gone_takes_nothing_off_a_node_that_comes_after_it() -> Result<()> {
+    if need::skip(ControlPlane::NEEDS)? {
+        return Ok(());
+    }
+    let _quiet = QUIET.lock().await;
+    let scene = their_scene("nrc-gone").await?;
+    let _operator = scene.operator_with_theirs()?;
+    let spec = json!({
+        "conditions": [{ "type": "TestReady", "requiredStatus": "True" }], "enforcementMode": "continuous",
+        "taint": { "key": "readiness.k8s.io/next", "effect": "NoSchedule" },
+        "nodeSelector": { "matchLabels": { "role": "w" } },
+    });
+    let born = ["readiness.k8s.io/next=:NoSchedule"];
+    let said = json!({ "role": "w", "taints": born });
+    for number in 0..12 {
+        scene.their_rule("r", spec.clone()).await?;
+        let is_held = |it: Option<&DynamicObject>| {
+            it.is_some_and(|it| it.finalizers().contains(&NRC_FINALIZER.to_owned()))
+        };
+        scene.until_rule("r", "held", is_held).await?;
+        let rules = scene.their_rules();
+        let name = scene.called("r");
+        let deleted = rules.delete(&name, &DeleteParams::default()).await;
+        deleted.doing(|| "cannot delete the rule")?;
+        // The moment the API server says that it is gone; the operator's watch may tell it later.
+        let deadline = Instant::now() + SOON;
+        while rules.get_opt(&name).await.doing(|| "no answer")?.is_some() {
+            assert!(Instant::now() < deadline, "{}", scene.log());
+        }
+        let node = format!("n{number}");
+        scene
+            .bare_node(&node, &said, &|it: &str| it.to_owned())
+            .await?;
+        let is_so = async || Ok(full_taints(&scene.node(&scene.own(&node)).await?) == born);
+        scene
+            .stays(&node, Duration::from_millis(600), is_so)
+            .await?;
+        let nodes = scene.nodes();
+        let removed = nodes
+            .delete(&scene.own(&node), &DeleteParams::default())
+            .await;
+        removed.doing(|| "cannot remove the node")?;
+    }
     Ok(())
 }
 

@@ -53,9 +53,7 @@ async fn a_lease_that_expires_taints_within_a_second_of_it_with_two_writes_in_al
         let scene = &scene;
         checks.push(async move {
             let name = node.name().to_owned();
-            // Nobody but us writes to the Node from here on.
             scene.settled(&name).await?;
-            node.pause();
             let mut taint_watcher = TaintWatcher::of(&scene.client, &name);
             taint_watcher.taint(false).await?;
             if clock.is_zero() {
@@ -72,22 +70,23 @@ async fn a_lease_that_expires_taints_within_a_second_of_it_with_two_writes_in_al
                 tainted.as_secs() == 10 && released.as_secs() == 0
             };
             let measured = kept_async(promise, is_kept, async || {
+                // Measured again, it is tainted by now.
+                scene.renew(&name, "dp", clock).await?;
+                let free = scene.tainted(&name, false).await?;
+                taint_watcher.catch_up(&free).await?;
                 // The last renewal, by a clock that has just stepped back; from here on the API server
                 // has it.
                 let last = Instant::now();
                 scene.renew(&name, "dp", clock - STEP).await?;
-                if is_tainted(&scene.node(&name).await?) {
-                    taint_watcher.taint(false).await?;
-                }
-                let looks = taint_watcher.looks;
+                let before = taint_watcher.writes;
                 let tainted = taint_watcher.taint(true).await?.duration_since(last);
                 assert!(tainted.as_secs() >= 10, "{tainted:?}");
                 let begun = Instant::now();
                 scene.renew(&name, "dp", clock).await?;
                 let released = taint_watcher.taint(false).await?.duration_since(begun);
                 // It renews no more, so this ends before the next.
-                taint_watcher.settle().await;
-                let writes = taint_watcher.looks - looks;
+                taint_watcher.look_on(Duration::from_secs(2)).await;
+                let writes = taint_watcher.writes - before;
                 assert_eq!(writes, 2, "one to taint and one to release");
                 Ok((tainted, released))
             })

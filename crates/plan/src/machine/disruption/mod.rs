@@ -26,6 +26,15 @@ pub enum Disruption {
 }
 
 impl Disruption {
+    /// All of them, from the least to the greatest.
+    pub const ALL: [Self; 5] = [
+        Self::None,
+        Self::Reload,
+        Self::Restart,
+        Self::Drain,
+        Self::Reboot,
+    ];
+
     /// The word that people and programs read, in every output of ours.
     pub const fn as_str(self) -> &'static str {
         match self {

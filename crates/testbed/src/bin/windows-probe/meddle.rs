@@ -16,12 +16,15 @@ use windows_sys::Win32::System::Threading::{
     OpenProcess, PROCESS_SYNCHRONIZE, PROCESS_TERMINATE, TerminateProcess, WaitForSingleObject,
 };
 
+use crate::service::failed as refused;
 use crate::{registry, sha256, trust};
 
 const SERVICES: &str = r"SYSTEM\CurrentControlSet\Services";
 const ENVIRONMENT: &str = r"SYSTEM\CurrentControlSet\Control\Session Manager\Environment";
 /// How long it may stay as it should not be.
 const PATIENCE: Duration = Duration::from_secs(100);
+/// How long a manager may refuse to stop a service that runs.
+const STUBBORN: Duration = Duration::from_secs(40);
 /// What is kept of a service in the registry.
 const VALUES: [&str; 5] = [
     "ImagePath",
@@ -146,10 +149,10 @@ pub(crate) fn lives(process: u32) -> bool {
 
 fn open(name: &str, access: ServiceAccess) -> Result<Service> {
     let manager = ServiceManager::local_computer(None::<&str>, ServiceManagerAccess::CONNECT)
-        .doing(|| "cannot reach the service manager")?;
+        .map_err(|error| refused("reach the service manager", &error))?;
     manager
         .open_service(name, access)
-        .doing(|| format!("cannot open {name}"))
+        .map_err(|error| refused(&format!("open {name}"), &error))
 }
 
 fn edit(what: &str, on: &str) -> Result<()> {
@@ -166,19 +169,18 @@ fn edit(what: &str, on: &str) -> Result<()> {
             Ok(())
         }
         "untrust" => trust::remove(on).map(|_| ()),
-        "stop" => {
-            let service = open(on, ServiceAccess::STOP)?;
-            service.stop().doing(failed).map(|_| ())
-        }
+        "stop" => stop(on),
         "delete" => {
             let service = open(on, ServiceAccess::STOP | ServiceAccess::DELETE)?;
             // One that does not run cannot be stopped, and need not be.
             service.stop().ok();
-            service.delete().doing(failed)
+            service
+                .delete()
+                .map_err(|error| refused(&format!("delete {on}"), &error))
         }
         "kill" => {
             let status = open(on, ServiceAccess::QUERY_STATUS)?.query_status();
-            let status = status.doing(failed)?;
+            let status = status.map_err(|error| refused(&format!("kill {on}"), &error))?;
             if status.current_state != ServiceState::Running {
                 // It is about to call the manager. Under Wine whoever dies in a call keeps its service
                 // open until the next boot; nobody could delete it and make it again.
@@ -188,10 +190,34 @@ fn edit(what: &str, on: &str) -> Result<()> {
         }
         "description" => {
             let service = open(on, ServiceAccess::CHANGE_CONFIG)?;
-            service.set_description("meddled").doing(failed)
+            service
+                .set_description("meddled")
+                .map_err(|error| refused(&format!("describe {on}"), &error))
         }
         "command" | "dependencies" | "start" => reconfigure(what, on),
         other => Err(Error::failed(format!("unknown: meddle {other}"))),
+    }
+}
+
+/// A manager that has just started a service, or has much to do, refuses or gives up (after 30 seconds): it
+/// is asked again.
+fn stop(on: &str) -> Result<()> {
+    let service = open(on, ServiceAccess::STOP | ServiceAccess::QUERY_STATUS)?;
+    let start = Instant::now();
+    loop {
+        let Err(error) = service.stop() else {
+            return Ok(());
+        };
+        let state = service.query_status().map(|it| it.current_state);
+        match state {
+            // What it did not say in time, it did.
+            Ok(ServiceState::StopPending | ServiceState::Stopped) => return Ok(()),
+            Ok(_) if start.elapsed() < STUBBORN => std::thread::sleep(Duration::from_millis(10)),
+            _ => {
+                let error = refused(&format!("stop {on}"), &error);
+                return Err(Error::failed(format!("{error}; it is {state:?}")));
+            }
+        }
     }
 }
 

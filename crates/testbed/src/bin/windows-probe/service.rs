@@ -78,7 +78,8 @@ fn info(name: &str, start: &str, program: &str, arguments: &[&str]) -> Result<Se
     })
 }
 
-fn failed(what: &str, error: &windows_service::Error) -> Error {
+/// With what the system said, which the error itself keeps to itself.
+pub(crate) fn failed(what: &str, error: &windows_service::Error) -> Error {
     let source = match error {
         windows_service::Error::Winapi(source) => source.to_string(),
         other => other.to_string(),
