@@ -175,7 +175,7 @@ impl Picture {
             );
         }
         for (name, object) in &self.objects {
-            if object.to_string() != other.objects[name].to_string() {
+            if *object != other.objects[name] {
                 return differ(
                     name,
                     format!("{object:#}"),
