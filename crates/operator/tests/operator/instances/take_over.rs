@@ -124,7 +124,7 @@ fn configure(bed: &Bed, instance: &WindowsInstance) -> Result<()> {
     for (service, double, command, dependency) in SERVICES {
         let program = windows_program("evenkeel-testbed", double)?;
         let words: Vec<&str> = command.split(' ').collect();
-        for place in words.iter().filter(|it| it.ends_with(".exe")) {
+        for place in words.iter().filter(|it| it.strip_suffix(".exe").is_some()) {
             instance.install(&program, place)?;
         }
         probe(&[&["service", "create", service, "auto"][..], &words[..]].concat())?;
