@@ -288,6 +288,7 @@ async fn with_ours(count: usize, is_interrupted: bool) -> Result<Picture> {
     cluster.picture().await
 }
 
+/// Covers O05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long: runs in ./test --soak"]
 async fn what_the_machine_config_operators_own_controller_does_is_the_same_with_ours_beside_it()
