@@ -261,7 +261,7 @@ fn a_plan_for_a_pool_shows_the_difference_who_it_disrupts_how_and_in_which_order
     assert_eq!(json["outage"], Value::Null, "n4 goes elsewhere");
 
     // The same as a comment on a pull request, and what holds the request up: the example does both.
-    let workflow = include_str!("../../../../examples/pull-request.yaml");
+    let workflow = include_str!("../../../../examples/ci/pull-request.yaml");
     let example = workflow
         .lines()
         .find_map(|line| line.trim().strip_prefix("evenkeel "));
