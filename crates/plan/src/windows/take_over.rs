@@ -10,12 +10,9 @@ use std::fmt;
 
 use evenkeel_api::names::{label, windows};
 use evenkeel_api::windows::services::hostname_override;
-use evenkeel_api::windows::windows_pool::Strategy;
 
 use crate::fleet::node::Node;
-use crate::windows::instances::Found;
-use crate::windows::upgrade::{UpgradeContext, gate};
-use crate::windows::windows_pool::PoolFailure;
+use crate::windows::upgrade::gate;
 
 /// What that operator left on a machine, as programs of Windows say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -138,9 +135,8 @@ pub fn unfinished(node: &Node) -> Option<Vec<Missing>> {
     Some(missing)
 }
 
-/// All that is missing for taking over a `machine` that has the operator's agent; `found` is the Node of its name, at an
-/// address of the machine.
-pub fn missing(machine: &WmcoMachine, found: Option<&Found>) -> Vec<Missing> {
+/// What a `machine` lacks that has the operator's agent.
+pub fn missing(machine: &WmcoMachine) -> Vec<Missing> {
     let mut missing = Vec::new();
     if machine.kubelet.is_none() {
         missing.push(Missing::Kubelet);
@@ -148,49 +144,7 @@ pub fn missing(machine: &WmcoMachine, found: Option<&Found>) -> Vec<Missing> {
     if !machine.has_login {
         missing.push(Missing::Login);
     }
-    match found {
-        None => missing.push(Missing::Node(machine.node_name())),
-        Some(found) => match &found.wmco {
-            None => missing.push(Missing::Marks(found.name.clone())),
-            Some(unfinished) => missing.extend(unfinished.clone()),
-        },
-    }
     missing
-}
-
-/// Why a `node` of that operator is not upgraded now. One whose Machine is made anew needs nothing of its machine.
-pub fn refused(node: &Node, strategy: Strategy, context: &UpgradeContext) -> Option<PoolFailure> {
-    let trouble = |category, note| Some(PoolFailure { category, note });
-    let version = node.windows.as_ref().and_then(|it| it.version.as_ref());
-    let made = format!(
-        "it was made by OpenShift's Windows Machine Config Operator {}",
-        gate::shown(version)
-    );
-    if !context.takes_over {
-        let note = format!(
-            "{made}: start evenkeel-operator with --take-over=windows to take it over, or leave it as it is"
-        );
-        return trouble(gate::NOT_TAKEN_OVER, note);
-    }
-    if !context.backing.contains_key(&node.name) {
-        let note = format!(
-            "{made}, and no listed machine was recognised as it: list its address in windows-instances, or see in `evenkeel status instances` what its machine lacks"
-        );
-        return trouble(gate::NOT_LISTED, note);
-    }
-    if context.renewed(strategy, &node.name).is_some() {
-        return None;
-    }
-    let unfinished = unfinished(node).unwrap_or_default();
-    if !unfinished.is_empty() {
-        return trouble(gate::TAKE_OVER_REFUSED, joined(&unfinished));
-    }
-    if !context.surveyed.contains(&node.name) {
-        let why = context.troubles.get(&node.name);
-        let why = why.map_or("its machine was not checked yet", String::as_str);
-        return trouble(gate::TAKE_OVER_REFUSED, format!("{made}: {why}"));
-    }
-    None
 }
 
 /// The value `name` in what `reg.exe query` prints.
@@ -204,19 +158,18 @@ pub fn registry_value(printed: &str, name: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::windows) mod tests {
     use std::collections::BTreeMap;
 
     use evenkeel_api::names::annotation;
     use jiff::Timestamp;
 
     use super::*;
-    use crate::windows::upgrade::Backing;
 
-    const VERSION: &str = "10.20.1-4bd2d8b";
+    pub(in crate::windows) const VERSION: &str = "10.20.1-4bd2d8b";
 
     /// A Node as that operator leaves it.
-    fn node(others: &[(&str, &str)], labels: &[&str]) -> Node {
+    pub(in crate::windows) fn node(others: &[(&str, &str)], labels: &[&str]) -> Node {
         let mut annotations = BTreeMap::from([
             (annotation::WINDOWS_VERSION, VERSION),
             (annotation::WINDOWS_DESIRED_VERSION, VERSION),
@@ -292,72 +245,10 @@ mod tests {
             host_name: Some("WIN-1".to_owned()),
             has_login: true,
         };
-        let theirs = Found {
-            name: "win-1".to_owned(),
-            wmco: Some(Vec::new()),
-            ..Found::default()
-        };
         assert_eq!(whole.node_name(), "win-1");
-        assert_eq!(missing(&whole, Some(&theirs)), []);
-        let bare = WmcoMachine::default();
+        assert_eq!(missing(&whole), []);
         let both = [Missing::Kubelet, Missing::Login];
-        assert_eq!(missing(&bare, Some(&theirs)), both);
-        let nobody = Missing::Node("win-1".to_owned());
-        assert_eq!(missing(&whole, None), [nobody]);
-        let bare = Found {
-            wmco: None,
-            ..theirs.clone()
-        };
-        let marks = Missing::Marks("win-1".to_owned());
-        assert_eq!(missing(&whole, Some(&bare)), [marks]);
-        let halfway = Found {
-            wmco: Some(vec![Missing::Reboot]),
-            ..theirs
-        };
-        assert_eq!(missing(&whole, Some(&halfway)), [Missing::Reboot]);
-    }
-
-    /// Covers O08.
-    #[test]
-    fn none_of_their_nodes_is_drained_before_the_owner_says_so_and_its_machine_was_checked() {
-        let own = node(&[], &[]);
-        let mut context = UpgradeContext::default();
-        let why = |node: &Node, context: &UpgradeContext| {
-            let refused = refused(node, Strategy::InPlace, context);
-            refused.map(|it| (it.category, it.note))
-        };
-        let (category, note) = why(&own, &context).unwrap();
-        assert_eq!(category, gate::NOT_TAKEN_OVER);
-        assert!(note.contains(VERSION) && note.contains("--take-over=windows"));
-        context.takes_over = true;
-        let (category, note) = why(&own, &context).unwrap();
-        assert_eq!(category, gate::NOT_LISTED);
-        assert!(note.contains("windows-instances"), "{note}");
-        context.backing.insert("win-1".to_owned(), Backing::Listed);
-        let (category, note) = why(&own, &context).unwrap();
-        assert_eq!(category, gate::TAKE_OVER_REFUSED);
-        assert!(note.contains("was not checked yet"), "{note}");
-        let failed = "the instance refused the login".to_owned();
-        context.troubles.insert("win-1".to_owned(), failed);
-        let (_, note) = why(&own, &context).unwrap();
-        assert!(note.contains("refused the login"), "{note}");
-        context.troubles.clear();
-        context.surveyed.insert("win-1".to_owned());
-        assert_eq!(why(&own, &context), None);
-        // What happens on it after it was checked counts, too.
-        let (category, note) = why(&node(&[], &[label::WMCO_UPGRADING]), &context).unwrap();
-        assert_eq!(category, gate::TAKE_OVER_REFUSED);
-        assert!(note.contains(label::WMCO_UPGRADING), "{note}");
-        // A Machine that is made anew loses nothing.
-        context.surveyed.clear();
-        let machine = Backing::Machine {
-            name: "m".to_owned(),
-            set: Some("set".to_owned()),
-        };
-        context.backing.insert("win-1".to_owned(), machine);
-        assert!(why(&own, &context).is_some());
-        let anew = refused(&own, Strategy::Recreate, &context);
-        assert_eq!(anew, None);
+        assert_eq!(missing(&WmcoMachine::default()), both);
     }
 
     #[test]

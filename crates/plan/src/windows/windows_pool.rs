@@ -26,10 +26,9 @@ use crate::excerpt::excerpt;
 use crate::fleet::budget::{self, BudgetUsage, DisruptionPermit, WaitReason};
 use crate::fleet::node::{Node, NodePatch};
 use crate::machine::phase::Drain;
-use crate::windows::take_over;
 use crate::windows::upgrade::in_place::{self, InPlaceStep};
 use crate::windows::upgrade::recreate::{self, MachineLedger};
-use crate::windows::upgrade::{UpgradeContext, gate};
+use crate::windows::upgrade::{UpgradeContext, gate, taken_over};
 
 use self::grant::wanted;
 use self::removal::Removal;
@@ -438,7 +437,7 @@ fn refused(
     }
     if node.windows.as_ref().is_some_and(|it| it.is_wmcos()) {
         // Their versions are not counted as ours are.
-        return take_over::refused(node, strategy, context);
+        return taken_over::refused(node, strategy, context);
     }
     let trouble = |category, note| Some(PoolFailure { category, note });
     if !context.backing.contains_key(&node.name) {

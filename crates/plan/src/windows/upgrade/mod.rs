@@ -5,6 +5,7 @@
 pub mod gate;
 pub mod in_place;
 pub mod recreate;
+pub mod taken_over;
 
 use std::collections::{BTreeMap, BTreeSet};
 

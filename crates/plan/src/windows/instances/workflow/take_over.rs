@@ -49,7 +49,14 @@ impl Workflow {
     }
 
     pub(super) fn recognised(&self, machine: &WmcoMachine, found: Option<Found>) -> NextState {
-        let lacking = missing(machine, found.as_ref());
+        let mut lacking = missing(machine);
+        match &found {
+            None => lacking.push(Missing::Node(machine.node_name())),
+            Some(found) => match &found.wmco {
+                None => lacking.push(Missing::Marks(found.name.clone())),
+                Some(unfinished) => lacking.extend(unfinished.clone()),
+            },
+        }
         let Some(found) = found.filter(|_| lacking.is_empty()) else {
             return Err(lacks(&lacking));
         };

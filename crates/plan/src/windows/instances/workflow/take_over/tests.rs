@@ -84,6 +84,23 @@ fn what_a_node_of_openshifts_operator_lacks_is_said_before_anything_is_done() {
     ] {
         assert!(words.contains(part), "{part}: {words}");
     }
+    for (found, part) in [
+        (None, "there is no Node win-1"),
+        (
+            Some(Found {
+                wmco: None,
+                ..found_wmco(&[])
+            }),
+            "Node win-1 lacks the annotations",
+        ),
+    ] {
+        let (category, words) = reason(&untaken(Work::Survey), &|step| match step {
+            WorkflowStep::ReadWmcoNode(_) => Answer::Node(Ok(found.clone())),
+            other => of_wmco(other),
+        });
+        assert_eq!(category, FailureKind::TakeOverRefused);
+        assert!(words.contains(part), "{words}");
+    }
     // A claim that does not count is refused in its own words.
     let taken = failure(FailureKind::NodeNameTaken, "that Node has another address");
     let done = steps(&untaken(Work::Survey), |step| match step {
