@@ -1,6 +1,6 @@
 //! What a machine keeps of what it was provisioned from. Read only; which of it counts is decided in `plan`.
 
-use evenkeel_plan::machine::provision::{Kept, Provision, files};
+use evenkeel_plan::machine::provision::{Provision, ProvisionFile, files};
 use evenkeel_plan::machine::record::Record;
 
 use crate::Result;
@@ -14,7 +14,7 @@ pub fn found<D: Disk>(disk: &D) -> Provision {
             Ok(text) => Ok(text?),
             Err(error) => Err(error.with_causes()),
         };
-        Some(Kept { path, extent, text })
+        Some(ProvisionFile { path, extent, text })
     });
     Provision::of_files(&kept.collect::<Vec<_>>())
 }

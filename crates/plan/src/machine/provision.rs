@@ -39,7 +39,7 @@ pub fn files() -> impl Iterator<Item = (&'static str, Extent)> {
 
 /// One of [`files`] that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct ProvisionFile {
     /// Where.
     pub path: &'static str,
     /// How much it says.
@@ -62,7 +62,7 @@ pub struct Provision {
 pub struct Basis {
     /// The one that counts; nobody says anything if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<Source>,
+    pub source: Option<ProvisionSource>,
     /// What may say it and cannot be read, each with why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<String>,
@@ -70,7 +70,7 @@ pub struct Basis {
 
 /// Who counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Source {
+pub struct ProvisionSource {
     /// A file on the machine, or one that a person gave, or an object of the cluster.
     pub place: String,
     /// The configuration's name, where it has one.
@@ -104,7 +104,7 @@ impl Managed {
 
 impl Provision {
     /// What the machine's own files say.
-    pub fn of_files(kept: &[Kept]) -> Self {
+    pub fn of_files(kept: &[ProvisionFile]) -> Self {
         let mut unread = Vec::new();
         for file in kept {
             let read = file.text.as_deref().map_err(Clone::clone);
@@ -136,7 +136,7 @@ impl Provision {
     fn of(config: MachineConfig, place: &str, extent: Extent) -> Self {
         let mut sections = config.unsupported;
         sections.retain(|section, _| section.name != NOT_ABOUT_THE_MACHINE);
-        let source = Source {
+        let source = ProvisionSource {
             place: place.to_owned(),
             config: config.name,
             extent,
@@ -185,7 +185,7 @@ fn said(path: &str, extent: Extent, text: &[u8]) -> Result<Option<MachineConfig>
     }))
 }
 
-impl Source {
+impl ProvisionSource {
     /// Whether it says what this section was.
     fn covers(&self, section: &Section) -> bool {
         match self.extent {
@@ -196,7 +196,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ProvisionSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.config {
             Some(name) => write!(f, "MachineConfig {name} ({})", self.place),

@@ -40,16 +40,16 @@ fn encapsulated() -> Value {
     config
 }
 
-fn kept(path: &'static str, text: &[u8]) -> Kept {
+fn kept(path: &'static str, text: &[u8]) -> ProvisionFile {
     let (path, extent) = files().find(|(it, _)| *it == path).unwrap();
-    Kept {
+    ProvisionFile {
         path,
         extent,
         text: Ok(text.to_vec()),
     }
 }
 
-fn kept_json(path: &'static str, value: &Value) -> Kept {
+fn kept_json(path: &'static str, value: &Value) -> ProvisionFile {
     kept(path, value.to_string().as_bytes())
 }
 
@@ -129,7 +129,7 @@ fn the_file_that_says_most_lately_what_a_machine_was_provisioned_from_counts() {
         (&all[5..], Some((&first_before, name)), None, 0),
         (&[][..], None, None, 0),
     ] {
-        let kept: Vec<Kept> = kept.iter().copied().cloned().collect();
+        let kept: Vec<ProvisionFile> = kept.iter().copied().cloned().collect();
         let provision = Provision::of_files(&kept);
         let source = provision.basis.source.as_ref();
         let expected = counts.map(|(kept, extent)| (kept.path, Some(NAME), extent));
